@@ -91,17 +91,10 @@ class Dataset(abc.ABC):
             UsageError: there is no such version; the hint lists the known ones.
         """
         if version not in cls.versions:
-            if not cls.versions:
-                raise UsageError(
-                    f"{cls.name} has no versions", code="unknown-name", value=version, hint=f"Use '{cls.name}'"
-                )
             known = "; ".join(f"{cls.name}:{name} ({what})" for name, what in reversed(list(cls.versions.items())))
-            raise UsageError(
-                f"{cls.name} has no version '{version}'",
-                code="unknown-name",
-                value=version,
-                hint=f"Known, the newest first: {known}",
-            )
+            hint = f"Known, the newest first: {known}" if known else f"It has none: use '{cls.name}'"
+            problem = f"{cls.name} has no version '{version}'"
+            raise UsageError(problem, code="unknown-name", value=version, hint=hint)
         is_default = version == cls.newest_version(root)
         if version == cls.version and is_default:
             return cls
@@ -143,10 +136,6 @@ def load_dataset(name: str) -> type[Dataset]:
     """
     dataset_class = plugins.load("capbench.datasets", name)
     if not issubclass(dataset_class, Dataset):
-        raise UsageError(
-            f"'{name}' is not a data set",
-            code="wrong-type",
-            value=name,
-            hint="It must be a subclass of capbench.datasets.base.Dataset",
-        )
+        hint = "It must be a subclass of capbench.datasets.base.Dataset"
+        raise UsageError(f"'{name}' is not a data set", code="wrong-type", value=name, hint=hint)
     return dataset_class

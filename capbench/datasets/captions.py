@@ -26,28 +26,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, UsageError, suggest
 from capbench.core.records import caption_key, image_id
+from capbench.datasets.judgement_files import parse_caption, parse_image
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.caption_readers import (
-    CANDIDATE_FORM,
-    Captions,
-    checked_caption,
-    parse_coco_annotations,
-    parse_karpathy,
-    parse_nocaps_corpus,
-    parse_split_captions,
-    read_coco_annotations,
-    read_karpathy,
-    read_multi30k,
-    read_nocaps_corpus,
-    read_split_captions,
-    read_token,
-)
-from capbench.datasets.user.captions import candidate_records
+from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file, read_multi30k
+from capbench.datasets.user.captions import CANDIDATE_FORM, candidate_records
 
 _FLICKR8K_SPLITS = ("train", "dev", "test")
 _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
@@ -68,7 +54,7 @@ class Corpus:
 
 def _split(*splits: str) -> Callable[[Path], Captions]:
     def read(path: Path) -> Captions:
-        captions = read_karpathy(path).of_groups(*splits)
+        captions = read_captions_file(path).of_groups(*splits)
         if not captions:
             raise DataError(
                 f"contains no image of the split {' or '.join(splits)}",
@@ -85,36 +71,36 @@ def _split(*splits: str) -> Callable[[Path], Captions]:
 CORPORA: Mapping[str, Corpus] = {
     "coco-val": Corpus(
         "COCO, Karpathy's validation split (5,000 images)",
-        {"coco/karpathy_val_captions.json": read_split_captions, "coco/dataset_coco.json": _split("val")},
+        {"coco/karpathy_val_captions.json": read_captions_file, "coco/dataset_coco.json": _split("val")},
     ),
     "coco-test": Corpus(
         "COCO, Karpathy's test split (5,000 images)",
-        {"coco/karpathy_test_captions.json": read_split_captions, "coco/dataset_coco.json": _split("test")},
+        {"coco/karpathy_test_captions.json": read_captions_file, "coco/dataset_coco.json": _split("test")},
     ),
     "coco-val2014": Corpus(
         "COCO, the official validation set of 2014 (40,504 images)",
         {
-            "coco/captions_val2014.json": read_coco_annotations,
-            "coco/annotations/captions_val2014.json": read_coco_annotations,
+            "coco/captions_val2014.json": read_captions_file,
+            "coco/annotations/captions_val2014.json": read_captions_file,
         },
     ),
     "flickr8k": Corpus(
         "Flickr8k, all splits",
-        {"flickr8k/Flickr8k.token.txt": read_token, "flickr8k/dataset_flickr8k.json": read_karpathy},
+        {"flickr8k/Flickr8k.token.txt": read_captions_file, "flickr8k/dataset_flickr8k.json": read_captions_file},
     ),
     "flickr30k": Corpus(
         "Flickr30k, all splits that the files hold",
         {
             "flickr30k/multi30k_task2/": read_multi30k,
-            "flickr30k/results_20130124.token": read_token,
-            "flickr30k/dataset_flickr30k.json": read_karpathy,
+            "flickr30k/results_20130124.token": read_captions_file,
+            "flickr30k/dataset_flickr30k.json": read_captions_file,
         },
     ),
     "nocaps-val": Corpus(
         "nocaps, the validation set (4,500 images)",
         {
-            "nocaps/nocaps_corpus.json": read_nocaps_corpus,
-            "nocaps/nocaps_val_4500_captions.json": read_coco_annotations,
+            "nocaps/nocaps_corpus.json": read_captions_file,
+            "nocaps/nocaps_val_4500_captions.json": read_captions_file,
         },
     ),
 }
@@ -125,7 +111,7 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
 
     Args:
         name: ``coco-val``, ``coco-test``, ``coco-val2014``, ``flickr8k``, ``flickr30k``, ``nocaps-val``, or a path in
-            any format that :func:`read_any` supports.
+            any format that :func:`read_captions_file` supports.
         root: the data folder; required for names only.
 
     Raises:
@@ -137,7 +123,7 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
     if corpus is None:
         path = Path(name).expanduser()
         if path.exists():
-            return read_any(path)
+            return read_captions_file(path)
         if os.sep in name or path.suffix:
             raise MissingFileError("there is no such file or folder of captions", path=path)
         raise UsageError(
@@ -199,21 +185,14 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
 
 
 def split_list(path: Path, captions: Captions) -> dict[str, int]:
-    """Image id → row of a list of file names.
-
-    Raises:
-        DataError: an image occurs twice or has no captions.
-    """
-    listed = [line.strip() for line in files.read_lines(path)]
-    while listed and not listed[-1]:
-        listed.pop()
+    """Image id → row of a list of file names. Raises DataError if an image occurs twice or has no captions."""
     rows: dict[str, int] = {}
-    for row, name in enumerate(listed, 1):
+    for row, name in enumerate(_lines(path), 1):
         image = image_id(name)
         if image in rows or image not in captions:
-            if image in rows:
-                code, problem = "duplicate", f"image '{name}' is already in row {rows[image]}"
-            else:
+            twice = f"image '{name}' is already in row {rows.get(image)}"
+            code, problem = "duplicate", twice
+            if image not in captions:
                 code, problem = "unknown-item", f"image '{name}' has no captions in {captions.source.name}"
             hint = "Get both files from the same release"
             raise DataError(problem, code=code, value=name, path=path, row=row, hint=hint)
@@ -221,43 +200,13 @@ def split_list(path: Path, captions: Captions) -> dict[str, int]:
     return rows
 
 
-def read_any(path: str | os.PathLike[str]) -> Captions:
-    """Read captions in any of the supported formats, which is recognised by the content.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: the format is not supported, or the content is invalid.
-    """
-    path = Path(path)
-    if path.is_dir():
-        nested = path / "multi30k_task2"
-        return read_multi30k(nested if nested.is_dir() else path)
-    start = files.read_text(path).lstrip()[:1]
-    return _parse_json(files.read_json(path, unique_keys=True), path) if start in ("{", "[") else read_token(path)
-
-
-def _parse_json(data: Any, path: Path) -> Captions:
-    if isinstance(data, list) and data and isinstance(data[0], dict) and "split" in data[0]:
-        return parse_nocaps_corpus(data, path)
-    if isinstance(data, dict) and data:
-        if isinstance(data.get("images"), list) and isinstance(data.get("annotations"), list):
-            return parse_coco_annotations(data, path)
-        images = data.get("images")
-        if isinstance(images, list) and images and isinstance(images[0], dict) and "sentences" in images[0]:
-            return parse_karpathy(data, path)
-        if all(isinstance(value, list) for value in data.values()) and not isinstance(images, list):
-            return parse_split_captions(data, path)
-    raise DataError(
-        "is not a caption file in a supported format",
-        code="wrong-format",
-        path=path,
-        hint="Supported: Flickr's .token, Karpathy's JSON, COCO annotations, nocaps, and {file name: [captions]}",
-    )
+def _lines(path: Path) -> list[str]:
+    """The lines of a file, stripped, without empty ones at the end."""
+    return [line.strip() for line in files.read_text(path).rstrip().split("\n")]
 
 
 _OUTPUTS = "generated_captions.txt"
 _HUMAN_SHARE = 0.5
-_IMAGE_KEYS = ("image_id", "image", "image_name")
 _TEXT_KEYS = ("caption", "candidate", "prediction")
 
 
@@ -319,61 +268,49 @@ def _share_of_references(captions: Mapping[str, str], references: Mapping[str, S
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
     if path.suffix.lower() == ".txt":
-        return _read_folders(path)
+        return read_folders(path)
     by_image: dict[str, list[str]] = {}
     for row, record in candidate_records(path):
-        image, text = (_field(record, keys, path, row) for keys in (_IMAGE_KEYS, _TEXT_KEYS))
-        by_image.setdefault(image_id(str(image)), []).append(checked_caption(text, "the caption", path, row))
+        text = next((record[key] for key in _TEXT_KEYS if record.get(key)), None)
+        if text is None:
+            raise DataError("has no 'caption'", code="missing-key", path=path, row=row, hint=CANDIDATE_FORM)
+        image = parse_image(str(image_field(record, path, row)), "image", path=path, row=row)
+        by_image.setdefault(image, []).append(parse_caption(text, "caption", path=path, row=row, user=True))
     most = max(map(len, by_image.values()))
     for image, texts in by_image.items():
         if len(texts) != most:
-            raise DataError(
-                f"has {len(texts)} captions of the image '{image}' and {most} of others",
-                code="mismatch",
-                value=image,
-                path=path,
-                hint="Provide one caption per image and system, or one file per system",
-            )
+            problem = f"has {len(texts)} captions of the image '{image}' and {most} of others"
+            hint = "Provide one caption per image and system, or one file per system"
+            raise DataError(problem, code="mismatch", value=image, path=path, hint=hint)
     names = [path.stem] if most == 1 else [f"{path.stem}-{place}" for place in range(1, most + 1)]
     return {name: {image: texts[place] for image, texts in by_image.items()} for place, name in enumerate(names)}
 
 
-def _field(record: Mapping[str, Any], keys: Sequence[str], path: Path, row: int | str) -> Any:
-    for key in keys:
-        if record.get(key) not in (None, ""):
-            return record[key]
-    raise DataError(
-        f"has none of {', '.join(keys)}", code="missing-key", value=keys[0], path=path, row=row, hint=CANDIDATE_FORM
-    )
+def read_folders(path: Path) -> dict[str, dict[str, str]]:
+    """The systems of a list of images ``imgs_SET.txt`` next to folders ``SET_SYSTEM``: image id → caption of each.
 
-
-def _read_folders(path: Path) -> dict[str, dict[str, str]]:
+    Raises:
+        MissingFileError: there is no such folder.
+        DataError: an image is listed twice, a line is empty, or a system does not have one caption per image.
+    """
     name = path.stem.removeprefix("imgs_")
     outputs = sorted(path.parent.glob(f"{name}_*/{_OUTPUTS}"))
     if not path.stem.startswith("imgs_") or not outputs:
-        raise MissingFileError(
-            f"there is no {name}_SYSTEM/{_OUTPUTS} in its folder",
-            path=path,
-            hint="A .txt file must be a list of images imgs_SET.txt next to folders SET_SYSTEM; else provide JSON",
-        )
-    images = [image_id(line.strip()) for line in files.read_lines(path)]
-    while images and not images[-1]:
-        images.pop()
-    for row, image in enumerate(images, 1):
-        if not image:
-            raise DataError("names no image", code="missing-value", path=path, row=row)
-    if len(set(images)) < len(images):
-        raise DataError("lists an image twice", code="duplicate", path=path, hint="Get the list again")
+        problem = f"there is no {name}_SYSTEM/{_OUTPUTS} in its folder"
+        hint = "A .txt file must be a list of images imgs_SET.txt next to folders SET_SYSTEM; else provide JSON"
+        raise MissingFileError(problem, path=path, hint=hint)
+    images: dict[str, int] = {}
+    for row, line in enumerate(_lines(path), 1):
+        image = parse_image(line, "image's name", path=path, row=row)
+        if images.setdefault(image, row) != row:
+            problem = f"the image {image} is already in row {images[image]}"
+            raise DataError(problem, code="duplicate", value=image, path=path, row=row, hint="Get the list again")
     systems = {}
     for output in outputs:
-        lines = files.read_lines(output)
+        lines = _lines(output)
         if len(lines) != len(images):
-            raise DataError(
-                f"has {len(lines):,} lines for {len(images):,} images of {path.name}",
-                code="mismatch",
-                value=len(lines),
-                path=output,
-            )
-        texts = [checked_caption(line, "the caption", output, row) for row, line in enumerate(lines, 1)]
+            problem = f"has {len(lines):,} captions for the {len(images):,} images of {path.name}"
+            raise DataError(problem, code="mismatch", value=len(lines), path=output, hint="Get both files again")
+        texts = [parse_caption(line, "caption", path=output, row=row, user=True) for row, line in enumerate(lines, 1)]
         systems[output.parent.name] = dict(zip(images, texts, strict=True))
     return systems

@@ -25,19 +25,13 @@ from capbench.core.typed_json import Strict, validated
 
 
 class Count(Strict):
-    """The expected number of entries in a file, and the method of counting them.
+    """The expected number of entries in a file (exact or a minimum), and the method of counting them.
 
-    Attributes:
-        of: the counted entries, in the plural (``captions``).
-        how: ``lines`` (non-blank lines of a text file, plain or ``.gz``), ``rows`` (records of a delimited file without
-            its header), ``json`` (entries of the list or object at the key ``at``, or of the whole file),
-            ``json-lists`` (entries of all lists: the object's values, or the field ``at`` of the list's entries),
-            ``mat`` (elements of the first existing MATLAB variable) or ``folder`` (image files in a folder).
-        expected: the exact count; either this or ``minimum`` is set.
-        minimum: the minimum count.
-        at: key or field for ``json`` and ``json-lists``; None for the whole file.
-        delimiter: separator of columns, for ``rows``.
-        variable: name or names of the MATLAB variable, for ``mat`` only.
+    ``how`` is ``lines`` (non-blank lines of a text file, plain or ``.gz``), ``rows`` (records of a delimited file
+    without its header), ``json`` (entries of the list or object at the key ``at``, or of the whole file),
+    ``json-lists`` (entries of all lists: the object's values, or the field ``at`` of the list's entries), ``mat``
+    (elements of the first existing MATLAB ``variable``) or ``folder`` (image files in a folder). ``of`` names the
+    entries in the plural.
     """
 
     of: str
@@ -58,13 +52,7 @@ class Count(Strict):
 
 
 class Sha256(Strict):
-    """A known SHA-256.
-
-    Attributes:
-        value: 64 hex digits.
-        status: ``official`` if stated by the publisher, ``observed`` if computed from a copy of the file.
-        seen_in: who states it, or the place of that copy.
-    """
+    """A known SHA-256: ``official`` if stated by the publisher, ``observed`` if computed from a copy; and where."""
 
     value: str = Field(pattern="^[0-9a-f]{64}$")
     status: Literal["official", "observed"]
@@ -123,15 +111,8 @@ class Source(Strict):
 class FileEntry(Strict):
     """One file (or folder of images) below the data folder.
 
-    Attributes:
-        what: one line on its content.
-        source: name of the source in the catalog.
-        member: end of the name in the source's archive; None if the file name identifies it.
-        url: address of this file, for sources without an address. A file with an address has a known SHA-256.
-        size: its size in bytes, if known.
-        counts: expected counts of entries.
-        sha256: SHA-256 of the file, if known.
-        note: a remark, or None.
+    ``member`` is the end of its name in the source's archive, if the file name does not identify it, ``url`` its own
+    address, for sources without one.
     """
 
     what: str
@@ -156,13 +137,9 @@ class FileEntry(Strict):
 
 
 class Need(Strict):
-    """Files that a data set requires for one purpose.
+    """Files that a data set requires for one purpose (``references``): alternatives, of which one must be complete.
 
-    Attributes:
-        role: the purpose (``references``).
-        any_of: alternatives, each a list of paths below the data folder; one complete alternative is sufficient.
-        needed: False if the data set can be read without these files.
-        why: the use of the files, or ``""``.
+    The data set can be read without files that are not ``needed``; ``why`` says what they are for.
     """
 
     role: str
@@ -171,39 +148,19 @@ class Need(Strict):
     why: str = ""
 
     def met(self, locate: Callable[[str], Path]) -> tuple[str, ...] | None:
-        """The first complete alternative, or None.
-
-        Args:
-            locate: the place of a file in the data folder (:meth:`capbench.datasets.root.DataRoot.locate`).
-        """
-        for files in self.any_of:
-            if all(locate(file).exists() for file in files):
-                return files
-        return None
+        """The first complete alternative, or None; ``locate`` finds files in the data folder."""
+        return next((files for files in self.any_of if all(locate(file).exists() for file in files)), None)
 
 
 class CaptionTerms(Strict):
-    """Terms of captions.
-
-    Attributes:
-        licence: the licence, in a few words.
-        derived: True if it permits publishing derived data, such as parses.
-    """
+    """Terms of captions; ``derived``: the licence permits publishing derived data, such as parses."""
 
     licence: str
     derived: bool
 
 
 class DatasetEntry(Strict):
-    """The catalog's entry for one data set.
-
-    Attributes:
-        title: name in prose.
-        citation: publication, one line.
-        what: one line on its content.
-        judgements: number and kind of the published judgements, for tables.
-        needs: required and optional files.
-    """
+    """One data set; ``judgements`` is the number and kind of the published judgements, for tables."""
 
     title: str
     citation: str
@@ -218,15 +175,7 @@ class DatasetEntry(Strict):
 
 
 class Catalog(Strict):
-    """All sources, data sets and files.
-
-    Attributes:
-        schema_version: version of the catalog's schema.
-        sources: sources by name.
-        datasets: data sets by name.
-        captions: terms of captions, by name of a data set (candidates and references) or corpus.
-        files: files by path below the data folder.
-    """
+    """All sources, data sets and files, and the terms of the captions of a data set or corpus."""
 
     schema_version: Literal[1] = Field(alias="schema")
     sources: dict[str, Source]

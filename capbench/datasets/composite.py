@@ -16,28 +16,26 @@ image (two in the published files); such rows are skipped only at the end of the
 
 There are two JSON formats with the same correctness ratings: an object of the sources ``flickr8k``, ``flickr30k`` and
 ``coco``, each a list of ``image``, ``caption`` and ``human`` (FLEUR), and an object of images
-(:mod:`capbench.datasets.judgement_files`) whose ``image_path`` contains the source.
+(:mod:`capbench.datasets.clipscore_json`) whose ``image_path`` contains the source.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, check_choice
-from capbench.core.records import Item, Judgements, Ratings, caption_key, image_id
+from capbench.core.records import Item, Judgements, Ratings, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import CORPORA, load_captions
-from capbench.datasets.judgement_files import read_human_judgements
+from capbench.datasets.clipscore_json import read_human_judgements
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
@@ -46,7 +44,9 @@ from capbench.datasets.protocol import (
     within_image_statistics,
     within_source_statistics,
 )
-from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy
+from capbench.datasets.row_models import Image, Row, Text, distinct, parsed, read_rows
+from capbench.datasets.tables import read_table
+from capbench.datasets.user.caption_readers import Captions, read_captions_file
 
 CANDIDATES = 3
 """Candidates per image."""
@@ -56,184 +56,78 @@ HUMAN = 0
 """Position of the human caption."""
 SUBSETS = ("8k", "30k", "coco")
 SCALE = (1, 5)
+Rating = Annotated[int, Field(ge=1, le=5)]
 _SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
 
 
-@dataclass(frozen=True)
-class RatedCandidate:
+class RatedCandidate(Row):
     """One rated candidate of an image.
 
     Attributes:
-        subset: ``8k``, ``30k`` or ``coco``.
-        image: image id.
         position: 0 for the human caption, 1 for the neural captioner, 2 for the scene description graph.
-        text: the candidate.
-        rating: from 1 to 5; None if blank in an export.
-        path: the file.
-        row: the row in the file, from 1.
-        thoroughness: from 1 to 5; None unless a table has this column.
+        rating: correctness, or the aspect of an export; None if blank there.
+        thoroughness: None unless a table has this column.
     """
 
-    subset: str
-    image: str
-    position: int
-    text: str
-    rating: int | None
-    path: Path
-    row: int | str
-    thoroughness: int | None = None
+    subset: Literal["8k", "30k", "coco"]
+    image: Image
+    position: int = Field(ge=0, lt=CANDIDATES)
+    text: Text = Field(validation_alias="candidate")
+    rating: Rating | None = Field(validation_alias="correctness")
+    thoroughness: Rating | None = None
 
 
 @dataclass(frozen=True)
 class Export:
-    """Content of one export.
-
-    Attributes:
-        candidates: three per image, in the order of the file.
-        skipped: number of rows without an image at the end.
-        blank: number of candidates without a rating.
-    """
+    """Three candidates per image of an export, the number of rows without an image at its end, and of blank ratings."""
 
     candidates: tuple[RatedCandidate, ...]
     skipped: int
     blank: int
 
 
-def read_export(path: Path, subset: str, aspect: str) -> Export:
+def read_export(path: Path, subset: str) -> Export:
     """Read one export.
 
-    Args:
-        path: the file.
-        subset: ``8k``, ``30k`` or ``coco``.
-        aspect: the rated aspect, for error messages.
-
     Raises:
-        DataError: a missing column, another delimiter, a row with a wrong number of columns, a row without an image
-            before the end, an empty candidate, a rating that is not a whole number from 1 to 5, or a repeated image
-            with other candidates or ratings.
+        DataError: a missing column, a row without an image before the end, an empty candidate, a rating that is not a
+            whole number from 1 to 5, or a repeated image with other candidates or ratings.
     """
-    text = files.read_text(path)
-    if not text.strip():
-        raise judgement_files.file_error("is empty", "damaged", path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=";")
-    rows: list[tuple[int, list[str]]] = []
-    try:
-        header = next(reader)
-        url, texts, answers = _export_columns(header, path)
-        rows = [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise judgement_files.file_error(
-            f"is not a CSV file ({error})", "wrong-format", path, reader.line_num
-        ) from error
-    published = len(rows)
-    while rows and (len(rows[-1][1]) <= url or not rows[-1][1][url].strip()):
+    table = read_table(path)
+    numbers = range(1, CANDIDATES + 1)
+    needed = ["Input.image_url", *(f"Input.text{n}" for n in numbers), *(f"Answer.Q{n}Answer" for n in numbers)]
+    for name in needed:
+        if name not in table.columns:
+            hint = f"Get the published export again; its columns are {', '.join(table.columns)[:200]}"
+            raise DataError(f"has no column {name}", code="missing-column", value=name, path=path, row=1, hint=hint)
+    rows = list(zip(table.numbers, table.records(), strict=True))
+    while rows and "Input.image_url" not in rows[-1][1]:
         rows.pop()
     if not rows:
         raise judgement_files.file_error("contains no row with an image", "missing-value", path)
-    candidates: list[RatedCandidate] = []
-    repeats = judgement_files.Repeats(path, "image")
-    blank = 0
-    for number, row in rows:
-        if len(row) != len(header):
-            raise DataError(
-                f"has {len(row)} columns, the first row has {len(header)}",
-                code="wrong-format",
-                value=len(row),
-                path=path,
-                row=number,
-                hint="Put captions with a semicolon or a line break into double quotes",
-            )
-        image = image_id(row[url].strip().partition("?")[0])
-        if not image:
-            raise DataError(
-                "has no image",
-                code="missing-image",
-                path=path,
-                row=number,
-                hint="Only rows at the end of the file may have an empty Input.image_url",
-            )
-        of_row = []
+    candidates = []
+    for number, record in rows:
+        if "Input.image_url" not in record:
+            hint = "Only rows at the end of the file may have an empty Input.image_url"
+            raise DataError("has no image", code="missing-image", path=path, row=number, hint=hint)
+        image = record["Input.image_url"].strip().partition("?")[0]
         for position in range(CANDIDATES):
-            candidate = judgement_files.parse_caption(
-                row[texts[position]], f"Input.text{position + 1}", path=path, row=number
-            )
-            answer = row[answers[position]].strip()
-            rating = None
-            if answer and answer.lower() != "nan":
-                what = f"{aspect} in Answer.Q{position + 1}Answer"
-                rating = judgement_files.parse_integer(answer, *SCALE, what, path=path, row=number)
-            blank += rating is None
-            of_row.append(RatedCandidate(subset, image, position, candidate, rating, path, number))
-        repeated = repeats.check(image, [(c.text, c.rating) for c in of_row], number)
-        if not repeated:
-            candidates.extend(of_row)
-    return Export(tuple(candidates), published - len(rows), blank)
+            answer = record.get(f"Answer.Q{position + 1}Answer", "nan").strip()
+            cells = {"subset": subset, "image": image, "position": position}
+            cells |= {"candidate": record.get(f"Input.text{position + 1}", "")}
+            cells |= {"correctness": None if answer.lower() == "nan" else answer}
+            candidates.append(parsed(RatedCandidate, cells, path, number))
+    candidates = distinct(candidates, ["image", "position"], path)
+    skipped = len(table.numbers) + table.blank - len(rows)
+    return Export(tuple(candidates), skipped, sum(candidate.rating is None for candidate in candidates))
 
 
-def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], list[int]]:
-    place = {name.strip(): column for column, name in enumerate(header)}
-    needed = ["Input.image_url"]
-    needed += [f"Input.text{n + 1}" for n in range(CANDIDATES)] + [f"Answer.Q{n + 1}Answer" for n in range(CANDIDATES)]
-    missing = [name for name in needed if name not in place]
-    if missing:
-        if len(header) == 1 and any(mark in header[0] for mark in ",\t"):
-            hint = "Separate columns by semicolons, as in the published file"
-        else:
-            hint = "Get the published export again; its columns are Input.image_url, Input.text1, Answer.Q1Answer, …"
-        raise DataError(
-            f"has no column {missing[0]}", code="missing-column", value=missing[0], path=path, row=1, hint=hint
-        )
-    columns = [place[name] for name in needed]
-    return columns[0], columns[1 : 1 + CANDIDATES], columns[1 + CANDIDATES :]
-
-
-def read_table(path: Path) -> list[RatedCandidate]:
+def read_table_of_candidates(path: Path) -> list[RatedCandidate]:
     """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5).
 
-    The column ``thoroughness`` is optional; other columns are ignored.
-
-    Raises:
-        DataError: a column is missing, or a row is invalid.
+    The column ``thoroughness`` is optional; other columns are ignored. Raises DataError for an invalid row.
     """
-    lines = files.read_lines(path)
-    columns = lines[0].split("\t")
-    needed = ("subset", "image", "position", "candidate", "correctness")
-    for name in needed:
-        if name not in columns:
-            if len(columns) == 1 and "," in lines[0]:
-                hint = "Separate columns by tabs"
-            else:
-                hint = f"The first row must name the columns {', '.join(needed)}"
-            raise DataError(f"has no column {name}", code="missing-column", value=name, path=path, row=1, hint=hint)
-    place = {name: columns.index(name) for name in (*needed, "thoroughness") if name in columns}
-    repeats = judgement_files.Repeats(path, "candidate")
-    rows = []
-    for row, fields in judgement_files.table_rows(path, columns):
-        if row == 1:
-            continue
-        subset = fields[place["subset"]].strip()
-        check_choice("subset", subset, SUBSETS, DataError, path=path, row=row)
-        image = image_id(fields[place["image"]].strip())
-        if not image:
-            raise DataError(
-                "the image's name is empty", code="missing-image", path=path, row=row, hint="Give the image's file name"
-            )
-        where = f"{subset} {image}"
-        last = CANDIDATES - 1
-        position = judgement_files.parse_integer(fields[place["position"]], 0, last, "position", path=path, row=row)
-        text = judgement_files.parse_caption(fields[place["candidate"]], "candidate", path=path, row=row)
-        correctness = judgement_files.parse_integer(
-            fields[place["correctness"]], *SCALE, "correctness", path=path, row=row
-        )
-        thoroughness = None
-        if "thoroughness" in place:
-            text_of_rating = fields[place["thoroughness"]]
-            thoroughness = judgement_files.parse_integer(text_of_rating, *SCALE, "thoroughness", path=path, row=row)
-        if not repeats.check((where, position), (text, correctness, thoroughness), row):
-            rows.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
-    if not rows:
-        raise judgement_files.file_error("contains no candidate", "missing-value", path)
-    return rows
+    return read_rows(path, RatedCandidate, ["subset", "image", "position"], quotes=False)
 
 
 def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
@@ -249,50 +143,44 @@ def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
     if not isinstance(data, dict) or not data:
         raise judgement_files.file_error("is not a JSON object", "wrong-format", path)
     by_source = all(isinstance(value, list) for value in data.values())
-    rows = _by_source(data, path) if by_source else _by_image(data, path)
     of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
     blank = 0
-    for subset, image, caption, rating, row in rows:
-        if rating != rating:
+    for cells, row in _by_source(data, path) if by_source else _by_image(data, path):
+        candidate = parsed(RatedCandidate, {"position": 0} | cells, path, row)
+        if candidate.rating is None:
             blank += 1
             continue
-        correctness = judgement_files.parse_integer(str(rating), *SCALE, "correctness", path=path, row=row)
-        candidates = of_image.setdefault((subset, image), [])
-        candidates.append(RatedCandidate(subset, image, len(candidates), caption, correctness, path, row))
+        candidates = of_image.setdefault((candidate.subset, candidate.image), [])
+        candidates.append(candidate.model_copy(update={"position": len(candidates)}))
+        if len(candidates) > CANDIDATES:
+            raise candidate.error("mismatch", f"is candidate {len(candidates)} of image {candidate.image}")
     ordered = sorted(of_image, key=lambda key: SUBSETS.index(key[0]))
     return [candidate for key in ordered for candidate in of_image[key]], blank
 
 
-_JsonRow = tuple[str, str, str, object, str]
-
-
-def _by_source(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
+def _by_source(data: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for source, entries in data.items():
         check_choice("source", source, _SOURCES, DataError, path=path)
         for number, entry in enumerate(entries, 1):
             row = f"{source} entry {number}"
             if not isinstance(entry, dict):
                 raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
-            image = judgement_files.parse_image(entry.get("image"), "image's name (image)", path=path, row=row)
-            caption = judgement_files.parse_caption(entry.get("caption"), "caption", path=path, row=row)
-            yield _SOURCES[source], image, caption, entry.get("human"), row
+            cells = {"image": entry.get("image"), "candidate": entry.get("caption"), "subset": _SOURCES[source]}
+            rating = entry.get("human")
+            yield cells | {"correctness": None if rating != rating else rating}, row
 
 
-def _by_image(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
+def _by_image(data: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for image in read_human_judgements(path, data):
-        where = f"{image.path} {image.key}".lower()
+        where = f"{image.image_path} {image.key}".lower()
         subset = next((subset for name, subset in _SOURCES.items() if name in where.replace("flicker", "flickr")), None)
         if subset is None:
-            raise DataError(
-                f"its image_path '{image.path}' does not contain the source",
-                code="unknown-name",
-                value=image.path,
-                path=path,
-                row=f"image '{image.key}'",
-                hint="The path must contain flickr8k, flickr30k or coco",
-            )
-        for one in image.judgements:
-            yield subset, image.image, one.caption, math.nan if one.rating is None else one.rating, one.row
+            problem = f"its image_path '{image.image_path}' does not contain the source"
+            hint = "The path must contain flickr8k, flickr30k or coco"
+            raise image.error("unknown-name", problem, hint, value=image.image_path)
+        for number, one in enumerate(image.judgements, 1):
+            cells = {"subset": subset, "image": image.image, "candidate": one.caption, "correctness": one.rating}
+            yield cells, f"{image.row}, judgement {number}"
 
 
 _TABLE = "composite/composite_11985.tsv"
@@ -405,13 +293,10 @@ class Composite(Dataset):
         ratings = judgement_files.ByName(
             aspects, {"thoroughness": self._no_thoroughness, "both": self._no_thoroughness}
         )
-        if selection.seed is None:
-            return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
-        notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
-        return tuple(
-            Judgements(self.name, selection.name, drawn, ratings, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
-        )
+        if selection.seed is not None:
+            notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
+        judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
+        return judgement_files.drawn(judged, selection)
 
     def _exports(self, aspect: str) -> dict[str, Path]:
         # The published names have "throughness"; accept corrected ones too.
@@ -429,7 +314,7 @@ class Composite(Dataset):
         table = self.root.path / _TABLE
         if len(exports) < len(SUBSETS):
             if table.is_file():
-                return read_table(table), []
+                return read_table_of_candidates(table), []
             if not exports and (self.root.path / _JSON).is_file():
                 return self._correctness_from_json(self.root.path / _JSON)
             if not exports:
@@ -442,7 +327,7 @@ class Composite(Dataset):
                 path=self.root.path / "composite" / f"{missing}_correctness.csv",
                 hint=f"Add it, or {_TABLE} instead of all three",
             )
-        read = {path: read_export(path, subset, "correctness") for subset, path in exports.items()}
+        read = {path: read_export(path, subset) for subset, path in exports.items()}
         rated = [candidate for export in read.values() for candidate in export.candidates]
         rated = [candidate for candidate in rated if candidate.rating is not None]
         if not rated:
@@ -467,7 +352,7 @@ class Composite(Dataset):
             place.setdefault((candidate.subset, candidate.image, caption_key(candidate.text)), []).append(index)
         images = {(candidate.subset, candidate.image) for candidate in rated}
         rating_of: dict[int, float] = {}
-        read = {path: read_export(path, subset, "thoroughness") for subset, path in exports.items()}
+        read = {path: read_export(path, subset) for subset, path in exports.items()}
         notes = _skipped_notes(read, "thoroughness")
         for subset, path in exports.items():
             unrated = 0
@@ -479,15 +364,9 @@ class Composite(Dataset):
                     continue
                 indices = place.get((subset, candidate.image, caption_key(candidate.text)), [])
                 if not indices:
-                    raise DataError(
-                        f"candidate {candidate.position + 1} of {candidate.image} is not among those rated for "
-                        "correctness",
-                        code="unknown-item",
-                        value=candidate.image,
-                        path=path,
-                        row=candidate.row,
-                        hint="Both exports should be of the same release",
-                    )
+                    problem = f"candidate {candidate.position + 1} of {candidate.image} has no rating of correctness"
+                    hint = "Both exports should be of the same release"
+                    raise candidate.error("unknown-item", problem, hint, value=candidate.image)
                 # The same text can occur at two positions: then the position decides.
                 same = [i for i in indices if rated[i].position == candidate.position]
                 rating_of[(same or indices)[0]] = float(candidate.rating)
@@ -508,39 +387,25 @@ class Composite(Dataset):
 
     def _references(self, rated: Sequence[RatedCandidate]) -> dict[tuple[str, str], tuple[str, ...]]:
         """(subset, image) → captions. Raises DataError for an image without captions."""
-        readers: dict[str, Callable[[], Captions]] = {
-            "8k": lambda: load_captions("flickr8k", self.root),
-            "30k": lambda: load_captions("flickr30k", self.root),
-            "coco": self._coco,
-        }
         corpora: dict[str, Captions] = {}
         references_by_candidate: dict[tuple[str, str], tuple[str, ...]] = {}
         for candidate in rated:
             if candidate.subset not in corpora:
-                corpora[candidate.subset] = readers[candidate.subset]()
+                name = candidate.subset
+                corpora[name] = self._coco() if name == "coco" else load_captions(f"flickr{name}", self.root)
             captions = corpora[candidate.subset]
             if candidate.image not in captions:
-                raise DataError(
-                    f"image '{candidate.image}' has no captions in {captions.source}",
-                    code="missing-references",
-                    value=candidate.image,
-                    path=candidate.path,
-                    row=candidate.row,
-                    hint="Use a caption file with this image",
-                )
+                problem = f"image '{candidate.image}' has no captions in {captions.source}"
+                hint = "Use a caption file with this image"
+                raise candidate.error("missing-references", problem, hint, value=candidate.image)
             references_by_candidate[candidate.subset, candidate.image] = captions[candidate.image]
         return references_by_candidate
 
     def _coco(self) -> Captions:
         # Composite's images are in Karpathy's test split; larger files contain them too.
-        sources: dict[str, Callable[[Path], Captions]] = {
-            **CORPORA["coco-test"].sources,
-            "coco/dataset_coco.json": read_karpathy,
-            "coco/captions_val2014.json": read_coco_annotations,
-            "coco/annotations/captions_val2014.json": read_coco_annotations,
-        }
-        path = self.root.file(*sources, what="COCO's captions")
-        return sources[path.relative_to(self.root.path).as_posix()](path)
+        whole = ("coco/dataset_coco.json", "coco/captions_val2014.json", "coco/annotations/captions_val2014.json")
+        path = self.root.file(*CORPORA["coco-test"].sources, *whole, what="COCO's captions")
+        return read_captions_file(path)
 
 
 def _skipped_notes(exports: Mapping[Path, Export], aspect: str) -> list[str]:

@@ -12,45 +12,32 @@ The same text in two contexts is two candidates. There are no references.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from capbench.core import files
-from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, Ratings
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
+from capbench.datasets.row_models import Image, Row, Text, parsed
+from capbench.datasets.tables import read_table
 
 _SCALE = (1, 5)
 _QUESTIONS = ("overall", "relevance", "irrelevance", "reconstructivity", "imgfit")
 
 
-@dataclass(frozen=True)
-class ContextRow:
-    """One reader's ratings of one description.
+class ContextRow(Row):
+    """One reader's ratings of one description in the context of an article."""
 
-    Attributes:
-        row: row of the table; the header is row 1.
-        image: image id.
-        context: title of the article.
-        description: the description.
-        reader: id of the reader.
-        ratings: rating by column, 1 to 5.
-    """
-
-    row: int
-    image: str
-    context: str
-    description: str
-    reader: str
-    ratings: Mapping[str, int]
+    image: Image = Field(validation_alias="img_id")
+    context: Text
+    description: Text
+    reader: Text
+    ratings: dict[str, Annotated[int, Field(ge=1, le=5)]]
 
 
 class _InContext(Dataset):
@@ -136,59 +123,25 @@ class ContextBlv(_InContext):
     default: ClassVar[tuple[str, str]] = ("all-descriptions", "overall-mean-pearson")
 
 
-def read_context_ratings(path: Path, reader_column: str, columns: Sequence[str]) -> list[ContextRow]:
-    """Read the ratings, in the order of the file.
-
-    Args:
-        path: the CSV file.
-        reader_column: column of the reader.
-        columns: columns of ratings.
+def read_context_ratings(path: Path, reader: str, columns: Sequence[str]) -> list[ContextRow]:
+    """Read the ratings, in the order of the file; ``reader`` and ``columns`` are the columns of the reader and ratings.
 
     Raises:
-        DataError: the file is not a table, a column is missing, a text is missing, a rating is not a whole number from
-            1 to 5, or a reader rated a description twice.
+        DataError: a column or a text is missing, a rating is not a whole number from 1 to 5, or a reader rated a
+            description twice.
     """
-    text = files.read_text(path)
-    try:
-        table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise judgement_files.file_error(f"is not a table ({error})", "wrong-format", path) from error
-    header = table[0] if table else []
-    for column in ("img_id", "context", "description", reader_column, *columns):
-        if column not in header:
-            raise judgement_files.file_error(f"has no column '{column}'", "missing-key", path, value=column)
+    table = read_table(path)
+    for column in ("img_id", "context", "description", reader, *columns):
+        if column not in table.columns:
+            raise judgement_files.file_error(f"has no column '{column}'", "missing-column", path, 1, value=column)
     rows: list[ContextRow] = []
-    seen: dict[tuple[str, str, str, str], int] = {}
-    for number, cells in enumerate(table[1:], 2):
-        if len(cells) != len(header):
-            raise judgement_files.file_error(
-                f"has {len(cells)} columns, not {len(header)}", "wrong-format", path, number
-            )
-        values = dict(zip(header, cells, strict=True))
-        image = judgement_files.parse_image(values["img_id"], "image's id (img_id)", path=path, row=number)
-        context, description, reader = (
-            judgement_files.parse_caption(values[key], what, path=path, row=number)
-            for key, what in (
-                ("context", "context"),
-                ("description", "description"),
-                (reader_column, f"reader ({reader_column})"),
-            )
-        )
-        ratings = {
-            column: judgement_files.parse_integer(values[column], *_SCALE, f"rating {column}", path=path, row=number)
-            for column in columns
-        }
-        first = seen.setdefault((image, context, description, reader), number)
-        if first != number:
-            raise DataError(
-                f"the reader {reader} already rated this description in row {first}",
-                code="duplicate",
-                value=reader,
-                path=path,
-                row=number,
-                hint="Keep one of the two rows",
-            )
-        rows.append(ContextRow(number, image, context, description, reader, ratings))
-    if not rows:
-        raise judgement_files.file_error("contains no ratings", "missing-value", path)
+    seen: set[tuple[str, str, str, str]] = set()
+    for number, record in zip(table.numbers, table.records(), strict=True):
+        record |= {"ratings": {column: record.get(column) for column in columns}, "reader": record.get(reader)}
+        row = parsed(ContextRow, record, path, number, ContextRow.model_fields)
+        key = (row.image, row.context, row.description, row.reader)
+        if key in seen:
+            raise row.error("duplicate", f"the reader {row.reader} already rated this description", value=row.reader)
+        seen.add(key)
+        rows.append(row)
     return rows

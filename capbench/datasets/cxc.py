@@ -16,21 +16,22 @@ which list an image's captions in that order; ten images of each split have a si
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import BeforeValidator, Field
 
-from capbench.core.errors import DataError, count
+from capbench.core.errors import count
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
+from capbench.datasets.row_models import Image, Row, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions
 
 _CITATION = (
@@ -47,15 +48,32 @@ CO_CAPTIONS = "co-captions"
 """Group of pairs of captions of one image; the other pairs are :data:`CROSSED`."""
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One rating: a caption's number, and the image or the number of the second caption."""
+def _caption_number(text: object) -> int:
+    if not (found := _CAPTION.fullmatch(str(text).strip())):
+        raise wrong("wrong-value", f"'{text!s:.80}' is not COCO_val2014:sentid: and a caption's number")
+    return int(found[1])
 
-    row: int
-    caption: int
-    other: str
-    score: float
-    method: str
+
+Caption = Annotated[int, BeforeValidator(_caption_number)]
+
+
+class _Rated(Row):
+    score: float = Field(validation_alias="agg_score", ge=0, le=5)
+
+
+class _Sits(_Rated):
+    """A rating of a caption with an image."""
+
+    caption: Caption
+    image: Image
+    method: str = Field(validation_alias="sampling_method")
+
+
+class _Sts(_Rated):
+    """A rating of two captions."""
+
+    caption: Caption = Field(validation_alias="caption1")
+    other: Caption = Field(validation_alias="caption2")
 
 
 @dataclass(frozen=True)
@@ -78,12 +96,12 @@ class _Cxc(Dataset):
     def _file(self, kind: str, what: str) -> Path:
         return self.root.file(f"cxc/{kind}_{self.split}.csv", what=what)
 
-    def _sits(self) -> tuple[Path, list[_Row], Captions, dict[int, _Caption]]:
+    def _sits(self) -> tuple[list[_Sits], Captions, dict[int, _Caption]]:
         """The image-text ratings, the captions of the split's images, and all captions by their numbers."""
         path = self._file("sits", "CxC's ratings of captions with images, which also name the images' captions")
-        rows = _read(path, ("caption", "image"))
+        rows = read_rows(path, _Sits, ["caption", "image"])
         captions = load_captions(f"coco-{self.split}", self.root)
-        return path, rows, captions, _texts(path, rows, captions)
+        return rows, captions, _texts(rows, captions)
 
 
 class _CxcSits(_Cxc):
@@ -107,19 +125,19 @@ class _CxcSits(_Cxc):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file; ``ratings["rating"]`` has one real-valued rating per item."""
-        path, rows, captions, by_number = self._sits()
+        rows, captions, by_number = self._sits()
         items: list[Item] = []
         repeated = 0
         for row in rows:
-            caption = _caption(by_number, row.caption, path, row.row)
-            of_image = captions[row.other][:_CAPTIONS_PER_IMAGE]
-            is_own = caption.image == row.other
+            caption = _caption(by_number, row, row.caption)
+            of_image = captions[row.image][:_CAPTIONS_PER_IMAGE]
+            is_own = caption.image == row.image
             if is_own:
                 references = of_image[: caption.place] + of_image[caption.place + 1 :]
             else:
                 references = of_image[:4] if selection.name == "four-references" else of_image
             repeated += caption_key(caption.text) in set(map(caption_key, references))
-            items.append(Item(row.other, caption.text, references, f"sentid:{row.caption}", OWN if is_own else CROSSED))
+            items.append(Item(row.image, caption.text, references, f"sentid:{row.caption}", OWN if is_own else CROSSED))
         ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.score for row in rows), _SCALE)}
         own = sum(item.group == OWN for item in items)
         notes = [
@@ -177,15 +195,15 @@ class _CxcSts(_Cxc):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file, then those of the other direction; ratings belong to the first ones."""
-        _, _, _, by_number = self._sits()
+        _, _, by_number = self._sits()
         path = self._file("sts", "CxC's ratings of pairs of captions")
-        rows = _read(path, ("caption1", "caption2"))
+        rows = read_rows(path, _Sts, ["caption", "other"])
         forward: list[Item] = []
         backward: list[Item] = []
         for row in rows:
-            first = _caption(by_number, row.caption, path, row.row)
-            other = _number(row.other, path, row.row)
-            second = _caption(by_number, other, path, row.row)
+            first = _caption(by_number, row, row.caption)
+            other = row.other
+            second = _caption(by_number, row, other)
             group = CO_CAPTIONS if first.image == second.image else CROSSED
             forward.append(Item(first.image, first.text, (second.text,), f"sentid:{row.caption}-{other}", group))
             backward.append(Item(second.image, second.text, (first.text,), f"sentid:{other}-{row.caption}", group))
@@ -223,97 +241,36 @@ class CxcSts(_CxcSts):
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"test": CxcStsTest}
 
 
-def _read(path: Path, names: tuple[str, str]) -> list[_Row]:
-    """The ratings of a file, in its order.
-
-    Args:
-        path: the file.
-        names: its first two columns.
-
-    Raises:
-        DataError: the header or the number of cells differs, a caption has no number, a score is not a number from 0
-            to 5, or a pair is rated twice.
-    """
-    columns = (*names, "agg_score", "sampling_method")
-    repeats = judgement_files.Repeats(path, "rating of that pair")
-    rows = []
-    for number, cells in judgement_files.table_rows(path, columns, ","):
-        if number == 1:
-            if tuple(cell.strip() for cell in cells) != columns:
-                hint = f"The first line must be {','.join(columns)}"
-                raise DataError("has another header", code="missing-column", path=path, row=1, hint=hint)
-            continue
-        first, second, text, method = (cell.strip() for cell in cells)
-        try:
-            score = float(text)
-        except ValueError:
-            score = math.nan
-        if not _SCALE[0] <= score <= _SCALE[1]:  # NaN too
-            problem, hint = f"the score '{text}' is not a number from 0 to 5", "Correct that row"
-            raise DataError(problem, code="out-of-range", value=text, path=path, row=number, hint=hint)
-        if names[1] == "image":
-            second = judgement_files.parse_image(second, "image", path=path, row=number)
-        if not repeats.check((first, second), score, number):
-            rows.append(_Row(number, _number(first, path, number), second, score, method))
-    if not rows:
-        raise judgement_files.file_error("contains no rating", "missing-value", path)
-    return rows
-
-
-def _number(text: str, path: Path, row: int) -> int:
-    found = _CAPTION.fullmatch(text)
-    if found is None:
-        hint = "Write COCO_val2014:sentid: and the caption's number"
-        problem = f"'{text[:80]}' is not the id of a caption"
-        raise DataError(problem, code="wrong-value", value=text[:80], path=path, row=row, hint=hint)
-    return int(found[1])
-
-
-def _texts(path: Path, rows: Sequence[_Row], captions: Captions) -> dict[int, _Caption]:
+def _texts(rows: Sequence[_Sits], captions: Captions) -> dict[int, _Caption]:
     """The captions by their numbers: those of an image in ascending order are its first captions in the corpus.
 
     Raises:
         DataError: an image is not in the corpus, or does not have five captions in both files.
     """
-    of_image: dict[str, set[int]] = {}
+    of_image: dict[str, list[_Sits]] = {}
     for row in rows:
-        if row.other not in captions:
-            raise DataError(
-                f"the image {row.other} has no captions in {captions.source.name}",
-                code="missing-references",
-                value=row.other,
-                path=path,
-                row=row.row,
-                hint="Both files must be of the same split",
-            )
+        if row.image not in captions:
+            problem = f"the image {row.image} has no captions in {captions.source.name}"
+            raise row.error("missing-references", problem, "Both files must be of the same split", value=row.image)
         if row.method == _ORIGINAL:
-            of_image.setdefault(row.other, set()).add(row.caption)
+            of_image.setdefault(row.image, []).append(row)
     by_number = {}
-    for image, numbers in of_image.items():
-        texts = captions[image]
+    for image, own in of_image.items():
+        texts, numbers = captions[image], sorted({row.caption for row in own})
         if len(numbers) != _CAPTIONS_PER_IMAGE or len(texts) < _CAPTIONS_PER_IMAGE:
-            raise DataError(
+            problem = (
                 f"the image {image} has {count(len(numbers), 'caption')} of the method {_ORIGINAL} and {len(texts)} in "
-                f"{captions.source.name}, expected {_CAPTIONS_PER_IMAGE}",
-                code="mismatch",
-                value=image,
-                path=path,
-                hint="Get both files again: captions are matched by the order of their numbers",
+                f"{captions.source.name}, expected {_CAPTIONS_PER_IMAGE}"
             )
-        for place, number in enumerate(sorted(numbers)):
+            hint = "Get both files again: captions are matched by the order of their numbers"
+            raise own[0].error("mismatch", problem, hint, value=image)
+        for place, number in enumerate(numbers):
             by_number[number] = _Caption(image, place, texts[place])
     return by_number
 
 
-def _caption(by_number: Mapping[int, _Caption], number: int, path: Path, row: int) -> _Caption:
-    try:
-        return by_number[number]
-    except KeyError:
-        raise DataError(
-            f"no image has the caption {number}",
-            code="unknown-item",
-            value=number,
-            path=path,
-            row=row,
-            hint=f"Every caption needs a row with its own image and the method {_ORIGINAL} in the file of SITS",
-        ) from None
+def _caption(by_number: Mapping[int, _Caption], row: _Rated, number: int) -> _Caption:
+    if number not in by_number:
+        hint = f"Every caption needs a row with its own image and the method {_ORIGINAL} in the file of SITS"
+        raise row.error("unknown-item", f"no image has the caption {number}", hint, value=number)
+    return by_number[number]

@@ -27,19 +27,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
-import numpy as np
+from pydantic import Field, model_validator
 
 from capbench.core.errors import DataError
-from capbench.core.records import Item, Judgements, Preferences, caption_key
+from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.changed_captions import read_changes
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -85,14 +85,7 @@ class _Distractions(Dataset):
             for kind, text in (("right", right), ("distractor", distractor)):
                 items.append(Item(image, text, references, f"{image}#{task}{more}#{kind}", task))
         judgement_files.require_references(items, selection.name, path)
-        first = 2 * np.arange(len(pairs), dtype=np.int64)
-        preferences = Preferences(
-            first,
-            first + 1,
-            np.ones_like(first),
-            tuple(task for task, *_ in pairs),
-            np.zeros((len(pairs), 0), dtype=np.int64),
-        )
+        preferences = judgement_files.preferred_first([task for task, *_ in pairs])
         counts = Counter(task for task, *_ in pairs)
         numbers_of_pairs = ", ".join(f"{count:,} {task}" for task, count in counts.items())
         all_notes = (f"{numbers_of_pairs} pairs of {len({pair[1] for pair in pairs}):,} images", *notes)
@@ -198,25 +191,20 @@ class DistractionsCoco(_GeneratedDistractions):
         return load_captions("coco-val", self.root)
 
 
-@dataclass(frozen=True)
-class GivenPair:
-    """A pair in a user's file.
+class GivenPair(Row):
+    """A pair in a user's file: task, image, correct caption, wrong caption, and references, if the file has any."""
 
-    Attributes:
-        task: name of the task.
-        image: image id.
-        correct: the correct caption.
-        distractor: the wrong caption.
-        references: references in the file; None if there are none.
-        row: the row in the file.
-    """
+    task: Text
+    image: Image
+    correct: Text
+    distractor: Text
+    references: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
 
-    task: str
-    image: str
-    correct: str
-    distractor: str
-    references: tuple[str, ...] | None
-    row: int
+    @model_validator(mode="after")
+    def _differ(self) -> GivenPair:
+        if caption_key(self.correct) == caption_key(self.distractor):
+            raise wrong("duplicate", "'correct' and 'distractor' are the same text")
+        return self
 
 
 class DistractionsGiven(_Distractions):
@@ -251,7 +239,7 @@ class DistractionsGiven(_Distractions):
             DataError: the file has invalid content.
         """
         path = self.root.file(_GIVEN, what="the pairs")
-        user_pairs = read_given(path)
+        user_pairs = read_rows(path, GivenPair)
         captions: Mapping[str, tuple[str, ...]] = {}
         if any(pair.references is None for pair in user_pairs):
             captions = load_captions("flickr30k", self.root)
@@ -260,14 +248,8 @@ class DistractionsGiven(_Distractions):
             texts = captions.get(pair.image) if pair.references is None else pair.references
             if texts is None:
                 hint = "Add a field 'references' to the row, or get Flickr30k's captions of all splits"
-                raise DataError(
-                    f"the image {pair.image} has no captions in Flickr30k",
-                    code="missing-references",
-                    value=pair.image,
-                    path=path,
-                    row=pair.row,
-                    hint=hint,
-                )
+                problem = f"the image {pair.image} has no captions in Flickr30k"
+                raise pair.error("missing-references", problem, hint, value=pair.image)
             own = caption_key(pair.correct)
             references = tuple(text for text in texts if caption_key(text) != own)
             pairs.append((pair.task, pair.image, pair.correct, pair.distractor, references))
@@ -285,43 +267,3 @@ class Distractions(_GeneratedDistractions):
 
     def _captions(self) -> Captions:
         return read_token(self.root.file(_TOKEN, what="Flickr8k's captions"))
-
-
-def read_given(path: Path) -> list[GivenPair]:
-    """Read the pairs in a user's file, in the order of the file.
-
-    Raises:
-        DataError: a line is not a JSON object, a field is missing, empty or of another type, or both captions have the
-            same text.
-    """
-    pairs = []
-    for number, record in judgement_files.json_lines(path):
-        task = judgement_files.parse_caption(record.get("task"), "task", path=path, row=number)
-        image = judgement_files.parse_image(record.get("image"), "image", path=path, row=number)
-        correct, distractor = (
-            judgement_files.parse_caption(record.get(name), name, path=path, row=number)
-            for name in ("correct", "distractor")
-        )
-        if caption_key(correct) == caption_key(distractor):
-            hint = "Remove or correct the row"
-            raise DataError(
-                "'correct' and 'distractor' are the same text",
-                code="duplicate",
-                value=correct,
-                path=path,
-                row=number,
-                hint=hint,
-            )
-        listed: Any = record.get("references")
-        references: tuple[str, ...] | None = None
-        if listed is not None:
-            if not isinstance(listed, list) or not listed:
-                hint = "Omit it to use Flickr30k's captions"
-                raise DataError(
-                    "'references' is not a list of captions", code="wrong-type", path=path, row=number, hint=hint
-                )
-            references = tuple(
-                judgement_files.parse_caption(text, "reference", path=path, row=number) for text in listed
-            )
-        pairs.append(GivenPair(task, image, correct, distractor, references, number))
-    return pairs

@@ -18,52 +18,61 @@ Pair i has the items 2i (correct caption) and 2i + 1 (foil).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
+from pydantic import BaseModel, Field
 
-from capbench.core import files
 from capbench.core.errors import DataError
-from capbench.core.records import Item, Judgements, Preferences, caption_key, image_id
+from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
+from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
+from capbench.datasets.user.caption_readers import read_captions_file
 
 _PAIRS = "foil/valse_foil-it.json"
 _FULL = "foil/foilv1.0_test_2017.json"
-_WHOLE: Mapping[str, Callable[[Path], Captions]] = {
-    "coco/captions_val2014.json": read_coco_annotations,
-    "coco/annotations/captions_val2014.json": read_coco_annotations,
-    "coco/dataset_coco.json": read_karpathy,
-}
+_WHOLE = ("coco/captions_val2014.json", "coco/annotations/captions_val2014.json", "coco/dataset_coco.json")
 _SPLITS = ("coco/karpathy_test_captions.json", "coco/karpathy_val_captions.json")
 _MAJORITY = 2
 
 
-@dataclass(frozen=True)
-class FoilPair:
-    """A correct caption and its foil.
+class _Votes(BaseModel):
+    caption: int = Field(ge=0, strict=True)
+    foil: int = Field(ge=0, strict=True)
 
-    Attributes:
-        name: the entry's key in the file.
-        image: image id.
-        caption: the correct caption.
-        foil: the same caption with a wrong noun.
-        nouns: the correct noun and the wrong one.
-        votes: votes for the caption and for the foil; None if the file has none.
-    """
 
-    name: str
-    image: str
-    caption: str
-    foil: str
-    nouns: tuple[str, str]
-    votes: tuple[int, int] | None = None
+class FoilPair(Row):
+    """A correct caption and the same caption with a wrong noun; both nouns, and the raters' votes if there are any."""
+
+    name: str = Field(validation_alias="id")
+    image: Image = Field(validation_alias="image_file")
+    caption: Text
+    foil: Text
+    right: Text = Field(validation_alias="classes")
+    wrong: Text = Field(validation_alias="classes_foil")
+    votes: _Votes | None = Field(default=None, validation_alias="mturk")
+
+
+class _Image(Row):
+    id: int | str
+    image: Image = Field(validation_alias="file_name")
+
+
+class _Annotation(Row):
+    """A correct caption or a foil of the modified COCO caption ``id``."""
+
+    id: int | str
+    image: int | str = Field(validation_alias="image_id")
+    text: Text = Field(validation_alias="caption")
+    foil: bool = Field(strict=True)
+    right: Text | None = Field(default=None, validation_alias="target_word")
+    wrong: Text | None = Field(default=None, validation_alias="foil_word")
 
 
 class Foil(Dataset):
@@ -134,16 +143,11 @@ class Foil(Dataset):
             )
         selected = covered
         if selection.name == "validated":
-            selected = [pair for pair in covered if _votes(pair, path)[0] >= _MAJORITY]
+            selected = [pair for pair in covered if _votes(pair) >= _MAJORITY]
             notes.append(f"{len(covered) - len(selected)} pairs are left out: fewer than two raters chose the caption")
             if not selected:
-                raise DataError(
-                    "no pair is left under 'validated'",
-                    code="too-few",
-                    value=selection.name,
-                    path=path,
-                    hint="Choose another selection",
-                )
+                problem, hint = "no pair is left under 'validated'", "Choose another selection"
+                raise DataError(problem, code="too-few", value=selection.name, path=path, hint=hint)
         same = sum(caption_key(pair.caption) == caption_key(pair.foil) for pair in selected)
         if same:
             notes.append(f"{same} foils have the text of the right caption: no metric can distinguish these pairs")
@@ -158,17 +162,11 @@ class Foil(Dataset):
         judgement_files.require_references(items, selection.name, path)
         if selection.name == "first-reference":
             items = tuple(replace(item, references=item.references[:1]) for item in items)
-        pairs_left = len(selected)
-        first = 2 * np.arange(pairs_left, dtype=np.int64)
-        no_votes = np.zeros((pairs_left, 0), dtype=np.int64)
-        preferences = {"right": Preferences(first, first + 1, np.ones_like(first), ("",) * pairs_left, no_votes)}
-        if selection.seed is None:
-            return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
-        notes.append(f"one reference per image is sampled (seed {selection.seed})")
-        return tuple(
-            Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
-        )
+        preferences = {"right": judgement_files.preferred_first([""] * len(selected))}
+        if selection.seed is not None:
+            notes.append(f"one reference per image is sampled (seed {selection.seed})")
+        judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
+        return judgement_files.drawn(judged, selection)
 
     def _read(self, path: Path) -> list[FoilPair]:
         return read_foil(path)
@@ -201,29 +199,25 @@ def coco_captions(root: DataRoot) -> tuple[dict[str, tuple[str, ...]], list[str]
         MissingFileError: there is no file of COCO's captions.
         DataError: a file has invalid content.
     """
-    for name, read in _WHOLE.items():
+    for name in _WHOLE:
         if (root.path / name).is_file():
-            return dict(read(root.path / name)), [Path(name).name]
+            return dict(read_captions_file(root.path / name)), [Path(name).name]
     splits = [name for name in _SPLITS if (root.path / name).is_file()]
     if not splits:
         root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
     captions_by_image: dict[str, tuple[str, ...]] = {}
     for name in splits:
-        captions_by_image.update(read_split_captions(root.path / name))
+        captions_by_image.update(read_captions_file(root.path / name))
     return captions_by_image, [Path(name).name for name in splits]
 
 
 def read_foil(path: Path) -> list[FoilPair]:
-    """Read the pairs of VALSE's ``foil-it.json``, in the order of the file.
-
-    Raises:
-        DataError: the file is not an object of entries, a text is missing or empty, caption and foil are the same, or
-            counts of votes are not whole numbers.
-    """
-    data = files.read_json(path, unique_keys=True)
-    if not isinstance(data, dict) or not data:
-        raise judgement_files.file_error("is not a JSON object of pairs", "wrong-format", path)
-    return [_pair(name, entry, path) for name, entry in data.items()]
+    """Read the pairs of VALSE's ``foil-it.json``, in the order of the file. Raises DataError for an invalid entry."""
+    pairs = read_rows(path, FoilPair)
+    for pair in pairs:
+        if caption_key(pair.caption) == caption_key(pair.foil):
+            raise pair.error("duplicate", "caption and foil are the same text", value=pair.foil)
+    return pairs
 
 
 def read_foil_annotations(path: Path) -> list[FoilPair]:
@@ -232,114 +226,43 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     The name of a pair is the ``id`` of the annotations and the foil's number within that id, from 1.
 
     Raises:
-        DataError: a list ``images`` or ``annotations`` is missing, a field is missing or of another type, an image is
-            not in ``images``, or an ``id`` does not have exactly one image and one correct caption.
+        DataError: an entry is invalid, an image is not in ``images``, or an ``id`` does not have exactly one image and
+            one correct caption.
     """
-    data = files.read_json(path)
-    image_entries = data.get("images") if isinstance(data, dict) else None
-    annotations = data.get("annotations") if isinstance(data, dict) else None
-    if not isinstance(image_entries, list) or not isinstance(annotations, list) or not annotations:
-        raise judgement_files.file_error("contains no lists 'images' and 'annotations'", "missing-key", path)
-    images: dict[object, str] = {}
-    for number, image in enumerate(image_entries, 1):
-        row = f"image {number}"
-        if not isinstance(image, dict) or type(image.get("id")) not in (int, str):
-            raise judgement_files.file_error("has no 'id'", "missing-key", path, row)
-        name = judgement_files.parse_image(image.get("file_name"), "image's name (file_name)", path=path, row=row)
-        images[image["id"]] = name
-    right: dict[object, str] = {}
-    image_of: dict[object, object] = {}
-    foils: list[tuple[str, dict[str, Any]]] = []
-    for number, annotation in enumerate(annotations, 1):
-        row = f"annotation {number}"
-        if not isinstance(annotation, dict) or type(annotation.get("id")) not in (int, str):
-            raise judgement_files.file_error("has no 'id'", "missing-key", path, row)
-        if type(annotation.get("foil")) is not bool:
-            raise judgement_files.file_error("'foil' is neither true nor false", "wrong-type", path, row)
-        if type(annotation.get("image_id")) not in (int, str) or annotation["image_id"] not in images:
-            problem = f"its image {annotation.get('image_id')} is not in 'images'"
-            raise judgement_files.file_error(problem, "unknown-item", path, row, value=annotation.get("image_id"))
-        if image_of.setdefault(annotation["id"], annotation["image_id"]) != annotation["image_id"]:
-            problem = f"its image {annotation['image_id']} differs from the image of the id {annotation['id']} above"
-            raise judgement_files.file_error(problem, "mismatch", path, row, value=annotation["image_id"])
-        if annotation["foil"]:
-            foils.append((row, annotation))
-            continue
-        text = judgement_files.parse_caption(annotation.get("caption"), "right caption (caption)", path=path, row=row)
-        if right.setdefault(annotation["id"], text) != text:
-            problem = f"the id {annotation['id']} has another right caption above"
-            raise DataError(
-                problem, code="duplicate", value=annotation["id"], path=path, row=row, hint="Keep one of the two"
-            )
-    if not foils:
-        raise judgement_files.file_error("contains no foil", "missing-value", path)
-    counted: dict[object, int] = {}
+    images = {image.id: image.image for image in read_rows(path, _Image, at="images")}
+    annotations = read_rows(path, _Annotation, at="annotations")
+    right: dict[int | str, str] = {}
+    image_of: dict[int | str, int | str] = {}
+    for one in annotations:
+        if one.image not in images:
+            raise one.error("unknown-item", f"its image {one.image} is not in 'images'", value=one.image)
+        if image_of.setdefault(one.id, one.image) != one.image:
+            raise one.error("mismatch", f"its image {one.image} differs from that of the id {one.id}", value=one.image)
+        if not one.foil and right.setdefault(one.id, one.text) != one.text:
+            raise one.error("duplicate", f"the id {one.id} has another right caption above", value=one.id)
+    counted: Counter[int | str] = Counter()
     pairs = []
-    for row, annotation in foils:
-        key = annotation["id"]
-        if key not in right:
-            raise judgement_files.file_error(
-                f"the id {key} has no right caption", "missing-caption", path, row, value=key
-            )
-        counted[key] = number = counted.get(key, 0) + 1
-        foil, *nouns = (
-            judgement_files.parse_caption(annotation.get(name), what, path=path, row=row)
-            for name, what in (
-                ("caption", "foil (caption)"),
-                ("target_word", "right noun (target_word)"),
-                ("foil_word", "wrong noun (foil_word)"),
-            )
-        )
-        image = images[annotation["image_id"]]
-        pairs.append(FoilPair(f"{key}.{number}", image, right[key], foil, (nouns[0], nouns[1])))
+    for one in annotations:
+        if not one.foil:
+            continue
+        if one.id not in right:
+            raise one.error("missing-caption", f"the id {one.id} has no right caption", value=one.id)
+        if one.right is None or one.wrong is None:
+            raise one.error("wrong-type", "has no 'target_word' or 'foil_word'")
+        counted[one.id] += 1
+        texts = {"image": images[one.image], "caption": right[one.id], "foil": one.text}
+        texts |= {"right": one.right, "wrong": one.wrong, "name": f"{one.id}.{counted[one.id]}"}
+        pairs.append(parsed(FoilPair, texts, path, one.row))
+    if not pairs:
+        raise judgement_files.file_error("contains no foil", "missing-value", path)
     return pairs
 
 
-def _pair(name: str, entry: Any, path: Path) -> FoilPair:
-    row = f"entry '{name}'"
-    if not isinstance(entry, dict):
-        raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
-    texts = {
-        key: judgement_files.parse_caption(entry.get(key), what, path=path, row=row)
-        for key, what in (
-            ("image_file", "image's name (image_file)"),
-            ("caption", "right caption (caption)"),
-            ("foil", "foil (foil)"),
-            ("classes", "right noun (classes)"),
-            ("classes_foil", "wrong noun (classes_foil)"),
-        )
-    }
-    if caption_key(texts["caption"]) == caption_key(texts["foil"]):
-        raise DataError(
-            "caption and foil are the same text",
-            code="duplicate",
-            value=texts["foil"],
-            path=path,
-            row=row,
-            hint="Remove or correct the entry",
-        )
-    counts = entry.get("mturk")
-    votes: tuple[int, int] | None = None
-    if counts is not None:
-        right, wrong = (counts.get(key) if isinstance(counts, dict) else None for key in ("caption", "foil"))
-        if not (type(right) is int and type(wrong) is int and min(right, wrong) >= 0):
-            raise DataError(
-                "'mturk' has no counts 'caption' and 'foil'",
-                code="wrong-type",
-                path=path,
-                row=row,
-                hint="Correct the entry",
-            )
-        votes = (right, wrong)
-    nouns = (texts["classes"], texts["classes_foil"])
-    return FoilPair(name, image_id(texts["image_file"]), texts["caption"], texts["foil"], nouns, votes)
-
-
-def _votes(pair: FoilPair, path: Path) -> tuple[int, int]:
+def _votes(pair: FoilPair) -> int:
     if pair.votes is None:
         hint = "Download the file again, or choose another selection of items"
-        raise DataError("has no votes ('mturk')", code="missing-key", path=path, row=f"entry '{pair.name}'", hint=hint)
-    return pair.votes
+        raise pair.error("missing-key", "has no votes ('mturk')", hint)
+    return pair.votes.caption
 
 
 def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
@@ -353,10 +276,9 @@ def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
     own_key = caption_key(pair.caption)
     if own_key in keys:
         return {place for place, key in enumerate(keys) if key == own_key}
-    right, wrong = pair.nouns
     made_from = {
-        caption_key(pair.foil[: match.start()] + right + pair.foil[match.end() :])
-        for match in re.finditer(rf"\b{re.escape(wrong)}\b", pair.foil)
+        caption_key(pair.foil[: match.start()] + pair.right + pair.foil[match.end() :])
+        for match in re.finditer(rf"\b{re.escape(pair.wrong)}\b", pair.foil)
     }
     return {place for place, key in enumerate(keys) if key in made_from}
 

@@ -19,47 +19,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
-import numpy as np
+from pydantic import AliasChoices, AliasPath, Field
 
-from capbench.core import files
 from capbench.core.errors import DataError
-from capbench.core.records import Item, Judgements, Preferences, caption_key, image_id
+from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.foil import coco_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
-from capbench.datasets.user.caption_readers import read_coco_annotations
+from capbench.datasets.row_models import Image, Row, Text, read_rows
+from capbench.datasets.user.caption_readers import read_captions_file
 
 _TRAIN = "coco/captions_train2014.json"
 _COCO_NUMBER = re.compile(r"(?:COCO_(?:train|val)2014_)?(\d{12})")
 _MAJORITY = 2
 
 
-@dataclass(frozen=True)
-class PartPair:
-    """A correct caption and its foil.
+class PartPair(Row):
+    """A correct caption, its changed copy, and the COCO caption that it was made from (mostly itself) or None.
 
-    Attributes:
-        part: name of the part.
-        name: the entry's key in the part's file.
-        image: image id.
-        caption: the correct caption.
-        foil: the changed copy.
-        source: the COCO caption that the correct caption was made from; mostly the correct caption itself.
-        votes: number of annotators who chose the correct caption; None if there was no vote.
+    ``votes`` is the number of annotators who chose the correct caption, None if there was no vote.
     """
 
-    part: str
-    name: str
-    image: str
-    caption: str
-    foil: str
-    source: str
-    votes: int | None = None
+    part: str = ""
+    name: str = Field(validation_alias="id")
+    image: Image = Field(validation_alias=AliasChoices("image_file", "filename"))
+    caption: Text
+    foil: Text = Field(validation_alias=AliasChoices("foil", "negative_caption"))
+    source: Text | None = Field(default=None, validation_alias=AliasChoices("orig_caption", "only_caption"))
+    votes: Annotated[int, Field(ge=0, strict=True)] | None = Field(
+        default=None, validation_alias=AliasPath("mturk", "caption")
+    )
 
 
 class FoilSet(Dataset):
@@ -77,10 +70,10 @@ class FoilSet(Dataset):
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it in every pair."""
         paths = {part: self.root.file(f"{self.folder}/{part}.json", what=f"the pairs of {part}") for part in self.parts}
-        pairs = [pair for part, path in paths.items() for pair in self._read(part, path)]
+        pairs = [p.model_copy(update={"part": part}) for part, path in paths.items() for p in read_rows(path, PartPair)]
         notes = []
         if selection.name.endswith("confirmed"):
-            chosen = [pair for pair in pairs if pair.votes is not None and pair.votes >= _MAJORITY]
+            chosen = [pair for pair in pairs if _votes(pair) >= _MAJORITY]
             notes.append(
                 f"{len(pairs) - len(chosen):,} of {len(pairs):,} pairs are left out: fewer than two of three "
                 "annotators chose the caption"
@@ -91,13 +84,9 @@ class FoilSet(Dataset):
             pairs, references, notes_of_captions = self._referenced(pairs)
             notes += notes_of_captions
         if not pairs:
-            raise DataError(
-                f"no pair is left under '{selection.name}'",
-                code="too-few",
-                value=selection.name,
-                path=next(iter(paths.values())).parent,
-                hint=f"Choose another selection, or add captions (see 'capbench data info {self.name}')",
-            )
+            problem, folder = f"no pair is left under '{selection.name}'", next(iter(paths.values())).parent
+            hint = f"Choose another selection, or add captions (see 'capbench data info {self.name}')"
+            raise DataError(problem, code="too-few", value=selection.name, path=folder, hint=hint)
         same = sum(pair.caption == pair.foil for pair in pairs)
         if same:
             notes.append(f"{same} foils have the text of the right caption: no metric can distinguish these pairs")
@@ -106,21 +95,14 @@ class FoilSet(Dataset):
             for pair, texts in zip(pairs, references, strict=True)
             for kind, text in (("caption", pair.caption), ("foil", pair.foil))
         )
-        first = 2 * np.arange(len(pairs), dtype=np.int64)
-        no_votes = np.zeros((len(pairs), 0), dtype=np.int64)
-        groups = tuple(pair.part for pair in pairs)
-        right = Preferences(first, first + 1, np.ones_like(first), groups, no_votes)
+        right = judgement_files.preferred_first([pair.part for pair in pairs])
         return (Judgements(self.name, selection.name, items, preferences={"right": right}, notes=tuple(notes)),)
-
-    def _read(self, part: str, path: Path) -> list[PartPair]:
-        """The pairs of one part, in the order of its file."""
-        raise NotImplementedError
 
     def _referenced(self, pairs: Sequence[PartPair]) -> tuple[list[PartPair], list[tuple[str, ...]], list[str]]:
         """The pairs whose images have captions, their references without the pair's own caption, and notes."""
         captions, sources = coco_captions(self.root)
         if (self.root.path / _TRAIN).is_file():
-            captions |= read_coco_annotations(self.root.path / _TRAIN)
+            captions |= read_captions_file(self.root.path / _TRAIN)
             sources.append(Path(_TRAIN).name)
         by_number = {match[1]: texts for image, texts in captions.items() if (match := _COCO_NUMBER.fullmatch(image))}
         kept: list[PartPair] = []
@@ -131,7 +113,7 @@ class FoilSet(Dataset):
             texts = by_number.get(match[1]) if match is not None else None
             if texts is None:
                 continue
-            others = tuple(text for text in texts if caption_key(text) != caption_key(pair.source))
+            others = tuple(text for text in texts if caption_key(text) != caption_key(pair.source or pair.caption))
             if not others:
                 continue
             unknown += len(others) == len(texts)
@@ -146,6 +128,12 @@ class FoilSet(Dataset):
         if unknown:
             notes.append(f"{unknown} pairs were made from unknown captions: all references of their images are used")
         return kept, references, notes
+
+
+def _votes(pair: PartPair) -> int:
+    if pair.votes is None:
+        raise pair.error("missing-key", "has no votes ('mturk')")
+    return pair.votes
 
 
 class Valse(FoilSet):
@@ -194,21 +182,6 @@ class Valse(FoilSet):
     }
     default: ClassVar[tuple[str, str]] = ("confirmed", "right-strict")
 
-    def _read(self, part: str, path: Path) -> list[PartPair]:
-        pairs = []
-        for name, entry, row in _entries(path):
-            image, caption, foil = _texts(entry, ("image_file", "caption", "foil"), path, row)
-            sources = [entry[key] for key in ("orig_caption", "only_caption") if key in entry]
-            source = judgement_files.parse_caption(sources[0], "COCO caption", path=path, row=row) if sources else ""
-            counts = entry.get("mturk")
-            votes = counts.get("caption") if isinstance(counts, dict) else None
-            if type(votes) is not int or votes < 0:
-                raise DataError(
-                    "'mturk' has no count 'caption'", code="wrong-type", path=path, row=row, hint="Correct the entry"
-                )
-            pairs.append(PartPair(part, name, image, caption, foil, source or caption, votes))
-        return pairs
-
 
 class SugarCrepe(FoilSet):
     """7,511 pairs of a COCO caption and a fluent hard negative in seven parts: replaced, swapped or added words."""
@@ -242,41 +215,3 @@ class SugarCrepe(FoilSet):
         )
     }
     default: ClassVar[tuple[str, str]] = ("all-pairs", "right-strict")
-
-    def _read(self, part: str, path: Path) -> list[PartPair]:
-        pairs = []
-        for name, entry, row in _entries(path):
-            image, caption, foil = _texts(entry, ("filename", "caption", "negative_caption"), path, row)
-            pairs.append(PartPair(part, name, image, caption, foil, caption))
-        return pairs
-
-
-def _entries(path: Path) -> list[tuple[str, dict[str, Any], str]]:
-    """Key, entry and row of each pair.
-
-    Raises:
-        DataError: the file is not an object of objects.
-    """
-    data = files.read_json(path, unique_keys=True)
-    if not isinstance(data, dict) or not data:
-        raise judgement_files.file_error("is not a JSON object of pairs", "wrong-format", path)
-    entries = []
-    for name, entry in data.items():
-        row = f"entry '{name}'"
-        if not isinstance(entry, dict):
-            raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
-        entries.append((name, entry, row))
-    return entries
-
-
-def _texts(entry: Mapping[str, Any], keys: tuple[str, str, str], path: Path, row: str) -> tuple[str, str, str]:
-    """Image id, correct caption and foil of an entry.
-
-    Raises:
-        DataError: one of them is missing or empty.
-    """
-    image, caption, foil = (
-        judgement_files.parse_caption(entry.get(key), f"{what} ({key})", path=path, row=row)
-        for key, what in zip(keys, ("image's name", "right caption", "foil"), strict=True)
-    )
-    return image_id(image), caption, foil

@@ -26,14 +26,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from capbench.core import files
-from capbench.core.errors import DataError, count
+from capbench.core.errors import DataError, MissingFileError, count
 from capbench.core.records import Item, Judgements, Preferences, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
-from capbench.datasets.captions import load_captions
+from capbench.datasets.captions import load_captions, read_folders
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.row_models import Image, Row, Text, read_rows
 
 _SMURF = "machine_captions/smurf_karpathy_cand.json"
 _WHERE_IMAGE = "machine_captions/where_image2"
@@ -45,19 +46,17 @@ MACHINES = tuple(f"{where}_{run}" for where in ("init", "pre", "par", "merge") f
 
 @dataclass(frozen=True)
 class Written:
-    """The human and machine captions of one image.
-
-    Attributes:
-        image: image id.
-        human: the human caption.
-        machines: name of the captioner → caption.
-        row: the row of the image in its file.
-    """
+    """The human caption of an image and those of captioners by name; ``row`` is the image's place in its file."""
 
     image: str
     human: str
     machines: Mapping[str, str]
-    row: str
+    row: int | str
+
+
+class _Caption(Row):
+    image: Image = Field(validation_alias="image_id")
+    caption: Text
 
 
 class _HumanMachine(Dataset):
@@ -102,13 +101,9 @@ class _HumanMachine(Dataset):
         for entry in images:
             if entry.image not in captions:
                 problem = f"the image {entry.image} has no captions in {captions.source.name}"
+                hint = "Both files must be of the same split"
                 raise DataError(
-                    problem,
-                    code="missing-references",
-                    value=entry.image,
-                    path=path,
-                    row=entry.row,
-                    hint="Both files must be of the same split",
+                    problem, code="missing-references", value=entry.image, path=path, row=entry.row, hint=hint
                 )
             human = caption_key(entry.human)
             others = [text for text in captions[entry.image] if caption_key(text) != human]
@@ -205,45 +200,25 @@ def read_smurf(path: Path) -> list[Written]:
     """Read SMURF's captions, one entry per image in the order of the file.
 
     Raises:
-        DataError: the file is not a list of entries, a name or a caption is missing or empty, or an image does not have
-            as many captions as the first one.
+        DataError: an entry is invalid, or an image does not have as many captions as the first one.
     """
-    data = files.read_json(path)
-    if not isinstance(data, list) or not data:
-        raise judgement_files.file_error("is not a JSON list of captions", "wrong-format", path)
-    captions_by_image: dict[str, list[str]] = {}
-    rows: dict[str, str] = {}
-    for number, entry in enumerate(data, 1):
-        row = f"entry {number}"
-        if not isinstance(entry, dict):
-            raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
-        image = judgement_files.parse_image(entry.get("image_id"), "image's name (image_id)", path=path, row=row)
-        text = judgement_files.parse_caption(entry.get("caption"), "caption (caption)", path=path, row=row)
-        captions_by_image.setdefault(image, []).append(text)
-        rows.setdefault(image, row)
-    wanted = len(next(iter(captions_by_image.values())))
+    of_image: dict[str, list[_Caption]] = {}
+    for row in read_rows(path, _Caption):
+        of_image.setdefault(row.image, []).append(row)
+    wanted = max(len(next(iter(of_image.values()))), 2)
     written = []
-    for image, (human, *machines) in captions_by_image.items():
-        if len(machines) != wanted - 1 or not machines:
-            problem = f"the image {image} has {count(1 + len(machines), 'caption')}, expected {max(wanted, 2)}"
-            raise DataError(
-                problem,
-                code="mismatch",
-                value=image,
-                path=path,
-                row=rows[image],
-                hint="Give one human caption, then the machine captions",
-            )
-        named = {f"{MACHINE} {number}": text for number, text in enumerate(machines, 1)}
-        written.append(Written(image, human, named, rows[image]))
+    for image, rows in of_image.items():
+        if len(rows) != wanted:
+            problem = f"the image {image} has {count(len(rows), 'caption')}, expected {wanted}"
+            hint = "Give one human caption, then the machine captions"
+            raise rows[0].error("mismatch", problem, hint, value=image)
+        named = {f"{MACHINE} {number}": row.caption for number, row in enumerate(rows[1:], 1)}
+        written.append(Written(image, rows[0].caption, named, rows[0].row))
     return written
 
 
 def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
-    """Read the captions of where_image2 for one set of images, in the order of the list.
-
-    Args:
-        listed: path of ``imgs_{set}.txt``; the captions are in folders next to it.
+    """Read the captions of where_image2 for the images of a list ``imgs_{set}.txt``, in its order.
 
     Returns:
         The path of the list, and the captions of each image.
@@ -252,37 +227,13 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
         MissingFileError: the captions of a system are missing.
         DataError: an image is listed twice, a line is empty, or a system does not have one caption per image.
     """
-    images: dict[str, int] = {}
-    for row, name in enumerate(_lines(listed), 1):
-        image = judgement_files.parse_image(name, "image's name", path=listed, row=row)
-        if image in images:
-            problem = f"the image {image} is already in row {images[image]}"
-            raise DataError(problem, code="duplicate", value=image, path=listed, row=row, hint="Get the list again")
-        images[image] = row
     kind = listed.stem.removeprefix("imgs_")
-    texts: dict[str, list[str]] = {}
+    systems = read_folders(listed)
     for system in ("human_1", *MACHINES):
-        path = listed.parent / f"{kind}_{system}" / "generated_captions.txt"
-        lines = _lines(path)
-        if len(lines) != len(images):
-            problem = f"has {len(lines):,} captions for the {len(images):,} images of {listed.name}"
-            raise DataError(problem, code="mismatch", value=len(lines), path=path, hint="Get both files again")
-        texts[system] = [
-            judgement_files.parse_caption(line, "caption", path=path, row=row) for row, line in enumerate(lines, 1)
-        ]
+        if f"{kind}_{system}" not in systems:
+            path = listed.parent / f"{kind}_{system}" / "generated_captions.txt"
+            raise MissingFileError("there is no such file", path=path, hint="Get the captions again")
     return listed, [
-        Written(
-            image,
-            texts["human_1"][row - 1],
-            {system: texts[system][row - 1] for system in MACHINES},
-            f"row {row}",
-        )
-        for image, row in images.items()
+        Written(image, human, {system: systems[f"{kind}_{system}"][image] for system in MACHINES}, row)
+        for row, (image, human) in enumerate(systems[f"{kind}_human_1"].items(), 1)
     ]
-
-
-def _lines(path: Path) -> list[str]:
-    lines = files.read_lines(path)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return lines

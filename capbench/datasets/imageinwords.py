@@ -26,9 +26,10 @@ import numpy as np
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, Preferences
-from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
+from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
+from capbench.datasets.tables import read_table
 
 CRITERIA: Mapping[str, str] = {
     "comprehensiveness": "metrics/Comprehensiveness",
@@ -49,12 +50,8 @@ _NAMES = {"IIW-Human": _HUMAN}  # verdicts of IIW-400 call its human description
 class _Comparison:
     """A set of side-by-side verdicts in a file.
 
-    Attributes:
-        file: path below the data folder.
-        image: key of the image's name.
-        other: name of the system that is compared with ``IIW``, in verdicts and as the key of its description.
-        verdicts: key of the object with the verdicts; ``""`` if they are keys of the entry.
-        group: name of the group of items.
+    ``image`` is the key of the image's name, ``other`` the name of the system compared with ``IIW`` and the key of its
+    description, ``verdicts`` the key of the object with the verdicts, ``""`` if they are keys of the entry.
     """
 
     file: str
@@ -72,21 +69,16 @@ _COMPARISONS = (
 )
 
 
-@dataclass(frozen=True)
-class VerdictRow:
-    """One image of a comparison.
+class VerdictRow(Row):
+    """One image of a comparison: the ImageInWords human description, the other one (None if it is not in the file).
 
-    Attributes:
-        row: line in the file, from 1.
-        image: image id.
-        descriptions: the ImageInWords human description and the other one; the latter is None if not in the file.
-        grades: by criterion, from -2 to 2, positive if the former is better.
+    ``grades`` by criterion are from -2 to 2, positive if the former is better.
     """
 
-    row: int
-    image: str
-    descriptions: tuple[str, str | None]
-    grades: Mapping[str, int]
+    image: Image
+    human: Text
+    other: Text | None = None
+    grades: dict[str, int]
 
 
 class ImageInWords(Dataset):
@@ -123,7 +115,7 @@ class ImageInWords(Dataset):
             path = self.root.file(comparison.file, what="verdicts and descriptions")
             verdicts = _read(comparison, path)
             total += len(verdicts) * len(CRITERIA)
-            usable = [(comparison, row) for row in verdicts if row.descriptions[1] is not None]
+            usable = [(comparison, row) for row in verdicts if row.other is not None]
             if len(usable) < len(verdicts):
                 count = (len(verdicts) - len(usable)) * len(CRITERIA)
                 dropped.append(f"{count:,} against {comparison.other}")
@@ -146,7 +138,7 @@ class ImageInWords(Dataset):
         items = tuple(
             Item(row.image, text, (), f"{comparison.group}/{row.image}#{system}", comparison.group, system)
             for comparison, row in rows
-            for system, text in zip((_HUMAN, comparison.other), row.descriptions, strict=True)
+            for system, text in zip((_HUMAN, comparison.other), (row.human, row.other), strict=True)
             if text is not None
         )
         sources = [comparison.group for comparison, _ in rows]
@@ -174,28 +166,20 @@ def _preferences(pairs: Sequence[tuple[int, int, str]]) -> Preferences:
 
 
 def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:
-    repeats = judgement_files.Repeats(path, "comparison of that image's descriptions")
+    table = read_table(path)
     rows = []
-    for row, record in judgement_files.json_lines(path):
-        if comparison.verdicts and comparison.verdicts not in record:
+    for number, record in zip(table.numbers, table.records(), strict=True):
+        verdicts: Any = record.get(comparison.verdicts) if comparison.verdicts else record
+        if verdicts is None:
             continue  # most images of IIW-400 were not compared
-        verdicts = record[comparison.verdicts] if comparison.verdicts else record
-        if not isinstance(verdicts, dict):
-            raise judgement_files.file_error(
-                f"'{comparison.verdicts}' is not a JSON object", "wrong-type", path, row, value=comparison.verdicts
-            )
-        image = judgement_files.parse_image(record.get(comparison.image), "image's name", path=path, row=row)
-        human = judgement_files.parse_caption(record.get(_HUMAN), f"description ({_HUMAN})", path=path, row=row)
-        other = record.get(comparison.other)
-        if other is not None:
-            other = judgement_files.parse_caption(other, f"description ({comparison.other})", path=path, row=row)
-        grades = {name: _grade(verdicts, key, comparison.other, path, row) for name, key in CRITERIA.items()}
-        if not repeats.check(image, (human, other, grades), row):
-            rows.append(VerdictRow(row, image, (human, other), grades))
-    return rows
+        fields = {"image": record.get(comparison.image), "human": record.get(_HUMAN)}
+        row = parsed(VerdictRow, fields | {"other": record.get(comparison.other), "grades": {}}, path, number)
+        grades = {name: _grade(verdicts, key, comparison.other, row) for name, key in CRITERIA.items()}
+        rows.append(row.model_copy(update={"grades": grades}))
+    return distinct(rows, ["image"], path)
 
 
-def _grade(verdicts: Mapping[str, Any], key: str, other: str, path: Path, row: int) -> int:
+def _grade(verdicts: Mapping[str, Any], key: str, other: str, row: VerdictRow) -> int:
     """From 2 (``IIW is substantially better``) over 0 (``Neutral``) to -2 (``OTHER is substantially better``)."""
     verdict = verdicts.get(key)
     if verdict == "Neutral":
@@ -203,12 +187,5 @@ def _grade(verdicts: Mapping[str, Any], key: str, other: str, path: Path, row: i
     match = _VERDICT.fullmatch(verdict) if isinstance(verdict, str) else None
     better = "" if match is None else _NAMES.get(match["better"], match["better"])
     if match is None or better not in (_HUMAN, other):
-        raise DataError(
-            f"'{key}' is {verdict!r}, not a verdict on {_HUMAN} and {other}",
-            code="wrong-value",
-            value=verdict,
-            path=path,
-            row=row,
-            hint="Download the file again",
-        )
+        raise row.error("wrong-value", f"'{key}' is {verdict!r}, not a verdict on {_HUMAN} and {other}", value=verdict)
     return _STEPS[match["strength"]] * (1 if better == _HUMAN else -1)

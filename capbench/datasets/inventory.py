@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import RootModel
 
 from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MissingFileError, UsageError, suggest
-from capbench.core.files import cache_dir, lock, read_bytes, read_json, sha256_file, unpack_gzip, write_text
+from capbench.core.files import (
+    cache_dir,
+    decode_text,
+    lock,
+    read_bytes,
+    read_json,
+    sha256_file,
+    unpack_gzip,
+    write_text,
+)
+from capbench.core.typed_json import validated
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, Count, DatasetEntry, FileEntry, Need
 from capbench.datasets.judgement_files import file_error
@@ -34,8 +46,6 @@ class DatasetStatus:
     """One line of ``capbench data info``.
 
     Attributes:
-        name: name of the data set.
-        title: name in prose.
         kind: ``published`` judgements, ``captions`` without judgements, from a ``plug-in`` or ``imported``.
         state: ``here`` if all required files exist, ``partly`` or ``absent`` if some or all are missing, ``damaged`` if
             they cannot be read.
@@ -69,23 +79,13 @@ def missing_needs(entry: DatasetEntry, root: DataRoot) -> list[Need]:
 
 
 def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
-    """The status of every data set: in the catalog, registered by plug-ins, or imported.
-
-    Args:
-        root: the data folder.
-        known: the catalog.
-    """
-    names = dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)])
+    """The status of every data set: in the catalog, registered by plug-ins, or imported."""
     statuses = []
-    for name in names:
+    for name in dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)]):
         status = dataset_status(name, root, known)
-        if name in known.datasets:
-            status = replace(
-                status,
-                published=known.datasets[name].judgements,
-                licence=known.licence(name),
-                command=_get_command(name, root, known),
-            )
+        if entry := known.datasets.get(name):
+            command = _get_command(name, root, known)
+            status = replace(status, published=entry.judgements, licence=known.licence(name), command=command)
         statuses.append(status)
     return statuses
 
@@ -101,11 +101,6 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     """The status of one data set. Judgements are read under the default protocol to count them.
 
     Files that cannot be read do not raise an error: the status is then ``absent`` or ``damaged``, with a note.
-
-    Args:
-        name: name of a data set in the catalog, a registered one or an imported one.
-        root: the data folder.
-        known: the catalog.
     """
     entry = known.datasets.get(name)
     registered = name in dataset_names()
@@ -113,7 +108,10 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
         missing = tuple(need.role for need in missing_needs(entry, root))
         if missing:
             any_exist = any(need.needed and need.met(root.locate) is not None for need in entry.needs)
-            protocol, kind = _default(name) if registered else ("", "captions")
+            protocol = ""
+            with contextlib.suppress(CapbenchError):
+                protocol = str(load_dataset(name).protocol()) if registered else ""
+            kind: Kind = "published" if registered else "captions"
             state: State = "partly" if any_exist else "absent"
             return DatasetStatus(name, entry.title, kind, state, protocol=protocol, missing=missing)
         if not registered:
@@ -122,33 +120,19 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     title = entry.title if entry is not None else name
     try:
         dataset = open_dataset(name, root)
-        title, protocol = dataset.title, str(dataset.protocol())
         judgements = dataset.load(dataset.protocol().items)[0]
-    except MissingFileError as error:
-        state = "damaged" if kind == "imported" else "absent"
-        return DatasetStatus(name, title, kind, state, note=str(error))
     except CapbenchError as error:
-        return DatasetStatus(name, title, kind, "damaged", note=str(error))
+        state = "absent" if isinstance(error, MissingFileError) and kind != "imported" else "damaged"
+        return DatasetStatus(name, title, kind, state, note=str(error))
     human = {aspect: len(ratings) for aspect, ratings in judgements.ratings.items()}
     human |= {label: len(pairs) for label, pairs in judgements.preferences.items()}
-    return DatasetStatus(name, title, kind, "here", len(judgements.items), human, protocol)
-
-
-def _default(name: str) -> tuple[str, Kind]:
-    try:
-        return str(load_dataset(name).protocol()), "published"
-    except CapbenchError:
-        return "", "published"
+    items, protocol = len(judgements.items), str(dataset.protocol())
+    return DatasetStatus(name, dataset.title, kind, "here", items, human, protocol)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Files to get from one source.
-
-    Attributes:
-        source: name of the source in the catalog.
-        paths: paths below the data folder.
-    """
+    """Files to get from one source of the catalog, as paths below the data folder."""
 
     source: str
     paths: tuple[str, ...]
@@ -156,14 +140,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Obtained:
-    """The result of a download, as paths below the data folder.
-
-    Attributes:
-        source: name of the source in the catalog.
-        written: new files.
-        kept: files that existed before.
-        absent: files that are not in the archive.
-    """
+    """The result of a download: new files, files that existed before, and files that are not in the archive."""
 
     source: str
     written: tuple[str, ...] = ()
@@ -187,18 +164,11 @@ def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
     if len(fitting) == 1:
         return [Wanted(known.files[fitting[0]].source, (fitting[0],))]
     if fitting:
-        raise UsageError(
-            f"'{target}' is the name of several files",
-            code="ambiguous",
-            value=target,
-            hint=f"Choose one: {', '.join(fitting[:4])}, …",
-        )
-    raise UsageError(
-        f"'{target}' is not a known data set, source or file",
-        code="unknown-name",
-        value=target,
-        hint=suggest(target, [*known.datasets, *known.sources]),
-    )
+        problem, hint = f"'{target}' is the name of several files", f"Choose one: {', '.join(fitting[:4])}, …"
+        raise UsageError(problem, code="ambiguous", value=target, hint=hint)
+    hint = suggest(target, [*known.datasets, *known.sources])
+    problem = f"'{target}' is not a known data set, source or file"
+    raise UsageError(problem, code="unknown-name", value=target, hint=hint)
 
 
 def resolve_targets(targets: Sequence[str], known: Catalog, root: DataRoot) -> list[Wanted]:
@@ -246,11 +216,8 @@ def obtain(
     from capbench.core.download import fetch, unpack  # imported here because it loads the network modules
 
     if root.is_sample:
-        raise UsageError(
-            "published files cannot be downloaded into the embedded sample",
-            code="unsupported",
-            hint="Give a folder with --data DIR or CAPBENCH_DATA",
-        )
+        problem, hint = "published files cannot be downloaded into the embedded sample", "Give a folder with --data DIR"
+        raise UsageError(problem, code="unsupported", hint=f"{hint} or CAPBENCH_DATA")
     source = known.sources[wanted.source]
     existing = tuple(path for path in wanted.paths if root.locate(path).exists())
     needed = [path for path in wanted.paths if path not in existing]
@@ -272,23 +239,15 @@ def obtain(
         else:
             why = "there is no open download"
         page = f" Page: {source.page}." if source.page else ""
-        raise MissingFileError(
-            f"{source.title}: {why}",
-            code="download-failed",
-            value=wanted.source,
-            path=root.path / needed[0],
-            hint=f"Manually: {source.manual}.{page} If you have another address: --url ADDRESS",
-        )
+        hint = f"Manually: {source.manual}.{page} If you have another address: --url ADDRESS"
+        first, value = root.path / needed[0], wanted.source
+        raise MissingFileError(f"{source.title}: {why}", code="download-failed", value=value, path=first, hint=hint)
     checksum = source.checksum if url is None else None
     zipped = address.split("?")[0].lower().endswith(".zip") or (url is None and source.archive == "zip")
     if not zipped:
         if len(needed) > 1:
-            raise UsageError(
-                f"--url {address} is the address of one file, but {len(needed)} files are missing",
-                code="ambiguous",
-                value=address,
-                hint="Name the file to download",
-            )
+            problem = f"--url {address} is the address of one file, but {len(needed)} files are missing"
+            raise UsageError(problem, code="ambiguous", value=address, hint="Name the file to download")
         known_hash = known.files[needed[0]].sha256
         # Only official hashes are enforced: another valid copy may differ from an observed hash. Verification warns.
         official = known_hash.value if known_hash is not None and known_hash.status == "official" else checksum
@@ -323,14 +282,7 @@ _IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
 
 @dataclass(frozen=True)
 class CountResult:
-    """The number of entries in a file, and the expected number.
-
-    Attributes:
-        of: the counted entries, in the plural (``captions``).
-        found: the count.
-        expected: the expected count; None if only a minimum is known.
-        minimum: the minimum count, or None.
-    """
+    """The number of entries (``of``, in the plural) in a file, and the expected number or the minimum."""
 
     of: str
     found: int
@@ -351,15 +303,9 @@ class CountResult:
 
 @dataclass(frozen=True)
 class FileReport:
-    """The result of verifying one file.
+    """The result of verifying one file below the data folder.
 
-    Attributes:
-        path: path below the data folder.
-        state: see :data:`FileState`.
-        detail: one line of text for the user.
-        counts: counts of entries.
-        sha256: the file's hash, ``""`` for folders and missing files.
-        hash_status: origin of the hash to compare with: ``official``, ``observed``, ``first sight`` or ``""`` for none.
+    ``hash_status`` is the origin of the hash to compare with: ``official``, ``observed``, ``first sight`` or ``""``.
     """
 
     path: str
@@ -370,15 +316,11 @@ class FileReport:
     hash_status: str = ""
 
 
-@dataclass
 class HashRecord:
-    """Hashes of files from their first verification.
+    """Hashes of files from their first verification, in ``path`` or ``hashes.json`` in the cache folder."""
 
-    Attributes:
-        path: the JSON file with the hashes; None for ``hashes.json`` in the cache folder.
-    """
-
-    path: Path | None = None
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
 
     def _file(self) -> Path:
         return cache_dir("data") / "hashes.json" if self.path is None else self.path
@@ -393,23 +335,10 @@ class HashRecord:
             path = self._file()
         except UsageError:
             return {}
-        if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises in a folder without permission
+        if not path.is_file():
             return {}
-        record = read_json(path)
-        if not isinstance(record, dict) or not all(
-            isinstance(files, dict) and all(isinstance(v, str) for v in files.values()) for files in record.values()
-        ):
-            raise DataError(
-                "is not a record of hashes",
-                code="wrong-format",
-                path=path,
-                hint="Remove it: all hashes are then recorded again",
-            )
-        return record
-
-    def get(self, root: DataRoot, file: str) -> str | None:
-        """The recorded hash of a file under a data folder, or None."""
-        return self.read().get(_key(root), {}).get(file)
+        hint = "Remove it: all hashes are then recorded again"
+        return validated(_Hashes, read_json(path), path, code="wrong-format", hint=hint).root
 
     def add(self, root: DataRoot, hashes: Mapping[str, str]) -> bool:
         """Record hashes of files that have no record; existing records are kept.
@@ -423,14 +352,17 @@ class HashRecord:
             path = self._file()
             with lock(path):
                 records = self.read()
-                files = records.setdefault(_key(root), {})
-                for file, value in hashes.items():
-                    files.setdefault(file, value)
+                key = _key(root)
+                records[key] = {**hashes, **records.get(key, {})}
                 write_text(path, json.dumps(records, indent=2, sort_keys=True) + "\n")
         except UsageError as error:
             warnings.warn(f"hashes cannot be recorded: {error}", CapbenchWarning, stacklevel=2)
             return False
         return True
+
+
+class _Hashes(RootModel[dict[str, dict[str, str]]]):
+    """Data folder → file → hash."""
 
 
 def _key(root: DataRoot) -> str:
@@ -443,64 +375,51 @@ def count_rows(path: Path, count: Count) -> int:
     Raises:
         DataError: the file does not fit the method (not JSON, no such key or variable, damaged gzip).
     """
-    counters: dict[str, Callable[[Path, Count], int]] = {
-        "lines": _lines,
-        "rows": _rows,
-        "json": _json,
-        "json-lists": _json_lists,
-        "mat": _mat,
-        "folder": _folder,
-    }
-    return counters[count.how](path, count)
+    match count.how:
+        case "lines":
+            return sum(1 for line in _text(path).split("\n") if line.strip())
+        case "rows":
+            # Quotation marks have no special meaning in tab-separated files.
+            quoting: Literal[0, 3] = csv.QUOTE_NONE if count.delimiter == "\t" else csv.QUOTE_MINIMAL
+            reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=count.delimiter, quoting=quoting)
+            try:
+                return max(sum(1 for cells in reader if cells) - 1, 0)
+            except csv.Error as error:
+                raise file_error(f"is not a table ({error})", "wrong-format", path, reader.line_num) from error
+        case "json" | "json-lists":
+            return _entries(path, count)
+        case "mat":
+            return _elements(path, count)
+    if not path.is_dir():
+        raise DataError("is not a folder", code="missing-file", path=path, hint="Make a folder of images of that name")
+    return sum(1 for entry in path.iterdir() if entry.suffix.lower() in _IMAGE_ENDINGS)
 
 
-def _read(path: Path) -> str:
+def _text(path: Path) -> str:
     data = read_bytes(path)
-    if data[:2] == b"\x1f\x8b":
-        data = unpack_gzip(path)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise file_error("is not UTF-8", "unreadable", path) from error
+    return decode_text(unpack_gzip(path) if data[:2] == b"\x1f\x8b" else data, path)
 
 
-def _lines(path: Path, count: Count) -> int:
-    return sum(1 for line in _read(path).replace("\r\n", "\n").split("\n") if line.strip())
-
-
-def _rows(path: Path, count: Count) -> int:
-    # Quotation marks have no special meaning in tab-separated files.
-    text = io.StringIO(_read(path), newline="")
-    if count.delimiter == "\t":
-        reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(text, delimiter=count.delimiter)
-    try:
-        return max(sum(1 for cells in reader if cells) - 1, 0)
-    except csv.Error as error:
-        raise file_error(f"is not a table ({error})", "wrong-format", path, reader.line_num) from error
-
-
-def _json(path: Path, count: Count) -> int:
+def _entries(path: Path, count: Count) -> int:
+    """The entries of a list or object, or of all lists in it."""
     value = read_json(path)
-    if count.at is not None:
+    lists = count.how == "json-lists"
+    if count.at is not None and not lists:
         value = value.get(count.at) if isinstance(value, dict) else None
-    if not isinstance(value, (dict, list)):
+    if not isinstance(value, dict | list):
         raise file_error(f"has no list of {count.of}", "missing-key", path, value=count.at)
-    return len(value)
-
-
-def _json_lists(path: Path, count: Count) -> int:
-    value = read_json(path)
-    entries: list[Any] = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not lists:
+        return len(value)
+    entries = list(value.values()) if isinstance(value, dict) else value
     if count.at is not None:
         entries = [entry.get(count.at) if isinstance(entry, dict) else None for entry in entries]
     if not all(isinstance(entry, list) for entry in entries):
         raise file_error(f"has no lists of {count.of}", "missing-key", path, value=count.at)
-    return sum(len(entry) for entry in entries)
+    return sum(map(len, entries))
 
 
-def _mat(path: Path, count: Count) -> int:
+def _elements(path: Path, count: Count) -> int:
+    """The elements of the first existing variable of a MATLAB file; a matrix of triplets has one row per triplet."""
     import scipy.io
 
     names = [count.variable] if isinstance(count.variable, str) else count.variable
@@ -508,37 +427,17 @@ def _mat(path: Path, count: Count) -> int:
         shapes = {name: shape for name, shape, _ in scipy.io.whosmat(path)}
     except Exception as error:  # scipy raises many kinds on damaged files
         raise file_error(f"is not a MATLAB file ({error})", "wrong-format", path) from error
-    for name in names:
-        if name in shapes:
-            # A matrix of triplets has one row per triplet; other variables have one element per entry.
-            shape = shapes[name]
-            return max(shape) if 1 in shape or count.of == "triplets" else int(shape[0] * shape[1])
-    raise DataError(
-        f"has no variable {' or '.join(names)}",
-        code="missing-key",
-        value=names[0],
-        path=path,
-        hint="Check whether the file is from another release",
-    )
-
-
-def _folder(path: Path, count: Count) -> int:
-    if not path.is_dir():
-        raise DataError(
-            "is not a folder", code="missing-file", path=path, hint="Put the images into a folder of that name"
-        )
-    return sum(1 for entry in path.iterdir() if entry.suffix.lower() in _IMAGE_ENDINGS)
+    shape = next((shapes[name] for name in names if name in shapes), None)
+    if shape is None:
+        raise file_error(f"has no variable {' or '.join(names)}", "missing-key", path, value=names[0])
+    return max(shape) if 1 in shape or count.of == "triplets" else int(shape[0] * shape[1])
 
 
 def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | None) -> FileReport:
-    """Verify one file. Invalid content does not raise an error but is reported.
+    """Verify one file below the data folder. Invalid content does not raise an error but is reported.
 
-    Args:
-        root: the data folder. Files of the embedded sample are only read, because published counts and hashes do not
-            apply to them.
-        path: path of the file below the data folder.
-        entry: the catalog's entry for the file.
-        recorded: the hash recorded at the first verification, if any.
+    Files of the embedded sample are only read, because published counts and hashes do not apply to them. ``recorded``
+    is the hash recorded at the first verification, if any.
     """
     full = root.locate(path)
     if not full.exists():
@@ -547,11 +446,8 @@ def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | Non
     sha256 = ""
     try:
         for spec in entry.counts:
-            rows = count_rows(full, spec)
-            if root.is_sample:
-                counts.append(CountResult(spec.of, rows, None, 1))
-            else:
-                counts.append(CountResult(spec.of, rows, spec.expected, spec.minimum))
+            expected, minimum = (None, 1) if root.is_sample else (spec.expected, spec.minimum)
+            counts.append(CountResult(spec.of, count_rows(full, spec), expected, minimum))
         if not full.is_dir():
             sha256 = sha256_file(full)
     except CapbenchError as error:
@@ -589,14 +485,7 @@ def _compare(
 def verify_files(
     root: DataRoot, known: Catalog, paths: list[str], record: HashRecord, progress: Callable[[int], None]
 ) -> list[FileReport]:
-    """Verify files and record unknown hashes.
-
-    Args:
-        root: the data folder.
-        known: the catalog.
-        paths: paths below the data folder.
-        record: hashes of earlier runs.
-        progress: called with the number of files verified since its last call.
+    """Verify files below the data folder and record unknown hashes; ``progress`` is called with 1 after each.
 
     Raises:
         DataError: the record of hashes is damaged.
@@ -607,9 +496,10 @@ def verify_files(
         reports.append(verify_file(root, path, known.files[path], before.get(path)))
         progress(1)
     if not record.add(root, {report.path: report.sha256 for report in reports if report.state == "recorded"}):
-        reports = [_unrecorded(report) if report.state == "recorded" else report for report in reports]
+        reports = [
+            replace(report, state="ok", detail=report.detail.replace(_RECORDED, _NOT_RECORDED), hash_status="")
+            if report.state == "recorded"
+            else report
+            for report in reports
+        ]
     return reports
-
-
-def _unrecorded(report: FileReport) -> FileReport:
-    return replace(report, state="ok", detail=report.detail.replace(_RECORDED, _NOT_RECORDED), hash_status="")

@@ -4,7 +4,7 @@ Files in ``longcap-arena/`` (Matsuda and others 2025): for each test set and asp
 split (``dci_val.desc-00000-of-00001.parquet``, one or several) or a table (``desc_dci_val.csv``). The set published as
 ``dci_val`` is the paper's Test-A, ``dci_test`` its Test-B; the aspects are ``desc``, ``rel`` and ``flu``. The columns
 are ``file_name`` (the image), ``cand``, ``refs`` and ``score``, a mean of several raters from 0 to 1
-(:func:`capbench.datasets.nebula.read_rated_rows`).
+(:class:`capbench.datasets.nebula.RatedRow`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, DataError, MissingFileError
+from capbench.core.errors import CapbenchError, MissingFileError
 from capbench.core.records import Item, Judgements, Ratings
 from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import ByName
-from capbench.datasets.nebula import RatedRow, read_rated_rows
+from capbench.datasets.nebula import RatedRow
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.datasets.row_models import read_rows
 
 _FOLDER = "longcap-arena"
 _ASPECTS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
@@ -72,14 +73,15 @@ class LongCapArena(Dataset):
                 continue
             item, value, rater = [], [], []
             raters: dict[int, int] = {}
-            for path, row in ((file, row) for file in files for row in read_rated_rows(file)):
+            for row in (row for file in files for row in read_rows(file, RatedRow)):
                 key = (row.image, row.candidate)
                 place = places.setdefault(key, len(items))
                 known = items.setdefault(
                     key, Item(row.image, row.candidate, row.references, f"caption-{len(items) + 1}")
                 )
                 if known.references != row.references:
-                    raise _other_references(path, row)
+                    problem = f"the caption '{row.candidate[:60]}' of image {row.image} has other references above"
+                    raise row.error("mismatch", problem, "All files must be of one release", value=row.image)
                 item.append(place)
                 value.append(row.score)
                 rater.append(raters.get(place, 0))
@@ -106,14 +108,3 @@ class LongCapArena(Dataset):
             path=self.root.path / _FOLDER / f"{short}_{split}.csv",
             hint="See 'capbench data info longcap-arena' for its source",
         )
-
-
-def _other_references(path: Path, row: RatedRow) -> DataError:
-    return DataError(
-        f"the caption '{row.candidate[:60]}' of image {row.image} has other references above",
-        code="mismatch",
-        value=row.image,
-        path=path,
-        row=row.place,
-        hint="All files must be of one release",
-    )

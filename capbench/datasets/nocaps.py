@@ -1,45 +1,24 @@
 """nocaps, validation set: 4,500 images of Open Images with ten captions each, in three domains. No human ratings.
 
 Files in ``nocaps/``: ``nocaps_corpus.json``, or the original ``nocaps_val_4500_captions.json`` in COCO's format
-(Agrawal et al. 2019). The optional ``nocaps_val_image_info.json`` adds file names and addresses of the images.
+(Agrawal et al. 2019).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from capbench.core import files
 from capbench.core.errors import DataError, check_choice
-from capbench.core.records import Item, Judgements, image_id
+from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec
-from capbench.datasets.user.caption_readers import parse_coco_annotations, read_nocaps_corpus
+from capbench.datasets.user.caption_readers import read_captions_file
 
 DOMAINS = ("in-domain", "near-domain", "out-domain")
 _CORPUS = "nocaps/nocaps_corpus.json"
 _ORIGINAL = "nocaps/nocaps_val_4500_captions.json"
-_INFO = "nocaps/nocaps_val_image_info.json"
-
-
-@dataclass(frozen=True)
-class NocapsImage:
-    """One image of nocaps.
-
-    Attributes:
-        image: nocaps' number of the image, as a string (``"0"``).
-        domain: ``in-domain``, ``near-domain`` or ``out-domain``; ``""`` if unknown.
-        captions: captions in published order.
-        file_name: name of the image file (``0013ea2087020901.jpg``), ``""`` if unknown.
-    """
-
-    image: str
-    domain: str
-    captions: tuple[str, ...]
-    file_name: str = ""
 
 
 class Nocaps(Dataset):
@@ -68,71 +47,15 @@ class Nocaps(Dataset):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """One item per image, without ratings; ``group`` is the domain."""
-        images = self.references()
+        path = self.root.file(_CORPUS, _ORIGINAL, what="nocaps' captions")
+        captions = read_captions_file(path)
+        for image in captions if captions.groups else ():
+            check_choice("domain", captions.groups.get(image, ""), DOMAINS, DataError, path=path, row=f"image {image}")
+        numbers = {image: number for number, image in captions.names.items()}  # of the original file
         items = tuple(
-            Item(entry.image, entry.captions[0], entry.captions[1:], f"{entry.image}#0", entry.domain)
-            for entry in images.values()
+            Item(name := numbers.get(image, image), first, tuple(rest), f"{name}#0", captions.groups.get(image, ""))
+            for image, (first, *rest) in captions.items()
         )
-        judgement_files.require_references(items, selection.name, self._path())
+        judgement_files.require_references(items, selection.name, path)
         notes = ("there are no human ratings: only mean scores can be reported",)
         return (Judgements(self.name, selection.name, items, notes=notes),)
-
-    def references(self) -> dict[str, NocapsImage]:
-        """Image id → captions, domain and file name, in published order; references for a user's candidates.
-
-        Raises:
-            MissingFileError: nocaps' captions are missing.
-            DataError: a file has invalid content.
-        """
-        path = self._path()
-        images = _read_original(path) if path.name == Path(_ORIGINAL).name else _read_corpus(path)
-        info = self.root.path / _INFO
-        return _with_info(images, info) if info.is_file() else images
-
-    def _path(self) -> Path:
-        return self.root.file(_CORPUS, _ORIGINAL, what="nocaps' captions")
-
-
-def _read_corpus(path: Path) -> dict[str, NocapsImage]:
-    captions = read_nocaps_corpus(path)
-    for number, domain in enumerate(captions.groups.values(), 1):
-        _check_domain(domain, path, f"entry {number}")
-    return {image: NocapsImage(image, captions.groups[image], texts) for image, texts in captions.items()}
-
-
-def _read_original(path: Path) -> dict[str, NocapsImage]:
-    data = files.read_json(path)
-    captions = parse_coco_annotations(data, path)  # validates the entries that are used below
-    if captions.groups and len(captions.groups) < len(captions):
-        incomplete = next(image for image in captions if image not in captions.groups)
-        problem = f"image {incomplete} has no domain, but others have"
-        raise judgement_files.file_error(problem, "missing-key", path, value=incomplete)
-    captions_by_image = {}
-    for number, entry in enumerate(data["images"], 1):
-        name = entry["file_name"]
-        domain = captions.groups.get(image_id(name), "")
-        if domain:
-            _check_domain(domain, path, f"image {number}")
-        image = str(entry["id"])
-        captions_by_image[image] = _described(NocapsImage(image, domain, captions[image_id(name)]), entry)
-    return captions_by_image
-
-
-def _with_info(images: Mapping[str, NocapsImage], path: Path) -> dict[str, NocapsImage]:
-    data = files.read_json(path)
-    entries = data.get("images") if isinstance(data, dict) else None
-    if not isinstance(entries, list):
-        raise judgement_files.file_error("contains no list 'images'", "missing-key", path, value="images")
-    by_id = {str(entry["id"]): entry for entry in entries if isinstance(entry, dict) and "id" in entry}
-    for image in images:
-        if image not in by_id:
-            raise judgement_files.file_error(f"does not contain image {image}", "missing-image", path, value=image)
-    return {image: _described(entry, by_id[image]) for image, entry in images.items()}
-
-
-def _described(image: NocapsImage, entry: Mapping[str, Any]) -> NocapsImage:
-    return NocapsImage(image.image, image.domain, image.captions, str(entry.get("file_name") or ""))
-
-
-def _check_domain(domain: str, path: Path, row: str) -> None:
-    check_choice("domain", domain, DOMAINS, DataError, path=path, row=row)

@@ -95,12 +95,8 @@ def restrict_by_name(human: Mapping[str, Human], restrict: Callable[[Human], Hum
 
     def absence(name: str) -> Callable[[], CapbenchError]:
         # The same error class as for a data set without the file.
-        return lambda: MissingFileError(
-            f"{title} has no '{name}' judgement",
-            code="missing-data",
-            value=name,
-            hint="Choose another statistic or group",
-        )
+        problem, hint = f"{title} has no '{name}' judgement", "Choose another statistic or group"
+        return lambda: MissingFileError(problem, code="missing-data", value=name, hint=hint)
 
     def read(name: str) -> Callable[[], Human]:
         def later() -> Human:
@@ -167,7 +163,7 @@ class GroupDataset(Dataset):
             UsageError: no item and no pair has this group.
         """
         by_pairs = not any(self._is_own(item.group) for item in judgements.items)
-        places = self._places(judgements, by_pairs)
+        places = self.places(judgements)
         items = [judgements.items[place] for place in places.tolist()]
         groups = _if_several(item.group for item in items)
         images = {item.image for item in items}
@@ -201,15 +197,8 @@ class GroupDataset(Dataset):
         Raises:
             UsageError: no item and no pair has this group.
         """
-        return self._places(judgements, not any(self._is_own(item.group) for item in judgements.items))
-
-    def _is_own(self, group: str) -> bool:
-        return bool(group) and spelled(group) == self.group
-
-    def _places(self, judgements: Judgements, by_pairs: bool) -> IntArray:
-        """Indices of the group's items, ascending."""
-        if not by_pairs:
-            places = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
+        places = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
+        if places:
             return np.array(places, dtype=np.int64)
         labels = already_read(judgements.preferences).values()
         chosen = [pairs for pairs in labels if any(map(self._is_own, pairs.group))]
@@ -218,6 +207,9 @@ class GroupDataset(Dataset):
             raise _unknown(self.whole, self.group, groups)
         mine = [(pairs, np.array([self._is_own(group) for group in pairs.group])) for pairs in chosen]
         return np.unique(np.concatenate([side[mask] for p, mask in mine for side in (p.first, p.second)]))
+
+    def _is_own(self, group: str) -> bool:
+        return bool(group) and spelled(group) == self.group
 
     def _pairs(self, pairs: Preferences, places: IntArray, by_pairs: bool) -> Preferences:
         is_of_group = np.array([self._is_own(group) for group in pairs.group], dtype=bool)
@@ -251,16 +243,11 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
     """
     name = spelled(group)
     if not group.isprintable():
-        raise UsageError(
-            f"the group {group!a} of {whole.name} contains unprintable characters",
-            code="wrong-value",
-            value=group,
-            hint="Write the group's name in UTF-8",
-        )
+        problem = f"the group {group!a} of {whole.name} contains unprintable characters"
+        raise UsageError(problem, code="wrong-value", value=group, hint="Write the group's name in UTF-8")
     if not name and whole.groups is None:
-        raise UsageError(
-            f"'{whole.name}@' has no group", code="missing-value", hint="Write the name of the group after '@'"
-        )
+        hint = "Write the name of the group after '@'"
+        raise UsageError(f"'{whole.name}@' has no group", code="missing-value", hint=hint)
     if whole.groups is not None and name not in map(spelled, whole.groups):
         raise _unknown(whole, group, [*whole.groups, *whole.beside])
     selections = {
@@ -271,26 +258,19 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "__doc__": f"The group '{group}' of {whole.title}.",
         "name": f"{whole.name}@{name}",
         "title": f"{whole.title}, {next((g for g in whole.groups or () if spelled(g) == name), group)}",
-        "citation": whole.citation,
         "selections": selections,
-        "statistics": whole.statistics,
-        "default": whole.default,
-        "aliases": whole.aliases,
-        "most_references": whole.most_references,
-        "with_references": whole.with_references,
-        "other_practice": whole.other_practice,
-        "judges_images": whole.judges_images,
-        "under_root": whole.under_root,
-        "file_columns": whole.file_columns,
-        "version": whole.version,
-        "versions": whole.versions,
         "group": name,
+        **{kept: getattr(whole, kept) for kept in _OF_WHOLE},
     }
     made: GroupDataset = type("Group", (GroupDataset,), attributes)(whole.root)
     made.whole = whole
     return made
 
 
+_OF_WHOLE = (
+    *("citation", "statistics", "default", "aliases", "most_references", "with_references", "other_practice"),
+    *("judges_images", "under_root", "file_columns", "version", "versions"),
+)
 _ENDINGS = "|".join(map(re.escape, SUFFIXES))
 _FILE = re.compile(rf"(?P<file>.*(?:{_ENDINGS}))(?:@(?P<group>[^/]*))?(?:/(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
 
@@ -339,9 +319,8 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
     """Open a data set by name.
 
     Args:
-        name: a registered name, ``module:Class``, the name of imported judgements, or the path of a ``.jsonl``,
-            ``.csv`` or ``.tsv`` file of judgements; ``NAME:VERSION`` for a version of a registered data set;
-            ``NAME@GROUP`` for a group of items.
+        name: a registered name, ``module:Class``, the name of imported judgements, or the path of a file of judgements;
+            ``NAME:VERSION`` for a version of a registered data set; ``NAME@GROUP`` for a group of items.
         root: the data folder.
         columns: for a file of judgements, the column of a field: ``{"image": "file"}``.
 
@@ -352,12 +331,9 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
     """
     whole, group = _split_group(name)
     if columns and not whole.lower().endswith(SUFFIXES):
-        raise UsageError(
-            f"columns are assigned to fields, and '{name}' is not a file of judgements",
-            code="conflict",
-            value=name,
-            hint="Name a .csv, .tsv or .jsonl file as the data set; 'capbench data import' assigns columns once",
-        )
+        problem = f"columns are assigned to fields, and '{name}' is not a file of judgements"
+        hint = "Name a file of judgements as the data set; 'capbench data import' assigns columns once"
+        raise UsageError(problem, code="conflict", value=name, hint=hint)
     opened = _open(whole, root, columns)
     if group is None:
         return opened

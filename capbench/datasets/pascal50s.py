@@ -28,10 +28,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from capbench.core import files
 from capbench.core.cache import kept_table, packed_texts, unpacked_texts
@@ -40,6 +41,7 @@ from capbench.core.records import IntArray, Item, Judgements, Preferences, image
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.row_models import Image, Row, Text, parsed
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
 """Human-human correct, human-human incorrect, human-machine, machine-machine; 1 to 4 in ``pair_pascal.mat``."""
@@ -50,14 +52,7 @@ _CACHE_FOLDER, _CACHE_VERSION = "pascal50s", 1  # to increase when the reader or
 
 @dataclass(frozen=True)
 class Pair:
-    """Two candidates of one image.
-
-    Attributes:
-        image: image id.
-        candidates: the first and the second candidate.
-        category: ``HC``, ``HI``, ``HM`` or ``MM``; ``""`` if not in the file.
-        votes: votes for the first and for the second candidate; None if not in the file.
-    """
+    """Two candidates of one image; ``category`` and votes for the first and for the second, if the file has them."""
 
     image: str
     candidates: tuple[str, str]
@@ -65,17 +60,18 @@ class Pair:
     votes: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class LabelledPair(Pair):
-    """A pair in the JSON file.
+class LabelledPair(Row):
+    """A pair in the JSON file: the index of the preferred candidate, and a sample of five references."""
 
-    Attributes:
-        label: 0 or 1, the index of the preferred candidate.
-        references: a sample of five references.
-    """
+    image: Image
+    candidates: tuple[Text, Text] = Field(validation_alias="captions")
+    category: str
+    label: Literal[0, 1]
+    references: tuple[Text, ...] = Field(min_length=1)
+    votes: None = None
 
-    label: int = 0
-    references: tuple[str, ...] = ()
+
+Pairs = Sequence[Pair | LabelledPair]
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -111,19 +107,13 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
         raise judgement_files.file_error(
             f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}", "mismatch", path
         )
-    repeats = judgement_files.Repeats(path, "pair")
     pairs = []
+    known: dict[tuple[str, tuple[str, str]], int] = {}
     for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1):
         row = f"pair {number}"
         if category not in range(1, len(CATEGORIES) + 1):
-            raise DataError(
-                f"the category {category} is not one of 1 to 4",
-                code="out-of-range",
-                value=category,
-                path=path,
-                row=row,
-                hint="Correct that entry",
-            )
+            problem = f"the category {category} is not one of 1 to 4"
+            raise judgement_files.file_error(problem, "out-of-range", path, row, value=category)
         image = image_id(_text(_field(entry, "name", path, row)))
         texts = [_field(entry, name, path, row) for name in ("sent1", "sent2")]
         candidates = _two_captions([_text(text) for text in texts], path, row)
@@ -131,7 +121,8 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
         if not votes or any(vote not in (1.0, -1.0) for vote in votes):
             raise judgement_files.file_error("its votes are not all +1 or -1", "wrong-value", path, row)
         # Two published pairs occur twice with different votes: only a different category is a contradiction.
-        repeats.check((image, candidates), category, row)
+        if known.setdefault((image, candidates), category) != category:
+            raise judgement_files.file_error("the pair has another category above", "duplicate", path, row)
         counted = (votes.count(1.0), votes.count(-1.0))
         pairs.append(Pair(image, candidates, CATEGORIES[int(category) - 1], counted))
     return pairs
@@ -200,53 +191,31 @@ def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
 def read_json_pairs(path: Path) -> list[LabelledPair]:
     """Read ``pascal_50s.json``: category → entries of image, captions, label (0 or 1) and references.
 
-    Categories are in the order HC, HI, HM, MM, the pairs of each in the order of the file.
-
-    Raises:
-        DataError: the file is not readable or an entry is invalid.
+    Categories are in the order HC, HI, HM, MM, the pairs of each in the order of the file. Raises DataError for an
+    invalid entry.
     """
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
         raise judgement_files.file_error(
             "is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path
         )
-    repeats = judgement_files.Repeats(path, "pair")
     pairs = []
+    labels: dict[tuple[str, str, tuple[str, str]], int] = {}
     for category in CATEGORIES:
         entries = data.get(category, [])
-        if not isinstance(entries, list):
-            raise judgement_files.file_error(f"'{category}' is not a list", "wrong-type", path, value=category)
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise judgement_files.file_error(f"'{category}' is not a list of pairs", "wrong-type", path, value=category)
         for number, entry in enumerate(entries, 1):
-            row = f"{category} entry {number}"
-            if not isinstance(entry, dict):
-                raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
-            name, captions, label, references = (entry.get(k) for k in ("image", "captions", "label", "references"))
-            if not isinstance(name, str) or not image_id(name):
-                raise judgement_files.file_error("'image' is missing or not a string", "missing-image", path, row)
-            if isinstance(label, bool) or label not in (0, 1):
-                raise DataError(
-                    f"the label {label!r} is not 0 or 1",
-                    code="wrong-value",
-                    value=label,
-                    path=path,
-                    row=row,
-                    hint="Write 0 if the first caption is preferred, else 1",
-                )
-            if not isinstance(captions, list) or not isinstance(references, list) or not references:
-                raise judgement_files.file_error("'captions' or 'references' is missing", "missing-key", path, row)
-            image, candidates = image_id(name), _two_captions(captions, path, row)
-            texts = tuple(
-                judgement_files.parse_caption(text, f"reference {n}", path=path, row=row)
-                for n, text in enumerate(references, 1)
-            )
-            repeats.check((category, image, candidates), label, row)
-            pairs.append(LabelledPair(image, candidates, category, None, label, texts))
+            pair = parsed(LabelledPair, entry | {"category": category}, path, f"{category} entry {number}")
+            if labels.setdefault((category, pair.image, pair.candidates), pair.label) != pair.label:
+                raise pair.error("duplicate", "the pair has another label above")
+            pairs.append(pair)
     if not pairs:
         raise judgement_files.file_error("contains no pair", "missing-value", path)
     return pairs
 
 
-def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
     """Read ``consensus_pascal.mat``: votes for the first and for the second candidate of every pair.
 
     ``triplets`` has 48 rows (reference, B, C, winner) per pair, winner 1 for B and -1 for C. B and C are identified by
@@ -438,16 +407,13 @@ class Pascal50S(Dataset):
             for label in preferences.absent
             if label != "triplets"
         ]
-        if selection.seed is None:
-            return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
-        count = _DRAWN[selection.name]
-        notes.append(f"{count} references per image are sampled (seed {selection.seed})")
-        return tuple(
-            Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judgement_files.draw_references(items, count, selection.seed, selection.draws))
-        )
+        count = _DRAWN.get(selection.name, 1)
+        if selection.seed is not None:
+            notes.append(f"{count} references per image are sampled (seed {selection.seed})")
+        judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
+        return judgement_files.drawn(judged, selection, count)
 
-    def _pairs(self, labelled: Sequence[LabelledPair] | None) -> tuple[Sequence[Pair], Path]:
+    def _pairs(self, labelled: Sequence[LabelledPair] | None) -> tuple[Pairs, Path]:
         if not (self.root.path / _PAIRS).is_file():
             if labelled is not None:
                 return labelled, self.root.path / _JSON
@@ -458,7 +424,7 @@ class Pascal50S(Dataset):
         return read_pairs(path), path
 
     def _preferences(
-        self, pairs: Sequence[Pair], labelled: Sequence[LabelledPair] | None
+        self, pairs: Pairs, labelled: Sequence[LabelledPair] | None
     ) -> judgement_files.ByName[Preferences]:
         here: dict[str, Preferences] = {}
         absent: dict[str, Callable[[], Exception]] = {}
@@ -483,42 +449,24 @@ class Pascal50S(Dataset):
         return judgement_files.ByName(here, absent, later)
 
     def _missing(self, name: str, what: str) -> Callable[[], MissingFileError]:
-        def error() -> MissingFileError:
-            return MissingFileError(
-                f"there is no such file ({what})",
-                path=self.root.path / name,
-                hint=f"See 'capbench data info {self.name}' for its source, or choose another statistic",
-            )
+        hint = f"See 'capbench data info {self.name}' for its source, or choose another statistic"
+        return lambda: MissingFileError(f"there is no such file ({what})", path=self.root.path / name, hint=hint)
 
-        return error
-
-    def _fifty(self, pairs: Sequence[Pair], source: Path, minimum: int) -> list[tuple[str, ...]]:
+    def _fifty(self, pairs: Pairs, source: Path, minimum: int) -> list[tuple[str, ...]]:
         path = self.root.file(_REFERENCES, what=f"the fifty references; the items json-5-refs have five, in {_JSON}")
         of_image = read_references(path)
         for number, pair in enumerate(pairs, 1):
             if pair.image not in of_image:
-                raise DataError(
-                    f"image '{pair.image}' has no references in {path.name}",
-                    code="missing-references",
-                    value=pair.image,
-                    path=source,
-                    row=f"pair {number}",
-                    hint="Both files should be of the same release",
-                )
+                problem = f"image '{pair.image}' has no references in {path.name}"
+                row = f"pair {number}"
+                raise judgement_files.file_error(problem, "missing-references", source, row, value=pair.image)
             if len(of_image[pair.image]) < minimum:
-                raise DataError(
-                    f"image '{pair.image}' has {len(of_image[pair.image])} references, {minimum} are required",
-                    code="too-few",
-                    value=pair.image,
-                    path=path,
-                    hint="Download the file again, or choose another selection of items",
-                )
+                problem = f"image '{pair.image}' has {len(of_image[pair.image])} references, {minimum} are required"
+                raise judgement_files.file_error(problem, "too-few", path, value=pair.image)
         return [of_image[pair.image] for pair in pairs]
 
 
-def _align(
-    pairs: Sequence[Pair], labelled: Sequence[LabelledPair], source: Path, json_path: Path
-) -> Sequence[LabelledPair]:
+def _align(pairs: Pairs, labelled: Sequence[LabelledPair], source: Path, json_path: Path) -> Sequence[LabelledPair]:
     """The JSON's pairs in the order of ``pairs``: the n-th pair of a category is the n-th of that category."""
     if pairs is labelled:
         return labelled
@@ -530,27 +478,18 @@ def _align(
         of_category = remaining.get(pair.category, [])
         match = of_category.pop() if of_category else None
         if match is None or (match.image, match.candidates) != (pair.image, pair.candidates):
-            raise DataError(
-                f"pair {number} ({pair.category}, image {pair.image}) is not the next {pair.category} pair of "
-                f"{json_path.name}",
-                code="mismatch",
-                path=source,
-                hint="Both files must contain the same pairs, each category in the same order",
-            )
+            which = f"pair {number} ({pair.category}, image {pair.image})"
+            problem = f"{which} is not the next {pair.category} pair of {json_path.name}"
+            raise judgement_files.file_error(problem, "mismatch", source)
         ordered.append(match)
     left = sum(len(of_category) for of_category in remaining.values())
     if left:
-        raise DataError(
-            f"contains {left} pairs that {source.name} does not",
-            code="mismatch",
-            value=left,
-            path=json_path,
-            hint="Get both files again",
-        )
+        problem = f"contains {left} pairs that {source.name} does not"
+        raise judgement_files.file_error(problem, "mismatch", json_path, value=left)
     return ordered
 
 
-def _items(pairs: Sequence[Pair], references: Sequence[tuple[str, ...]]) -> tuple[Item, ...]:
+def _items(pairs: Pairs, references: Sequence[tuple[str, ...]]) -> tuple[Item, ...]:
     counted: dict[str, int] = {}
     items = []
     for pair, texts in zip(pairs, references, strict=True):
@@ -561,7 +500,7 @@ def _items(pairs: Sequence[Pair], references: Sequence[tuple[str, ...]]) -> tupl
     return tuple(items)
 
 
-def _by_votes(pairs: Sequence[Pair], votes: Sequence[tuple[int, int]]) -> Preferences:
+def _by_votes(pairs: Pairs, votes: Sequence[tuple[int, int]]) -> Preferences:
     counts = np.array(votes, dtype=np.int64).reshape(-1, 2)
     return _preferences(pairs, np.sign(counts[:, 0] - counts[:, 1]), counts)
 
@@ -571,6 +510,6 @@ def _by_label(pairs: Sequence[LabelledPair]) -> Preferences:
     return _preferences(pairs, 1 - 2 * labels, np.zeros((len(pairs), 0), dtype=np.int64))
 
 
-def _preferences(pairs: Sequence[Pair], preferred: IntArray, votes: IntArray) -> Preferences:
+def _preferences(pairs: Pairs, preferred: IntArray, votes: IntArray) -> Preferences:
     first = 2 * np.arange(len(pairs), dtype=np.int64)
     return Preferences(first, first + 1, preferred, tuple(pair.category for pair in pairs), votes)

@@ -287,26 +287,24 @@ def correlations(
     return specs
 
 
+def _named(prefix: str, level: str, coefficient: str) -> str:
+    return "-".join(filter(None, [prefix, level, coefficient]))
+
+
 def within_image_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics within images of one aspect of ratings, named ``[prefix-]within-image-coefficient``.
 
     Each caption is one data point: several ratings of it are aggregated first.
     """
-    return {
-        spec.name: spec
+    mean = _AGGREGATION_NAMES["mean"]
+    specs = [
+        StatisticSpec(
+            _named(prefix, "within-image", within), "correlation", human, "mean",
+            description=f"{title}; {mean}", source=source, within=within,
+        )
         for within, (title, source) in _WITHIN_NAMES.items()
-        for spec in [
-            StatisticSpec(
-                "-".join(filter(None, [prefix, "within-image", within])),
-                "correlation",
-                human,
-                "mean",
-                description=f"{title}; {_AGGREGATION_NAMES['mean']}",
-                source=source,
-                within=within,
-            )
-        ]
-    }
+    ]  # fmt: skip
+    return {spec.name: spec for spec in specs}
 
 
 def within_source_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
@@ -314,20 +312,15 @@ def within_source_statistics(human: str, prefix: str = "") -> dict[str, Statisti
 
     For data sets whose items have a :attr:`~capbench.core.records.Item.system`, the source of the caption.
     """
-    return {
-        spec.name: spec
-        for within_source, title in _SOURCE_NAMES.items()
-        for spec in [
-            StatisticSpec(
-                "-".join(filter(None, [prefix, "within-source", within_source])),
-                "correlation",
-                human,
-                "mean",
-                description=f"{title}; {_AGGREGATION_NAMES['mean']}",
-                within_source=within_source,
-            )
-        ]
-    }
+    mean = _AGGREGATION_NAMES["mean"]
+    specs = [
+        StatisticSpec(
+            _named(prefix, "within-source", of), "correlation", human, "mean",
+            description=f"{title}; {mean}", within_source=of,
+        )
+        for of, title in _SOURCE_NAMES.items()
+    ]  # fmt: skip
+    return {spec.name: spec for spec in specs}
 
 
 def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
@@ -335,21 +328,15 @@ def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
 
     For data sets whose items have a :attr:`~capbench.core.records.Item.system`.
     """
-    return {
-        spec.name: spec
+    mean = f"a system's mean is over all its captions; {_AGGREGATION_NAMES['mean']}"
+    specs = [
+        StatisticSpec(
+            _named(prefix, "system", systems), "correlation", human, "mean",
+            description=f"{title}; {mean}", source=source, systems=systems,
+        )
         for systems, (title, source) in _SYSTEM_NAMES.items()
-        for spec in [
-            StatisticSpec(
-                "-".join(filter(None, [prefix, "system", systems])),
-                "correlation",
-                human,
-                "mean",
-                description=f"{title}; a system's mean is over all its captions; {_AGGREGATION_NAMES['mean']}",
-                source=source,
-                systems=systems,
-            )
-        ]
-    }
+    ]  # fmt: skip
+    return {spec.name: spec for spec in specs}
 
 
 def accuracy(label: str) -> dict[str, StatisticSpec]:
@@ -432,12 +419,8 @@ def resolve(
     if parts[0] in (dataset, with_version(dataset, version)):
         parts = parts[1:] or list(default)
     elif len(parts) == 3 or "@" in parts[0] or ":" in parts[0]:
-        raise ProtocolError(
-            f"the protocol '{text}' does not belong to {dataset}",
-            code="mismatch",
-            value=text,
-            hint=f"Begin it with {dataset}/",
-        )
+        problem, hint = f"the protocol '{text}' does not belong to {dataset}", f"Begin it with {dataset}/"
+        raise ProtocolError(problem, code="mismatch", value=text, hint=hint)
     parts = aliases.get("/".join(parts), "/".join(parts)).split("/")
     if len(parts) == 1:
         parts = [default[0], parts[0]] if parts[0] in statistics else [parts[0], default[1]]
@@ -449,31 +432,16 @@ def resolve(
     for name in (part for part in parts if part not in selections and part not in statistics):
         for level, requirement in _REQUIREMENTS.items():
             if level in name and not any(level in known for known in statistics):
-                raise ProtocolError(
-                    f"{dataset} has no '{name}': such a statistic requires {requirement}",
-                    code="unsupported",
-                    value=name,
-                    hint=f"The default protocol is {dataset}/{'/'.join(default)}",
-                )
-    if items not in selections:
-        # The name of a statistic without the aspect: system-pearson for precision-system-pearson.
-        longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []
-        if longer:
-            hint = f"Write the full name: {', '.join(longer)}"
-            raise ProtocolError(
-                f"'{items}' is an incomplete name of a statistic of {dataset}", code="ambiguous", value=items, hint=hint
-            )
-        raise ProtocolError(
-            f"unknown items '{items}' of {dataset}",
-            code="unknown-name",
-            value=items,
-            hint=suggest(items, list(selections)),
-        )
-    if statistic not in statistics:
-        raise ProtocolError(
-            f"unknown statistic '{statistic}' of {dataset}",
-            code="unknown-name",
-            value=statistic,
-            hint=suggest(statistic, list(statistics)),
-        )
+                problem = f"{dataset} has no '{name}': such a statistic requires {requirement}"
+                hint = f"The default protocol is {dataset}/{'/'.join(default)}"
+                raise ProtocolError(problem, code="unsupported", value=name, hint=hint)
+    # The name of a statistic without the aspect: system-pearson for precision-system-pearson.
+    longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []
+    if items not in selections and longer:
+        problem, hint = f"'{items}' is an incomplete name of a statistic of {dataset}", ", ".join(longer)
+        raise ProtocolError(problem, code="ambiguous", value=items, hint=f"Write the full name: {hint}")
+    for kind, name, known in (("items", items, [*selections]), ("statistic", statistic, [*statistics])):
+        if name not in known:
+            problem = f"unknown {kind} '{name}' of {dataset}"
+            raise ProtocolError(problem, code="unknown-name", value=name, hint=suggest(name, known))
     return Protocol(dataset, selections[items], statistics[statistic], version)

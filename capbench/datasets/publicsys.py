@@ -9,17 +9,13 @@ fractions allowed), and optionally ``references``, a JSON list (default: COCO's 
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError
+from pydantic import BeforeValidator, Field
+
+from capbench.core.errors import MissingFileError
 from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
@@ -32,31 +28,20 @@ from capbench.datasets.protocol import (
     within_image_statistics,
     within_source_statistics,
 )
+from capbench.datasets.row_models import Image, Row, Text, read_rows, text_list
 
 _FILE = "publicsys/publicsys.csv"
-_COLUMNS = ("image", "candidate", "system", "rating")
 _SCALE = (1.0, 5.0)
 
 
-@dataclass(frozen=True)
-class PublicSysRow:
-    """One rated caption.
+class PublicSysRow(Row):
+    """One rated caption of a captioner; references are empty if the file has none."""
 
-    Attributes:
-        row: the first line of the row in the file, from 1.
-        image: image id.
-        candidate: the caption.
-        system: the captioner.
-        rating: from 1 to 5.
-        references: references in the file; empty if there are none.
-    """
-
-    row: int
-    image: str
-    candidate: str
-    system: str
-    rating: float
-    references: tuple[str, ...] = ()
+    image: Image
+    candidate: Text
+    system: Text
+    rating: float = Field(ge=1, le=5)
+    references: Annotated[tuple[Text, ...], BeforeValidator(text_list), Field(min_length=1)] | None = None
 
 
 class PublicSys(Dataset):
@@ -92,14 +77,9 @@ class PublicSys(Dataset):
         for row in rows:
             references = row.references or tuple(captions.get(row.image, ()))
             if not references:
-                raise DataError(
-                    f"the image {row.image} has no captions in COCO",
-                    code="missing-references",
-                    value=row.image,
-                    path=path,
-                    row=row.row,
-                    hint="Use COCO's name (COCO_val2014_000000000042), or add a column 'references'",
-                )
+                hint = "Use COCO's name (COCO_val2014_000000000042), or add a column 'references'"
+                problem = f"the image {row.image} has no captions in COCO"
+                raise row.error("missing-references", problem, hint, value=row.image)
             items.append(Item(row.image, row.candidate, references, f"{row.image}#{row.system}", system=row.system))
         ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
         notes = (f"{len({row.system for row in rows})} systems; the ratings are from a user's file",)
@@ -120,83 +100,5 @@ class PublicSys(Dataset):
 
 
 def read_publicsys(path: Path) -> list[PublicSysRow]:
-    """Read the rated captions, in the order of the file.
-
-    Raises:
-        DataError: a column is missing, a row has a wrong number of cells, a caption is empty, a rating is not a number
-            from 1 to 5, references are not a list of strings, or a system has two captions of one image.
-    """
-    reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
-    repeats = judgement_files.Repeats(path, "caption of that system and image")
-    rows: list[PublicSysRow] = []
-    try:
-        header = [name.strip().lower() for name in next(reader, [])]
-        for name in _COLUMNS:
-            if name not in header:
-                hint = f"The first line must name the columns: {','.join(_COLUMNS)}"
-                raise DataError(
-                    f"has no column '{name}'", code="missing-column", value=name, path=path, row=1, hint=hint
-                )
-        last = reader.line_num
-        for cells in reader:
-            number, last = last + 1, reader.line_num  # a quoted cell may contain line breaks
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(header):
-                problem = f"has {len(cells)} cells, the header has {len(header)}"
-                hint = "Put text with a comma or a quotation mark into double quotes"
-                raise DataError(problem, code="wrong-format", value=len(cells), path=path, row=number, hint=hint)
-            row = _row(dict(zip(header, cells, strict=True)), number, path)
-            if not repeats.check((row.system, row.image), (row.candidate, row.rating), number):
-                rows.append(row)
-    except csv.Error as error:
-        problem, hint = f"is not a well-formed table ({error})", "Check its quotation marks"
-        raise DataError(problem, code="wrong-format", path=path, row=reader.line_num, hint=hint) from error
-    if not rows:
-        raise DataError(
-            "contains no rated caption",
-            code="missing-value",
-            path=path,
-            hint="Every row is image, candidate, system, rating",
-        )
-    return rows
-
-
-def _row(cells: Mapping[str, str], number: int, path: Path) -> PublicSysRow:
-    image = judgement_files.parse_image(cells["image"], "image", path=path, row=number)
-    candidate, system = (
-        judgement_files.parse_caption(cells[name], name, path=path, row=number) for name in ("candidate", "system")
-    )
-    try:
-        rating = float(cells["rating"])
-    except ValueError:
-        rating = math.nan
-    if not _SCALE[0] <= rating <= _SCALE[1]:  # NaN too
-        problem = f"the rating '{cells['rating'].strip()}' is not a number from 1 to 5"
-        raise DataError(
-            problem, code="out-of-range", value=cells["rating"].strip(), path=path, row=number, hint="Correct that row"
-        )
-    return PublicSysRow(
-        number, image, candidate, system, rating, _references(cells.get("references", ""), number, path)
-    )
-
-
-def _references(cell: str, number: int, path: Path) -> tuple[str, ...]:
-    if not cell.strip():
-        return ()
-    try:
-        texts = json.loads(cell)
-    except ValueError:
-        texts = None
-    if not isinstance(texts, list) or not texts:
-        raise DataError(
-            "'references' is not a list of references",
-            code="wrong-type",
-            path=path,
-            row=number,
-            hint='Write it as ["…", "…"]',
-        )
-    return tuple(
-        judgement_files.parse_caption(text, f"reference {place}", path=path, row=number)
-        for place, text in enumerate(texts, 1)
-    )
+    """Read the rated captions, in the order of the file. Raises DataError for an invalid row."""
+    return read_rows(path, PublicSysRow, ["system", "image"])

@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ast
+import json
+import warnings
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    SkipValidation,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 
 from capbench.core.errors import ERROR_CODES, DataError
 from capbench.core.records import image_id
 from capbench.datasets.tables import Number, Table, read_table
 
+HINT = "Correct that row, or download the file again"
+
 
 class Row(BaseModel):
-    """One row; ``row`` is its place in the file. Other columns are ignored."""
+    """One row; ``path`` and ``row`` are its file and its place there. Other columns are ignored."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, populate_by_name=True)
-    row: Number = Field(default=0, repr=False)
+    path: SkipValidation[Path]
+    row: SkipValidation[Number]
+
+    def error(self, code: str, message: str, hint: str = HINT, *, value: object = None) -> DataError:
+        """The error of this row."""
+        return DataError(message, code=code, value=value, path=self.path, row=self.row, hint=hint)
 
 
 def wrong(code: str, message: str) -> PydanticCustomError:
     """The error of a validator, with one of :data:`capbench.core.errors.ERROR_CODES`."""
-    return PydanticCustomError(code, "{text}", {"text": message})  # type: ignore[arg-type]
+    return PydanticCustomError(code, "{text}", {"text": message})
 
 
 def _image(name: str) -> str:
     if not (image := image_id(name)):
         raise wrong("missing-image", f"'{name}' names no image")
     return image
+
+
+def text_list(cell: object) -> object:
+    """The list in a cell with JSON or, as pandas writes it, Python syntax; other cells unchanged."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        pass
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # raised for a caption with a backslash
+            return ast.literal_eval(cell.strip())
+    except (ValueError, TypeError, SyntaxError):
+        return cell
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern="^[^\0\x1f]*$")]
@@ -75,33 +109,31 @@ def read_rows(path: Path, model: type[M], unique: Sequence[str] = (), **how: Any
 
 def rows_of(table: Table, model: type[M], unique: Sequence[str] = ()) -> list[M]:
     """Like :func:`read_rows`, for rows that were already read."""
-    if table.decimals:
-        for name, field in model.model_fields.items():
-            column = str(field.alias or name)
-            if field.is_required() and column not in table.columns:
-                hint = f"Its columns are {', '.join(table.columns)[:200]}"
-                problem = f"has no column '{column}'"
-                raise DataError(problem, code="missing-column", value=column, path=table.path, row=1, hint=hint)
-    rows = (
-        parsed(model, record, table.path, number) for number, record in zip(table.numbers, table.records(), strict=True)
-    )
+    for name, field in model.model_fields.items() if table.decimals else ():
+        alias = field.validation_alias or name
+        accepted = alias.choices if isinstance(alias, AliasChoices) else [alias]
+        if name not in Row.model_fields and field.is_required() and not any(one in table.columns for one in accepted):
+            hint = f"Its columns are {', '.join(table.columns)[:200]}"
+            problem = f"has no column '{accepted[0]}'"
+            raise DataError(problem, code="missing-column", value=accepted[0], path=table.path, row=1, hint=hint)
+    records = zip(table.numbers, table.records(), strict=True)
+    rows = (parsed(model, record, table.path, number, table.columns) for number, record in records)
     return distinct(rows, unique, table.path)
 
 
-def parsed(model: type[M], record: dict[str, Any], path: Path, number: Number) -> M:
-    """One row as a model. Raises DataError, which names the row, the column and the problem."""
+def parsed(model: type[M], record: dict[str, Any], path: Path, number: Number, columns: Container[str] = ()) -> M:
+    """One row as a model; other rows may have ``columns``. Raises DataError, which names the row and the column."""
     try:
-        return model.model_validate({**record, "row": number})
+        return model.model_validate({**record, "path": path, "row": number})
     except ValidationError as invalid:
         first = invalid.errors()[0]
-        kind, place = first["type"], ".".join(map(str, first["loc"]))
+        kind, column, cell = first["type"], ".".join(map(str, first["loc"])), first["input"]
         code = kind if kind in ERROR_CODES else _CODES.get(kind, "wrong-value")
-        message = f"'{place}': {first['msg']}" if place else first["msg"]
-        value = (
-            place if kind == "missing" else first["input"] if isinstance(first["input"], str | int | float) else place
-        )
-        raise DataError(message, code=code, value=value, path=path, row=number,
-                        hint="Correct that row, or download the file again") from None  # fmt: skip
+        if kind == "missing" and column in columns:
+            code = "missing-value"
+        message = f"'{column}': {first['msg']}" if column else first["msg"]
+        value = cell if isinstance(cell, str | int | float) and kind != "missing" else column or None
+        raise DataError(message, code=code, value=value, path=path, row=number, hint=HINT) from None
 
 
 def distinct(rows: Iterable[M], unique: Sequence[str], path: Path) -> list[M]:

@@ -19,6 +19,7 @@ import numpy as np
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import Dataset
 from capbench.datasets.changed_captions import read_changes
+from capbench.datasets.judgement_files import preferred_first
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import read_token
 
@@ -92,6 +93,6 @@ class Flickr8kSwaps(Dataset):
 
 def _preferences(groups: Sequence[str]) -> Preferences:
     """Preferences for the similar word of the pairs that have a group."""
-    first = 2 * np.flatnonzero(np.array(groups) != "").astype(np.int64)
-    chosen = tuple(group for group in groups if group)
-    return Preferences(first, first + 1, np.ones_like(first), chosen, np.zeros((len(first), 0), dtype=np.int64))
+    pairs, chosen = preferred_first(groups), np.array(groups) != ""
+    first, second = pairs.first[chosen], pairs.second[chosen]
+    return Preferences(first, second, pairs.preferred[chosen], tuple(filter(None, groups)), pairs.votes[chosen])

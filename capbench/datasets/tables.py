@@ -6,15 +6,17 @@ keep their types. Numbers of tables separated by semicolons or tabs may have dec
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from capbench.core import files
 from capbench.core.errors import DataError, require
@@ -41,12 +43,14 @@ class Table:
         numbers: the place of each row.
         columns: the cells of each column, in the order of the file; None where one is missing.
         decimals: the decimal marks of numbers written as text; ``""`` if the cells have types.
+        blank: number of rows with delimiters only, which are left out.
     """
 
     path: Path
     numbers: list[Number]
     columns: dict[str, list[Any]]
     decimals: str = ""
+    blank: int = 0
 
     def frame(self) -> pd.DataFrame:
         """All cells; the index has the places of the rows."""
@@ -56,7 +60,7 @@ class Table:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The cells of each row by column, without missing ones."""
-        for cells in zip(*self.columns.values(), strict=True):
+        for cells in zip(*self.columns.values(), strict=True) if self.columns else [()] * len(self.numbers):
             yield {name: cell for name, cell in zip(self.columns, cells, strict=True) if cell is not None}
 
     def values(self, name: str, cells: Iterable[Any]) -> list[float | None]:
@@ -68,14 +72,18 @@ class Table:
         cells = list(cells)
         if not self.decimals:
             return [_finite(cell) for cell in cells]
-        texts = [text if isinstance(cell, str) and _NUMBER.fullmatch(text := cell.strip()) else "" for cell in cells]
-        if "," in self.decimals and any("," in text for text in texts):
-            if any("." in text for text in texts):
+        with contextlib.suppress(TypeError, ValueError):  # fast path: a finite number in every row
+            numbers = [float(cell) for cell in cells]
+            if all(map(math.isfinite, numbers)) and not any(cell is True or "_" in str(cell) for cell in cells):
+                return list(numbers)
+        given = [text if isinstance(cell, str) and _NUMBER.fullmatch(text := cell.strip()) else "" for cell in cells]
+        if "," in self.decimals and any("," in text for text in given):
+            if any("." in text for text in given):
                 problem, hint = f"'{name}' has decimal commas and decimal points", "Write all its numbers in one form"
                 raise DataError(problem, code="ambiguous", value=name, path=self.path, hint=hint)
-            texts = [text.replace(",", ".") for text in texts]
-        texts = ["" if "," in text else text for text in texts]
-        return [_finite(float(text) if text else cell) for text, cell in zip(texts, cells, strict=True)]
+            given = [text.replace(",", ".") for text in given]
+        given = ["" if "," in text else text for text in given]
+        return [_finite(float(text) if text else cell) for text, cell in zip(given, cells, strict=True)]
 
 
 def _finite(cell: object) -> float | None:
@@ -107,8 +115,8 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
         header: the columns of a table whose first line does not name them.
         form: the ending of files of this form, for a file with another ending.
         quotes: False for a table in which quotation marks are part of the text.
-        at: key of the list or object of rows in a JSON file; default: the whole file. Rows of an object have its keys
-            as ``id``.
+        at: key of the list or object of rows in a JSON file; default: the whole file, or ``per_item`` (the format of
+            CaptionEvalKit). Rows of an object have its keys as ``id``.
 
     Raises:
         MissingFileError: the file does not exist.
@@ -124,15 +132,16 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
     else:
         cells, mark = _sheet_cells(path) if form == ".xlsx" else _separated_cells(path, form, quotes)
         numbers, columns = _named(path, cells, header, mark)
-        return Table(path, numbers, columns, "." if mark == "," else ".,")
+        blank = sum(len(of_row) > 1 and not any(map(str.strip, of_row)) for _, of_row in cells)
+        return Table(path, numbers, columns, "." if mark == "," else ".,", blank)
     if not rows:
         raise _no_rows(path)
     columns = {}
     for place, (_, record) in enumerate(rows):
         for name, cell in record.items():
-            if cell is None:
+            if cell is None and form != ".parquet":
                 continue
-            if not (isinstance(cell, str) and (not cell or cell.isspace())):
+            if cell is not None and not (isinstance(cell, str) and (not cell or cell.isspace())):
                 columns.setdefault(name, [None] * len(rows))[place] = cell
             else:
                 columns.setdefault(name, [None] * len(rows))
@@ -153,7 +162,7 @@ def _separated_cells(path: Path, form: str, quotes: bool) -> tuple[list[tuple[in
         raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again")
     head = text.lstrip().partition("\n")[0]
     mark = max(",;\t", key=head.count) if form.startswith(".csv") else "\t"
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True, quoting=quoting)
     rows, last = [], 0
     try:
@@ -239,7 +248,10 @@ def _json_lines(path: Path) -> Iterator[_Row]:
 def _json_rows(path: Path, at: str) -> Iterator[_Row]:
     """Entries of a list, or of an object, whose keys become the cell ``id``."""
     data = files.read_json(path, unique_keys=True)
-    if at:
+    scores = isinstance(data, dict) and isinstance(data.get("per_item"), dict)
+    if scores:
+        data = {key: v if isinstance(v, dict) else {"score": v} for key, v in data["per_item"].items()}
+    elif at:
         data = data.get(at) if isinstance(data, dict) else None
     if not isinstance(data, dict | list):
         problem = f"contains no list '{at}'" if at else "is neither a list nor an object of rows"
@@ -281,7 +293,7 @@ def _parquet_rows(path: Path) -> Iterator[_Row]:
 
 
 def _is_bytes(leaf: Any) -> bool:
-    return leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE"
+    return bool(leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE")
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,9 +17,10 @@ captions of its image (:func:`capbench.core.records.caption_key`); ``misaligned`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from pydantic import Field, model_validator
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError
 from capbench.core.files import sha256_file
@@ -36,34 +37,39 @@ from capbench.datasets.protocol import (
     within_source_statistics,
 )
 from capbench.datasets.root import DataRoot
+from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 
 _RATINGS = "thumb/mscoco_THumB-1.0.jsonl"
 _REFERENCES = ("thumb/mscoco_references.json", "thumb/mscoco_references.jsonl")
 _HUMAN = "Human"
-_ASPECTS = {"total": "human_score", "precision": "P", "recall": "R"}
-_PENALTIES = ("Fl", "Con", "Inc")
 _SCALES = {"total": (0.0, 5.0), "precision": (1.0, 5.0), "recall": (1.0, 5.0)}
 
 
-@dataclass(frozen=True)
-class ThumbRow:
-    """One rated caption.
+class ThumbRow(Row):
+    """One rated caption: its captioner (or ``Human``), the image's id in both files, the image, and its ratings."""
 
-    Attributes:
-        row: line in the file, from 1.
-        system: the captioner, or ``Human``.
-        segment: id of the image in both files.
-        image: image id.
-        caption: the caption.
-        ratings: rating by aspect: ``total``, ``precision``, ``recall``.
-    """
+    system: Text = Field(validation_alias="SYS")
+    segment: Text = Field(validation_alias="seg_id")
+    image: Image
+    caption: Text = Field(validation_alias="hyp")
+    precision: float = Field(validation_alias="P", ge=1, le=5, strict=True)
+    recall: float = Field(validation_alias="R", ge=1, le=5, strict=True)
+    fluency: float = Field(validation_alias="Fl", ge=-5, le=0, strict=True)
+    conciseness: float = Field(validation_alias="Con", ge=-5, le=0, strict=True)
+    inclusion: float = Field(validation_alias="Inc", ge=-5, le=0, strict=True)
+    total: float = Field(validation_alias="human_score", ge=-20, le=5, strict=True)
 
-    row: int
-    system: str
-    segment: str
-    image: str
-    caption: str
-    ratings: Mapping[str, float]
+    @model_validator(mode="after")
+    def _adds_up(self) -> ThumbRow:
+        total = (self.precision + self.recall) / 2 + self.fluency + self.conciseness + self.inclusion
+        if abs(total - self.total) > 1e-6:
+            raise wrong("mismatch", f"the total {self.total:g} does not match P, R and the penalties ({total:g})")
+        return self
+
+
+class _References(Row):
+    segment: Text = Field(validation_alias="seg_id")
+    texts: tuple[Text, ...] = Field(validation_alias="refs", min_length=1)
 
 
 class Thumb(Dataset):
@@ -99,7 +105,7 @@ class Thumb(Dataset):
     }
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         name: spec
-        for aspect in _ASPECTS
+        for aspect in _SCALES
         for declare in (correlations, within_image_statistics, within_source_statistics, system_statistics)
         for name, spec in declare(aspect, prefix=aspect).items()
     }
@@ -107,7 +113,7 @@ class Thumb(Dataset):
     groups: ClassVar[Sequence[str] | None] = ()
     aliases: ClassVar[Mapping[str, str]] = {
         **{f"{items}/pearson": f"{items}/total-pearson" for items in ("all-systems", "no-human")},
-        **{aspect: f"all-systems/{aspect}-pearson" for aspect in _ASPECTS},
+        **{aspect: f"all-systems/{aspect}-pearson" for aspect in _SCALES},
     }
 
     @classmethod
@@ -137,17 +143,12 @@ class Thumb(Dataset):
                 hint="Name the data set without a version, or get the file of that version",
             )
         references_path = self.root.file(*_REFERENCES, what="the references")
-        references = _read_references(references_path)
+        listed = read_rows(references_path, _References, ["segment"], form=".jsonl")
+        references = {row.segment: row.texts for row in listed}
         for row in rows:
             if row.segment not in references:
-                raise DataError(
-                    f"the image {row.segment} has no references in {references_path.name}",
-                    code="missing-references",
-                    value=row.segment,
-                    path=path,
-                    row=row.row,
-                    hint="Both files should be of the same release",
-                )
+                problem = f"the image {row.segment} has no references in {references_path.name}"
+                raise row.error("missing-references", problem, "Use files of one release", value=row.segment)
         selected = [row for row in rows if selection.name == "all-systems" or row.system != _HUMAN]
         if not selected:
             raise DataError(
@@ -179,9 +180,9 @@ class Thumb(Dataset):
         )
         ratings = {
             aspect: judgement_files.ratings(
-                range(len(selected)), (row.ratings[aspect] for row in selected), _SCALES[aspect]
+                range(len(selected)), (getattr(row, aspect) for row in selected), _SCALES[aspect]
             )
-            for aspect in _ASPECTS
+            for aspect in _SCALES
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
 
@@ -208,66 +209,12 @@ def read_thumb(path: Path) -> list[ThumbRow]:
     """Read the rated captions, in the order of the file.
 
     Raises:
-        DataError: a line is not a JSON object, a field is missing or of another type, a rating is out of range, the
-            total does not match its parts, a system has two captions of one image, or one ``seg_id`` names two images.
+        DataError: a row is invalid, a system has two captions of one image, or one ``seg_id`` names two images.
     """
-    repeats = judgement_files.Repeats(path, "caption of that system and image")
+    rows = read_rows(path, ThumbRow, ["system", "segment"])
     images: dict[str, str] = {}
-    rows = []
-    for row, record in judgement_files.json_lines(path):
-        system, segment, caption = (
-            judgement_files.parse_caption(record.get(key), what, path=path, row=row)
-            for key, what in (
-                ("SYS", "system (SYS)"),
-                ("seg_id", "image's id (seg_id)"),
-                ("hyp", "caption (hyp)"),
-            )
-        )
-        image = judgement_files.parse_image(record.get("image"), "image's name (image)", path=path, row=row)
-        if images.setdefault(segment, image) != image:
-            problem = f"the seg_id {segment} belongs to the image {images[segment]} above"
-            hint = "Keep the correct one of the two"
-            raise DataError(problem, code="mismatch", value=segment, path=path, row=row, hint=hint)
-        precision, recall = (_number(record, key, 1.0, 5.0, path, row) for key in ("P", "R"))
-        penalties = sum(_number(record, key, -5.0, 0.0, path, row) for key in _PENALTIES)
-        total = _number(record, "human_score", -20.0, 5.0, path, row)
-        if abs((precision + recall) / 2 + penalties - total) > 1e-6:
-            raise DataError(
-                f"the total {total:g} does not match P, R and the penalties ({(precision + recall) / 2 + penalties:g})",
-                code="mismatch",
-                value=total,
-                path=path,
-                row=row,
-                hint="Correct that row",
-            )
-        if repeats.check((system, segment), row, row):
-            continue
-        ratings = {"total": total, "precision": precision, "recall": recall}
-        rows.append(ThumbRow(row, system, segment, image, caption, ratings))
+    for row in rows:
+        if images.setdefault(row.segment, row.image) != row.image:
+            problem = f"the seg_id {row.segment} belongs to the image {images[row.segment]} above"
+            raise row.error("mismatch", problem, value=row.segment)
     return rows
-
-
-def _number(record: Mapping[str, Any], key: str, low: float, high: float, path: Path, row: int) -> float:
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        problem = f"'{key}' is {value!r}, not a number from {low:g} to {high:g}"
-        raise DataError(problem, code="out-of-range", value=value, path=path, row=row, hint="Correct that row")
-    return float(value)
-
-
-def _read_references(path: Path) -> dict[str, tuple[str, ...]]:
-    references: dict[str, tuple[str, ...]] = {}
-    for row, record in judgement_files.json_lines(path):
-        segment = judgement_files.parse_caption(record.get("seg_id"), "image's id (seg_id)", path=path, row=row)
-        texts = record.get("refs")
-        if not isinstance(texts, list) or not texts:
-            raise judgement_files.file_error(
-                "'refs' is not a list of references", "missing-references", path, row, value=segment
-            )
-        if segment in references:
-            problem = f"the references of {segment} already occur above"
-            raise DataError(problem, code="duplicate", value=segment, path=path, row=row, hint="Keep one of the two")
-        references[segment] = tuple(
-            judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
-        )
-    return references

@@ -23,7 +23,7 @@ from capbench.core.errors import DataError, MissingFileError, UsageError, check_
 from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
 from capbench.core.records import image_id
 from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
-from capbench.datasets.captions import read_any
+from capbench.datasets.captions import read_captions_file
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.training.settings import Fraction, Names, Section, Training, ValidationOptions
@@ -287,7 +287,7 @@ def open_captions(captions: str, splits: SplitOptions, features: str, root: Data
             path=path,
             hint="Supported are Flickr8k's and Multi30k's folders, SCAN's {split}_caps.txt, and Karpathy's JSON",
         )
-    read = read_any(path)
+    read = read_captions_file(path)
     ungrouped = next((image for image in read if image not in read.groups), None)
     if ungrouped is not None:
         raise DataError(
@@ -331,7 +331,7 @@ def _flickr8k(folder: Path) -> Captions:
     if not groups:
         raise MissingFileError("no list of images exists", path=folder / "Flickr_8k.trainImages.txt")
     # Images without a split are not used.
-    return Captions(captions, captions.source, captions.file_names, groups).of_groups(*ROLES)
+    return Captions(captions, captions.source, groups).of_groups(*ROLES)
 
 
 def _scan_split(folder: Path, split: str, features: str) -> Pairs:

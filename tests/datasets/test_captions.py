@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
-from capbench.datasets.captions import CORPORA, load_captions, read_any
-from capbench.datasets.user.caption_readers import (
-    read_coco_annotations,
-    read_karpathy,
-    read_multi30k,
-    read_nocaps_corpus,
-    read_split_captions,
-    read_token,
-)
+from capbench.datasets.captions import CORPORA, load_captions
+from capbench.datasets.user.caption_readers import read_captions_file, read_multi30k, read_token
 from tests.datasets.native_files import root, token_text, write, write_gz, write_json
 from tests.errors import raises
 
@@ -59,7 +52,6 @@ def test_token_file_gives_captions_by_image_in_order_of_their_numbers(tmp_path: 
     lines = TOKEN.splitlines()
     captions = read_token(write(tmp_path / "a.token", "\n".join([lines[1], lines[0], *lines[2:]]) + "\n"))
     assert dict(captions) == {"101_aa": ("A kite flies .", "Red kite in the sky"), "102_bb": ("Two goats", "Goats .")}
-    assert captions.file_names["101_aa"] == "101_aa.jpg"
 
 
 def test_file_name_with_a_stray_number_belongs_to_its_image(tmp_path: Path) -> None:
@@ -78,8 +70,6 @@ def test_captions_cannot_be_changed(tmp_path: Path) -> None:
     captions = read_token(write(tmp_path / "a", TOKEN))
     with pytest.raises(TypeError):
         captions["101_aa"] = ("x",)  # type: ignore[index]
-    with pytest.raises(TypeError):
-        captions.file_names["101_aa"] = "x"  # type: ignore[index]
 
 
 def test_fingerprint_tells_other_texts_apart(tmp_path: Path) -> None:
@@ -97,25 +87,25 @@ def test_multi30k_joins_five_files_line_by_line(tmp_path: Path, packed: bool) ->
 
 
 def test_karpathy_file_gives_raw_sentences_and_splits(tmp_path: Path) -> None:
-    captions = read_karpathy(write_json(tmp_path / "dataset_coco.json", KARPATHY))
+    captions = read_captions_file(write_json(tmp_path / "dataset_coco.json", KARPATHY))
     assert captions["COCO_val2014_000000000002"] == ("A pear.", "One")
     assert list(captions.of_groups("val")) == ["COCO_val2014_000000000001"]
 
 
 def test_split_file_drops_the_image_path_at_the_end_of_a_list(tmp_path: Path) -> None:
     data = {"9.jpg": ["A fox", "Red fox", "flickr30k-images/9.jpg"], "8.jpg": ["An owl", "see 8.jpg"]}
-    captions = read_split_captions(write_json(tmp_path / "s.json", data))
+    captions = read_captions_file(write_json(tmp_path / "s.json", data))
     assert dict(captions) == {"9": ("A fox", "Red fox"), "8": ("An owl", "see 8.jpg")}
 
 
 def test_coco_annotations_are_joined_by_image(tmp_path: Path) -> None:
-    captions = read_coco_annotations(write_json(tmp_path / "captions_val2014.json", COCO))
+    captions = read_captions_file(write_json(tmp_path / "captions_val2014.json", COCO))
     assert captions["COCO_val2014_000000000003"] == ("A lamp on a desk.", "Desk with a lamp")
     assert list(captions) == ["COCO_val2014_000000000007", "COCO_val2014_000000000003"]
 
 
 def test_nocaps_corpus_gives_domains(tmp_path: Path) -> None:
-    captions = read_nocaps_corpus(write_json(tmp_path / "n.json", NOCAPS))
+    captions = read_captions_file(write_json(tmp_path / "n.json", NOCAPS))
     assert dict(captions) == {"0": ("A harp.", "Golden harp")}
     assert captions.groups["0"] == "near-domain"
 
@@ -167,8 +157,8 @@ def test_unknown_corpus_suggests_the_nearest_name(tmp_path: Path) -> None:
     ("text", "code", "row", "value"),
     [
         ("", "damaged", None, None),
-        ("1.jpg#0,A hat\n", "wrong-format", 1, 1),
-        ("1.jpg#0\tA hat\n1.jpg#1 A cap\n", "wrong-format", 2, 1),
+        ("1.jpg#0,A hat\n", "wrong-format", 1, None),
+        ("1.jpg#0\tA hat\n1.jpg#1 A cap\n", "wrong-format", 2, None),
         ("1.jpg\tA hat\n", "wrong-value", 1, "1.jpg"),
         ("1.jpg#x\tA hat\n", "wrong-value", 1, "1.jpg#x"),
         ("1.jpg#0\t \n", "missing-value", 1, None),
@@ -204,10 +194,9 @@ def _changed(data: Any, value: Any, *keys: str | int) -> Any:
 @pytest.mark.parametrize(
     ("data", "code", "row", "value"),
     [
-        (_without(COCO, "annotations"), "wrong-format", None, None),
+        (_without(COCO, "images"), "missing-key", None, "images"),
         (_changed(COCO, [], "annotations"), "missing-key", None, "annotations"),
         (_changed(COCO, 99, "annotations", 1, "image_id"), "unknown-item", "annotation 2", 99),
-        (_changed(COCO, 11, "annotations", 2, "id"), "duplicate", "annotation 3", 11),
         (_changed(COCO, "", "annotations", 0, "caption"), "missing-value", "annotation 1", None),
         (_changed(COCO, None, "annotations", 0, "caption"), "wrong-type", "annotation 1", None),
         (_changed(COCO, 7, "images", 1, "id"), "duplicate", "image 2", 7),
@@ -217,24 +206,24 @@ def _changed(data: Any, value: Any, *keys: str | int) -> Any:
             "image 2",
             "COCO_val2014_000000000007",
         ),
-        (_changed(COCO, 3, "images", 1, "file_name"), "wrong-type", "image 2", "file_name"),
-        (_changed(COCO, 3, "annotations", 1, "image_id"), "missing-caption", None, "COCO_val2014_000000000007.jpg"),
+        (_changed(COCO, True, "images", 1, "file_name"), "wrong-type", "image 2", True),
+        (_changed(COCO, 3, "annotations", 1, "image_id"), "missing-caption", None, "COCO_val2014_000000000007"),
         (_changed(KARPATHY, [], "images", 0, "sentences"), "missing-caption", "image 1", None),
         (_changed(KARPATHY, {}, "images", 1, "sentences", 0), "missing-key", "image 2", "raw"),
         (_changed(KARPATHY, None, "images", 1, "split"), "missing-key", "image 2", "split"),
         (_changed(NOCAPS, ["A harp", ""], 0, "caption"), "missing-value", "entry 1", None),
         (NOCAPS * 2, "duplicate", "entry 2", "0"),
-        ({"1.jpg": ["A hat"], "a/1.jpg": ["A cap"]}, "duplicate", "entry 'a/1.jpg'", "1"),
-        ({"1.jpg": []}, "missing-caption", "entry '1.jpg'", None),
-        ({"1.jpg": ["flickr30k-images/1.jpg"]}, "missing-caption", "entry '1.jpg'", None),
-        ({"1.jpg": ["A hat", 4]}, "wrong-type", "entry '1.jpg'", 4),
+        ({"1.jpg": ["A hat"], "a/1.jpg": ["A cap"]}, "duplicate", "image 'a/1.jpg'", "1"),
+        ({"1.jpg": []}, "missing-caption", "image '1.jpg'", None),
+        ({"1.jpg": ["flickr30k-images/1.jpg"]}, "missing-caption", "image '1.jpg'", None),
+        ({"1.jpg": ["A hat", 4]}, "wrong-type", "image '1.jpg'", 4),
         ({"1.jpg": "A hat"}, "wrong-format", None, None),
         ([], "wrong-format", None, None),
     ],
 )
 def test_bad_json_captions_are_refused(tmp_path: Path, data: Any, code: str, row: str | None, value: object) -> None:
     with raises(DataError, code, path=tmp_path / "bad.json", row=row, value=value):
-        read_any(write_json(tmp_path / "bad.json", data))
+        read_captions_file(write_json(tmp_path / "bad.json", data))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +235,7 @@ def test_bad_json_captions_are_refused(tmp_path: Path, data: Any, code: str, row
 )
 def test_broken_json_is_refused(tmp_path: Path, text: str, code: str, row: int | None, value: object) -> None:
     with raises(DataError, code, path=tmp_path / "bad.json", row=row, value=value):
-        read_split_captions(write(tmp_path / "bad.json", text))
+        read_captions_file(write(tmp_path / "bad.json", text))
 
 
 def test_multi30k_with_other_line_counts_is_refused(tmp_path: Path) -> None:
@@ -276,7 +265,7 @@ def test_multi30k_without_a_caption_file_names_it(tmp_path: Path) -> None:
 def test_multi30k_with_an_image_listed_twice_is_refused(tmp_path: Path) -> None:
     multi30k(tmp_path, packed=False)
     write(tmp_path / "image_splits/val_images.txt", "1.jpg\n")
-    with raises(CapbenchError, "duplicate", path=tmp_path / "image_splits/val_images.txt", row=1, value="1.jpg"):
+    with raises(CapbenchError, "duplicate", path=tmp_path / "image_splits/val_images.txt", row=1, value="1"):
         read_multi30k(tmp_path)
 
 
@@ -299,6 +288,6 @@ def test_published_corpora_have_their_counts(real_data: Path) -> None:
 @pytest.mark.real_data
 def test_published_split_files_hold_five_captions_an_image(real_data: Path) -> None:
     for name in ("karpathy_test", "karpathy_validation", "multi30k_split_test_captions"):
-        captions = read_split_captions(real_data / "flickr30k" / f"{name}.json")
+        captions = read_captions_file(real_data / "flickr30k" / f"{name}.json")
         assert {len(texts) for texts in captions.values()} == {5}
         assert len(captions) == 1000

@@ -146,10 +146,10 @@ def test_both_directions_have_the_ratings_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "row", "text", "code", "value"),
     [
-        ("sits", 1, "caption,image,score,sampling_method", "missing-column", None),
+        ("sits", 1, "caption,image,score,sampling_method", "missing-column", "agg_score"),
         ("sits", 3, "1,2,3", "wrong-format", 3),
         ("sits", 3, f"{sentence(3)},{FIRST},5.1,c2i_original", "out-of-range", "5.1"),
-        ("sits", 3, f"{sentence(3)},{FIRST},nan,c2i_original", "out-of-range", "nan"),
+        ("sits", 3, f"{sentence(3)},{FIRST},nan,c2i_original", "not-a-number", "nan"),
         ("sits", 3, f"sentid:3,{FIRST},5,c2i_original", "wrong-value", "sentid:3"),
         ("sits", 3, f"{sentence(3)},other.jpg,5,c2i_original", "missing-references", "other"),
         ("sits", 13, f"{sentence(44)},{FIRST},2,c2i_intrasim", "duplicate", None),
@@ -164,7 +164,7 @@ def test_a_wrong_row_is_named(file: str, row: int, text: str, code: str, value: 
     lines = path.read_text().splitlines()
     lines[row - 1] = text
     path.write_text("\n".join(lines) + "\n")
-    with raises(DataError, code, path=path, row=None if code == "mismatch" else row, value=value):
+    with raises(DataError, code, path=path, row=8 if code == "mismatch" else row, value=value):
         load(tmp_path, f"cxc-{file}", "own-caption-out" if file == "sits" else "first-to-second")
 
 

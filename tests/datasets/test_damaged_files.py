@@ -17,13 +17,15 @@ import pytest
 
 from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
-from capbench.datasets import captions, composite, context, foil, imageinwords, judgement_files, pascal50s, thumb
-from capbench.datasets.foil_sets import Valse
+from capbench.datasets import clipscore_json, composite, context, foil, imageinwords, pascal50s, thumb
+from capbench.datasets.foil_sets import PartPair
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, sample_dir
+from capbench.datasets.row_models import read_rows
 from capbench.datasets.user import caption_readers
 from capbench.datasets.user.captions import user_items
 from capbench.datasets.user.judgement_files import read_user_file
+from tests.datasets.user.frames import pairs, rated
 
 RATED = [
     {"image": f"{i // 2}.jpg", "candidate": f"caption {i}", "references": ["a dog", "a cat"], "rating": i % 5 + 1,
@@ -100,10 +102,10 @@ def judged(sound: bytes, name: str) -> Reader:
     def read(path: Path) -> Iterable[str]:
         rows = read_user_file(path)
         if path.suffix == ".jsonl":  # every line is a row, and none is dropped
-            assert len(rows.rated) + len(rows.pairs) == len(path.read_text("utf-8-sig").rstrip("\n").split("\n"))
-        for rated in rows.rated:
-            yield from (rated.image, rated.candidate, *rated.references)
-        for pair in rows.pairs:
+            assert len(rows) == len(path.read_text("utf-8-sig").rstrip("\n").split("\n"))
+        for row in rated(rows):
+            yield from (row.image, row.candidate, *row.references)
+        for pair in pairs(rows):
             yield from (pair.image, *pair.candidates, *pair.references)
 
     return Reader(lambda: sound, name, read)
@@ -129,7 +131,7 @@ def references(sound: bytes, name: str, plain: bool = False) -> Reader:
 
 def corpus(sound: Callable[[], bytes], name: str) -> Reader:
     def read(path: Path) -> Iterable[str]:
-        read_captions: Mapping[str, Iterable[str]] = captions.read_any(path)
+        read_captions: Mapping[str, Iterable[str]] = caption_readers.read_captions_file(path)
         return [text for image, texts in read_captions.items() for text in (image, *texts)]
 
     return Reader(sound, name, read)
@@ -180,12 +182,12 @@ READERS = {
     "composite table": Reader(
         of_sample("composite/composite_11985.tsv"),
         "composite_11985.tsv",
-        lambda path: [rated.text for rated in composite.read_table(path)],
+        lambda path: [row.text for row in composite.read_table_of_candidates(path)],
     ),
     "composite export": Reader(
         of_sample("composite/8k_correctness.csv"),
         "8k_correctness.csv",
-        lambda path: [str(composite.read_export(path, "8k", "correctness"))],
+        lambda path: [str(composite.read_export(path, "8k"))],
     ),
     "pascal json": Reader(
         of_sample("pascal50s/pascal_50s.json"),
@@ -215,7 +217,7 @@ READERS = {
     "foil sets": Reader(
         lambda: json.dumps(VALSE).encode(),
         "plurals.json",
-        lambda path: [str(pair) for pair in Valse(DataRoot(path.parent, False, "test"))._read("plurals", path)],
+        lambda path: [str(pair) for pair in read_rows(path, PartPair)],
     ),
     "verdicts": Reader(
         lambda: lines(VERDICTS),
@@ -241,7 +243,7 @@ READERS = {
         lambda: json.dumps(JUDGED).encode(),
         "flickr8k.json",
         lambda path: [
-            text for image in judgement_files.read_human_judgements(path) for text in (image.image, *image.references)
+            text for image in clipscore_json.read_human_judgements(path) for text in (image.image, *image.references)
         ],
     ),
     "composite by source": Reader(

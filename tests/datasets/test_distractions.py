@@ -154,12 +154,12 @@ def test_given_pairs_with_references_need_no_captions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "row", "value"),
     [
-        ({"task": ""}, "missing-value", 1, None),
-        ({"image": None}, "wrong-type", 1, None),
+        ({"task": ""}, "missing-value", 1, "task"),
+        ({"image": None}, "missing-key", 1, "image"),
         ({"correct": 3}, "wrong-type", 1, 3),
-        ({"distractor": "a man RUNS"}, "duplicate", 1, "A man runs ."),
-        ({"references": []}, "wrong-type", 1, None),
-        ({"references": [""]}, "missing-value", 1, None),
+        ({"distractor": "a man RUNS"}, "duplicate", 1, None),
+        ({"references": []}, "missing-value", 1, "references"),
+        ({"references": [""]}, "missing-value", 1, ""),
         ({"image": "2.jpg"}, "missing-references", 1, "2"),
         ({"references": ["a man runs"]}, "missing-references", None, "1"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets.foil import Foil, FoilFull, FoilPair, own_captions, read_foil, read_foil_annotations
+from capbench.datasets.row_models import parsed
 from tests.datasets.native_files import root, write_json
 from tests.errors import raises
 
@@ -135,7 +136,8 @@ def test_the_first_reference_is_the_first_that_stays(folder: Path) -> None:
 def test_damaged_right_captions_are_traced_to_what_they_were_made_from(
     caption: str, foil: str, nouns: tuple[str, str], reference: str
 ) -> None:
-    pair = FoilPair("1", "one", caption, foil, nouns)
+    texts = {"caption": caption, "foil": foil, "right": nouns[0], "wrong": nouns[1]}
+    pair = parsed(FoilPair, {"name": "1", "image": "one", **texts}, Path("f"), 1)
     assert own_captions(pair, ["something else", reference, "a third"]) == {1}
     assert own_captions(pair, ["something else"]) == set()
 
@@ -153,11 +155,11 @@ def test_pairs_of_unknown_origin_keep_all_references_and_are_told(folder: Path) 
     ("change", "code", "value"),
     [
         ({"foil": "A red kite over a hill"}, "duplicate", "A red kite over a hill"),
-        ({"caption": "  "}, "missing-value", None),
-        ({"image_file": None}, "wrong-type", None),
+        ({"caption": "  "}, "missing-value", "caption"),
+        ({"image_file": None}, "missing-value", "image_file"),
         ({"classes": 3}, "wrong-type", 3),
-        ({"mturk": {"caption": 2.5, "foil": 0}}, "wrong-type", None),
-        ({"mturk": [3, 0]}, "wrong-type", None),
+        ({"mturk": {"caption": 2.5, "foil": 0}}, "not-a-number", 2.5),
+        ({"mturk": [3, 0]}, "wrong-type", "mturk"),
     ],
 )
 def test_wrong_entries_are_named(folder: Path, change: dict[str, Any], code: str, value: object) -> None:
@@ -170,7 +172,7 @@ def test_wrong_entries_are_named(folder: Path, change: dict[str, Any], code: str
 
 @pytest.mark.parametrize(
     ("data", "code", "row"),
-    [([], "wrong-format", None), ({}, "wrong-format", None), ({"1": "text"}, "wrong-type", "entry '1'")],
+    [([], "missing-value", None), ({}, "missing-value", None), ({"1": "text"}, "wrong-type", "entry '1'")],
 )
 def test_other_json_is_refused(folder: Path, data: Any, code: str, row: str | None) -> None:
     write_json(folder / FOIL, data)
@@ -292,7 +294,7 @@ def test_a_foil_that_changes_nothing_is_told(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "change", "code", "row", "value"),
     [
-        (0, {"foil": "no"}, "wrong-type", "annotation 1", None),
+        (0, {"foil": "no"}, "wrong-type", "annotation 1", "no"),
         (0, {"id": None}, "missing-key", "annotation 1", None),
         (0, {"caption": ""}, "missing-value", "annotation 1", None),
         (1, {"image_id": 8}, "unknown-item", "annotation 2", 8),
@@ -317,9 +319,9 @@ def test_a_wrong_annotation_is_named(
     ("data", "code", "row"),
     [
         ([], "missing-key", None),
-        ({"images": [], "annotations": []}, "missing-key", None),
+        ({"images": [], "annotations": []}, "missing-value", None),
         ({"images": [{}], "annotations": [{}]}, "missing-key", "image 1"),
-        ({"images": [{"id": 1}], "annotations": [{}]}, "wrong-type", "image 1"),
+        ({"images": [{"id": 1}], "annotations": [{}]}, "missing-key", "image 1"),
         ({**coco_form(), "annotations": coco_form()["annotations"][:1]}, "missing-value", None),
     ],
 )

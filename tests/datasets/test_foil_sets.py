@@ -110,9 +110,9 @@ def test_a_part_that_is_missing_is_named(folder: Path) -> None:
     [
         ([], "wrong-type"),
         (vote("a.jpg", "", "b"), "missing-value"),
-        (vote("a.jpg", "a", "b") | {"mturk": None}, "wrong-type"),
-        (vote("a.jpg", "a", "b") | {"mturk": {"caption": "3"}}, "wrong-type"),
-        ({"image_file": "a.jpg", "caption": "a"}, "wrong-type"),
+        (vote("a.jpg", "a", "b") | {"mturk": None}, "missing-key"),
+        (vote("a.jpg", "a", "b") | {"mturk": {"caption": "3"}}, "not-a-number"),
+        ({"image_file": "a.jpg", "caption": "a"}, "missing-key"),
     ],
 )
 def test_damaged_entries_are_named(folder: Path, entry: object, code: Any) -> None:

@@ -141,12 +141,9 @@ def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "code", "row", "value"),
     [
-        ({}, "wrong-format", None, None),
         ([3], "wrong-type", "entry 1", None),
-        (entries(("a.jpg", "x"), ("a.jpg", " ")), "missing-value", "entry 2", None),
         (entries(("a.jpg", "x")), "mismatch", "entry 1", "a"),
         (entries(("a.jpg", "x"), ("a.jpg", "y"), ("b.jpg", "z")), "mismatch", "entry 3", "b"),
-        ([{"caption": "x"}], "wrong-type", "entry 1", None),
     ],
 )
 def test_a_damaged_file_of_smurf_is_refused_by_entry(

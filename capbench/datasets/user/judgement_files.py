@@ -45,6 +45,7 @@ _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)
 _LARGEST_GRADE = 1e6
 _CHOICES = {"a": 1, "b": -1, "tie": 0}
 _MOST_ROWS = 20
+Kind = Literal["ratings", "preferences"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class UserJudgements:
     """
 
     frame: pd.DataFrame
-    kind: Literal["ratings", "preferences"]
+    kind: Kind
     aspects: tuple[str, ...] = (RATING,)
     scale: tuple[float, float] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -177,9 +178,9 @@ def read_user_file(
     frame = frame.drop(columns=unread).rename(columns=reading)
     rows = _Rows(table, frame, _Report(table, frame), {name: column for column, name in reading.items()})
     paired = not {"candidate_a", "candidate_b", "preferred"}.isdisjoint(frame)
-    made = rows.pairs() if paired else rows.rated(scale, rating_columns)
+    kind, aspects, scale = rows.pairs() if paired else rows.rated(scale, rating_columns)
     renamed = {column: name for column, name in reading.items() if name and column != name}
-    return UserJudgements(rows.frame, *made, renamed, reading)
+    return UserJudgements(rows.frame, kind, aspects, scale, renamed, reading)
 
 
 def _check_name(path: Path) -> None:
@@ -263,7 +264,7 @@ def _interpret(
     ignore: Collection[str],
 ) -> dict[str, str]:
     """The field of each column, ``""`` for empty columns that denote none."""
-    names = list(frame)
+    names = list(map(str, frame))
     filled = [name for name in names if frame[name].notna().any()] if len(frame) else names
     fields = {column: _field(name) or name for name, column in columns.items()}
     taken: dict[str, str] = {}
@@ -352,6 +353,11 @@ class _Rows:
     def __init__(self, table: Table, frame: pd.DataFrame, report: _Report, columns: Mapping[str, str]) -> None:
         self.table, self.frame, self.report, self.columns = table, frame, report, columns
 
+    @property
+    def names(self) -> list[str]:
+        """The columns."""
+        return list(map(str, self.frame))
+
     def add(self, bad: Any, code: str, message: str, hint: str, value: str | None = None) -> None:
         """Add a problem of some rows; the message names the column of the file if it has another name."""
         column = self.columns.get(value or "", value)
@@ -390,7 +396,7 @@ class _Rows:
                 self.add(bad, "wrong-value", f"'{name}' contains {kind}", "Replace it by a space", name)
         self.set(name, [known[cell][0] for cell in cells])
 
-    def set(self, name: str, cells: Sequence[object]) -> None:
+    def set(self, name: str, cells: Sequence[Any]) -> None:
         """Replace a column."""
         import pandas as pd
 
@@ -414,7 +420,7 @@ class _Rows:
         self.text("group")
         references = self.lists("reference")
         known: dict[tuple[object, ...], tuple[tuple[str, ...], str]] = {}
-        for cells in set(references) - {None}:
+        for cells in {listed for listed in references if listed is not None}:
             texts = [
                 plain_text(cell) if isinstance(cell, str) else ("", "something that is not a text") for cell in cells
             ]
@@ -434,7 +440,7 @@ class _Rows:
     def lists(self, stem: str) -> list[tuple[Any, ...] | None]:
         """The numbered columns of a row from left to right, or its list; None without either, ``()`` if empty."""
         plural = f"{stem}s"
-        places = sorted((int(m[2]), name) for name in self.frame if (m := _NUMBERED.fullmatch(name)) and m[1] == stem)
+        places = sorted((int(m[2]), name) for name in self.names if (m := _NUMBERED.fullmatch(name)) and m[1] == stem)
         numbered = [self.frame[name].tolist() for _, name in places]
         lists: list[tuple[Any, ...] | None] = [None] * len(self.frame)
         gaps = wrong = both = [False] * len(self.frame)
@@ -486,7 +492,7 @@ class _Rows:
 
     def rated(
         self, scale: tuple[float, float] | None, rating_columns: Sequence[str]
-    ) -> tuple[Literal["ratings"], tuple[str, ...], tuple[float, float] | None]:
+    ) -> tuple[Kind, tuple[str, ...], tuple[float, float] | None]:
         """Check rows with ratings."""
         frame = self.frame
         self.text("candidate", needed=True, caption=True)
@@ -522,7 +528,7 @@ class _Rows:
         unnamed = [None if cells is None or by_row[row] else cells for row, cells in enumerate(listed)]
         own = [
             name
-            for name in self.frame
+            for name in self.names
             if name in rating_columns or (name.startswith("rating_") and not _NUMBERED.fullmatch(name))
         ]
         given = {name if name in rating_columns else name[7:]: self.frame[name].tolist() for name in own}
@@ -623,10 +629,10 @@ class _Rows:
             self.add(rows, "duplicate", problem, "Use a unique id for every caption, or omit the column", name)
         for name in filter(_GENERATED.fullmatch, owners if unnamed else ()):
             problem = f"the candidate id '{name}' has the form of generated ids of captions without an id"
-            rows = (self.frame[[of[0] for of in names]] == name).any(axis=1)
-            self.add(rows, "wrong-value", problem, "Give every caption an id, or change this one", name)
+            own = (self.frame[[of[0] for of in names]] == name).any(axis=1)
+            self.add(own, "wrong-value", problem, "Give every caption an id, or change this one", name)
 
-    def pairs(self) -> tuple[Literal["preferences"], tuple[str, ...], None]:
+    def pairs(self) -> tuple[Kind, tuple[str, ...], None]:
         """Check rows with preferences."""
         frame = self.frame
         for side in "ab":
@@ -671,7 +677,13 @@ class _Rows:
             said["the votes"] = [
                 None if not h else (a > b) - (a < b) for h, a, b in zip(has_votes, *votes, strict=True)
             ]
-            self.add(has_votes & (np.add(*votes) == 0), "missing-value", "has 0 votes", "Remove the row", "votes")
+            self.add(
+                has_votes & (np.array(votes).sum(axis=0) == 0),
+                "missing-value",
+                "has 0 votes",
+                "Remove the row",
+                "votes",
+            )
         if has_grade.any():
             grades = self.numbers("grade", frame["grade"].tolist(), "number", _LARGEST_GRADE)
             frame["grade"] = np.array([grade or 0.0 for grade in grades])

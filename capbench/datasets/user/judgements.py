@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import functools
 import json
 import math
 import os
@@ -15,19 +17,16 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from pydantic import BaseModel, Field
 
 from capbench import __version__
-from capbench.core.errors import UsageError, unwritable
+from capbench.core.errors import DataError, UsageError, unwritable
 from capbench.core.files import atomic_write, read_json, sha256_file, write_text
 from capbench.core.machine import paused_collector
 from capbench.core.records import Item, Judgements, Preferences, Ratings
-from capbench.core.typed_json import check_version, validated
 from capbench.datasets.base import Dataset, dataset_names
 from capbench.datasets.protocol import (
     Aggregation,
@@ -46,6 +45,7 @@ from capbench.datasets.user.judgement_files import RATING, UserJudgements, read_
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pydantic import BaseModel
 
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -220,7 +220,7 @@ def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None =
         return None
     meta, path = read_meta(folder), folder / "judgements.jsonl"
     table = read_user_file(path, scale=None if meta["scale"] is None else tuple(meta["scale"]))
-    table = replace(table, columns=meta["source"].get("columns", {}))
+    table = dataclasses.replace(table, columns=meta["source"].get("columns", {}))
     return _make(name, path, table, root, _origin(meta))
 
 
@@ -260,32 +260,27 @@ def find_imported(name: str, root: DataRoot) -> Path | None:
     return next((f / name for f in _folders(root) if os.path.isfile(f / name / "meta.json")), None)  # noqa: PTH113
 
 
-class _Source(BaseModel):
-    file: str
-    columns: dict[str, str] = Field(default_factory=dict)
-
-
-class _Meta(BaseModel):
+@functools.cache
+def _meta() -> type[BaseModel]:
     """The metadata of an imported data set, as far as they are read."""
+    from pydantic import create_model
 
-    schema_version: int = Field(alias="schema")
-    name: str
-    kind: str
-    imported: str
-    sha256: str
-    rows: int
-    source: _Source
-    scale: tuple[float, float] | None
+    source = create_model("Source", file=str, columns=(dict[str, str], {}))
+    texts: Any = dict.fromkeys(("name", "kind", "imported", "sha256"), str)
+    return create_model("Meta", rows=int, source=source, scale=tuple[float, float] | None, **texts)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """The metadata of an imported data set: source, date, SHA-256, scale. Raises DataError if it is damaged."""
+    from capbench.core.typed_json import check_version, validated
+
     path = folder / "meta.json"
     meta: dict[str, Any] = read_json(path)
     again = "Import the judgements again with --replace"
-    if isinstance(meta, dict) and isinstance(meta.get("schema"), int):
-        check_version(meta["schema"], SCHEMA, path)
-    validated(_Meta, meta, path, code="wrong-format", hint=again)
+    if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
+        raise DataError("has no 'schema'", code="wrong-format", value="schema", path=path, hint=again)
+    check_version(meta["schema"], SCHEMA, path)
+    validated(_meta(), meta, path, code="wrong-format", hint=again)
     return meta
 
 
@@ -371,7 +366,7 @@ def import_file(
     finally:
         shutil.rmtree(new, ignore_errors=True)
     # The stored file need not be read again, but its row numbers differ from those of the source.
-    table.frame.index = range(1, len(table) + 1)
+    table = dataclasses.replace(table, frame=table.frame.reset_index(drop=True).rename(index=lambda place: place + 1))
     return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
 
 

@@ -39,7 +39,7 @@ def rated(table: UserJudgements) -> tuple[Rated, ...]:
     names = ["image", "candidate", "references", "rater", "candidate_id", "group", "system"]
     ratings = zip(*(table.frame[f"={aspect}"] for aspect in table.aspects), strict=True)
     rows = table.frame[names].itertuples(name=None)
-    return tuple(Rated(*row[:4], of_row, *row[4:]) for row, of_row in zip(rows, ratings, strict=True))
+    return tuple(Rated._make((*row[:4], of_row, *row[4:])) for row, of_row in zip(rows, ratings, strict=True))
 
 
 def pairs(table: UserJudgements) -> tuple[Pair, ...]:

@@ -782,7 +782,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, root: DataR
     [
         ("{}", "wrong-format", None, "schema"),
         ('{"schema": 9}', "wrong-version", None, 9),
-        ('{"schema": 1}', "wrong-format", None, "name"),
+        ('{"schema": 1}', "wrong-format", None, "rows"),
         ("{", "wrong-format", 1, None),
     ],
 )
