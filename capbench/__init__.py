@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from capbench.metrics.image_metric import ImageMetric
     from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
     from capbench.text.vocabulary import Vocabulary, tokenizer_version
-    from capbench.training.trainable import Trainer
+    from capbench.training.trainer import Task
 
 __all__ = [
     "Bars",
@@ -105,8 +105,8 @@ __all__ = [
     "ScoreTable",
     "Share",
     "Table",
+    "Task",
     "Text",
-    "Trainer",
     "UsageError",
     "Vocabulary",
     "Weights",
@@ -189,8 +189,8 @@ _HOMES = {
     "ScoreTable": "capbench.api.results",
     "Share": "capbench.core.options",
     "Table": "capbench.core.explanations",
+    "Task": "capbench.training.trainer",
     "Text": "capbench.core.options",
-    "Trainer": "capbench.training.trainable",
     "UsageError": "capbench.core.errors",
     "Vocabulary": "capbench.text.vocabulary",
     "Weights": "capbench.metrics.needs",

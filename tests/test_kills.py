@@ -101,11 +101,12 @@ def test_many_kills_of_a_training_change_no_byte(tmp_path: Path) -> None:
 def _survives_kills_of_training(tmp_path: Path, kills: int) -> None:
     yaml = pytest.importorskip("yaml")
     pytest.importorskip("torch")
-    from capbench.metrics.scan.train import train_scan
+    from capbench.metrics.scan.train import ScanTask
+    from capbench.training.trainer import train
     from tests.training.world import log_of, make_world, settings
 
-    config = settings(make_world(tmp_path / "world"), epochs=40, evaluation={"every": 40}, checkpoint_every=5)
-    calm = train_scan(config, tmp_path / "calm")
+    config = settings(make_world(tmp_path / "world"), epochs=40, evaluation={"every": 40}, checkpoint_seconds=0.01)
+    calm = train(ScanTask, config, tmp_path / "calm")
     file, run = tmp_path / "tiny.yaml", tmp_path / "killed"
     file.write_text(yaml.safe_dump(config.to_dict()))
     arguments = [sys.executable, "-m", "capbench", "train", "scan", str(file), "--out", str(run)]
@@ -134,6 +135,5 @@ def _survives_kills_of_training(tmp_path: Path, kills: int) -> None:
         "checkpoint.pt",
         "log.jsonl",
         "model.safetensors",
-        "run.json",
     ]
     assert len(set(steps)) > 1, "no kill met a training that was under way"

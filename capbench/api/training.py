@@ -3,67 +3,45 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capbench.api.caller import Caller, python_caller
 from capbench.api.checking import check_arguments
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice, count, suggest
+from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice, count
 from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
-    from capbench.api.resolve import Caller, PathGiven
+    from capbench.api.resolve import PathGiven
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import ProgressFactory
-    from capbench.training.loop import TrainingResult, Watcher
     from capbench.training.settings import Training
-    from capbench.training.trainable import Bars, Trainable
+    from capbench.training.trainer import Task, Trained, Watcher
+    from capbench.training.word_vectors import TrainedVectors
 
 __all__ = [
     "FittedCovariance",
     "Measured",
-    "PlannedTraining",
-    "Trained",
-    "TrainedVectors",
-    "as_changes",
-    "covariance_of",
+    "Plan",
     "evaluate_model",
     "fit_reo_covariance",
     "plan_training",
     "train",
     "train_word_vectors",
-    "vectors_of",
 ]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """Result of a training.
-
-    Attributes:
-        network: name of the network.
-        run: the run folder, with log and checkpoint.
-        model: the weight file, for ``model=``.
-        sha256: SHA-256 of the file.
-        ended: the limit that ended the training: ``epochs``, ``max_steps`` or ``patience``.
-        step: number of steps.
-        chosen: the evaluation of the saved weights.
-        seconds: training time, including interrupted runs.
-    """
-
-    network: str
-    run: Path
-    model: Path
-    sha256: str
-    ended: str
-    step: int
-    chosen: Mapping[str, Any]
-    seconds: float
+def _caller(progress: bool | ProgressFactory | Caller, **arguments: Any) -> Caller:
+    """Python with progress, after a check of arguments; the command line passes itself."""
+    if isinstance(progress, Caller):
+        return progress
+    check_arguments({**arguments, "progress": progress})
+    return python_caller(progress)
 
 
 @dataclass(frozen=True)
@@ -85,6 +63,89 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         return {"split": self.split, **self.numbers, "model": str(self.model), "sha256": self.sha256}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A resolved training.
+
+    Attributes:
+        task: the network.
+        config: the settings with all changes.
+        root: the data folder.
+        run: the run folder.
+    """
+
+    task: type[Task[Any, Any]]
+    config: Training
+    root: DataRoot
+    run: Path
+
+    def train(self, watcher: Watcher, *, restart: bool = False) -> Trained:
+        """Train the network, or resume its training."""
+        from capbench.training.trainer import train
+
+        return train(self.task, self.config, self.run, self.root, restart=restart, watcher=watcher)
+
+    def measure(self, split: str, watcher: Watcher, *, model: Path | None = None, **options: Any) -> Measured:
+        """Evaluate the run's model, or another one; ``options`` are those of the network."""
+        import torch
+
+        from capbench.training.data import ROLES
+        from capbench.weights.registry import locate
+
+        check_choice("split", split, ROLES)
+        torch.set_num_threads(self.config.threads or torch.get_num_threads())
+        file = self.run / "model.safetensors" if model is None else locate(model, self.task.metric)
+        if model is None and not file.is_file():
+            hint = "Train it first, or name another model"
+            raise MissingFileError("the trained model does not exist", path=file, hint=hint)
+        given = {key: value for key, value in options.items() if value is not None}
+        numbers = self.task.measure(self.config, file, split, self.root, watcher=watcher, **given)
+        return Measured(split, numbers, file, numbers.pop("sha256"))
+
+
+def plan_training(
+    network: str,
+    config: PathGiven,
+    *,
+    out: PathGiven | None = None,
+    data: PathGiven | None = None,
+    seed: int | None = None,
+    variant: str | None = None,
+    changes: Sequence[str] = (),
+    **settings: Any,
+) -> Plan:
+    """Resolve a training.
+
+    Args:
+        network: name of the network.
+        config: the training file, or the name of a shipped one.
+        out: the run folder; None for the default.
+        data: the data folder; None for the default.
+        seed: seed, instead of the file's.
+        variant: a published variant.
+        changes: settings that override the file's, ``key=value``.
+        settings: further settings that override the file's if they are not None.
+
+    Raises:
+        UsageError: an unknown network or variant.
+        CapbenchError: the file does not exist, or a setting is invalid.
+    """
+    from capbench.datasets.root import find_root
+    from capbench.training.settings import find_training, load_training
+
+    task = trainable(network)
+    if variant is not None:
+        check_choice("variant", variant, task.variants)
+    given = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in (settings | {"seed": seed}).items()}
+    changed = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]  # JSON is valid YAML
+    loaded = load_training(
+        task.settings, find_training(os.fspath(config)), [*task.variants.get(variant or "", ()), *changes, *changed]
+    )
+    name = "-".join([loaded.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])])
+    run = Path("results/train") / name if out is None else Path(out)
+    return Plan(task, loaded, find_root(data), run)
 
 
 def train(
@@ -123,31 +184,29 @@ def train(
         StudyError: the training file is invalid.
         CapbenchError: captions, features or word vectors are missing or invalid.
     """
-    from capbench.api.resolve import python_caller
-
-    check_arguments({"data": data, "seed": seed, "progress": progress})
-    bars = python_caller(progress).progress
-    plan = plan_training(
-        network,
-        os.fspath(config),
-        out=None if out is None else Path(out),
-        data=None if data is None else Path(data),
-        variant=variant,
-        seed=seed,
-        changes=as_changes(settings or {}),
-        features=features,
-        captions=captions,
-        vectors=vectors,
-    )
+    bars = _caller(progress, data=data, seed=seed).progress
+    given = {**(settings or {}), "features": features, "captions": captions, "vectors": vectors}
+    plan = plan_training(network, config, out=out, data=data, variant=variant, seed=seed, **given)
     with contextlib.ExitStack() as stack:
-        watcher = _steps_watcher(lambda steps: stack.enter_context(bars("training", steps)))
-        result = plan.train(bars, restart=restart, watcher=watcher)
-    assert result.model is not None  # only an interrupted training has no model
-    assert result.sha256 is not None
-    chosen = result.chosen or {}
-    return Trained(
-        network, plan.run, result.model, result.sha256, result.ended, result.step, chosen, round(result.seconds, 1)
-    )
+        return plan.train(_watcher(bars, stack), restart=restart)
+
+
+def _watcher(bars: ProgressFactory, stack: contextlib.ExitStack) -> Watcher:
+    from capbench.training.trainer import Watcher
+
+    class Steps(Watcher):
+        advance: Any = None
+        before = 0
+
+        def bar(self, description: str, total: int | None) -> Any:
+            return bars(description, total)
+
+        def step(self, steps: int, done: int) -> None:
+            self.advance = self.advance or stack.enter_context(bars("training", steps))
+            self.advance(done - self.before)
+            self.before = done
+
+    return Steps()
 
 
 def evaluate_model(
@@ -158,7 +217,7 @@ def evaluate_model(
     model: PathGiven | None = None,
     vocabulary: PathGiven | None = None,
     number: int | None = None,
-    folds: int = 1,
+    folds: int | None = None,
     out: PathGiven | None = None,
     data: PathGiven | None = None,
     features: PathGiven | None = None,
@@ -166,7 +225,6 @@ def evaluate_model(
     seed: int | None = None,
     variant: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    progress: bool | ProgressFactory = False,
 ) -> Measured:
     """Evaluate a trained network on a split, as ``capbench train NETWORK CONFIG --evaluate SPLIT`` does.
 
@@ -186,7 +244,6 @@ def evaluate_model(
         seed: as for :func:`train`.
         variant: as for :func:`train`.
         settings: settings that override the file's, by dotted key.
-        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError: an unknown network, variant or split, or a network that cannot be evaluated.
@@ -194,52 +251,13 @@ def evaluate_model(
         ModelError: the model does not exist.
         CapbenchError: captions, features or word vectors are missing or invalid.
     """
-    from capbench.api.resolve import python_caller
+    from capbench.training.trainer import Watcher
 
-    check_arguments({"data": data, "seed": seed, "progress": progress})
-    caller = python_caller(progress)
-    plan = plan_training(
-        network,
-        os.fspath(config),
-        out=None if out is None else Path(out),
-        data=None if data is None else Path(data),
-        variant=variant,
-        seed=seed,
-        changes=as_changes(settings or {}),
-        caller=caller,
-        features=features,
-        captions=captions,
-    )
-    return plan.measure(
-        split,
-        caller.progress,
-        caller.tell,
-        model=None if model is None else Path(model),
-        vocabulary=None if vocabulary is None else Path(vocabulary),
-        images=number,
-        folds=folds,
-    )
-
-
-@dataclass(frozen=True)
-class TrainedVectors:
-    """Trained word vectors.
-
-    Attributes:
-        path: the file, for WMD's option ``vectors``.
-        words: number of words.
-        dimension: dimension of the vectors.
-        captions: number of training captions.
-        sha256: SHA-256 of the file.
-        judged: number of images whose captions were left out because they are judged.
-    """
-
-    path: Path
-    words: int
-    dimension: int
-    captions: int
-    sha256: str
-    judged: int = 0
+    check_arguments({"data": data, "seed": seed})
+    given = {**(settings or {}), "features": features, "captions": captions}
+    plan = plan_training(network, config, out=out, data=data, variant=variant, seed=seed, **given)
+    options = {"vocabulary": None if vocabulary is None else Path(vocabulary), "images": number, "folds": folds}
+    return plan.measure(split, Watcher(), model=None if model is None else Path(model), **options)
 
 
 def train_word_vectors(
@@ -253,7 +271,7 @@ def train_word_vectors(
     epochs: int = 20,
     seed: int = 1,
     include_judged: bool = False,
-    progress: bool | ProgressFactory = False,
+    progress: bool | ProgressFactory | Caller = False,
 ) -> TrainedVectors:
     """Train word vectors for WMD on captions (word2vec, skip-gram), as ``capbench train word-vectors`` does.
 
@@ -278,36 +296,16 @@ def train_word_vectors(
         DataError: the captions do not exist, all images are judged, or no word is frequent enough.
         ModelError: gensim is not installed.
     """
-    from capbench.api.resolve import python_caller
-
-    check_arguments({"data": data, "seed": seed, "progress": progress})
-    names = [captions] if isinstance(captions, str | os.PathLike) else captions
-    options = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
-    paths = [os.fspath(name) for name in names]
-    return vectors_of(paths, Path(out), data, options, python_caller(progress), include_judged=include_judged)
-
-
-def vectors_of(
-    captions: Sequence[str],
-    out: Path,
-    data: PathGiven | None,
-    options: Mapping[str, Any],
-    caller: Caller,
-    *,
-    include_judged: bool = False,
-) -> TrainedVectors:
-    """Train word vectors for Python or the command line; see :func:`train_word_vectors`."""
-    from capbench.core.files import sha256_file
     from capbench.datasets.root import find_root
     from capbench.training import word_vectors
 
-    chosen = word_vectors.WordVectorOptions.read("word-vectors", options)
-    root = find_root(data)
+    caller = _caller(progress, data=data, seed=seed)
+    sizes = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
+    options = word_vectors.WordVectorOptions.read("word-vectors", sizes)
+    names = [captions] if isinstance(captions, str | os.PathLike) else captions
+    corpora, root = [os.fspath(name) for name in names], find_root(data)
     caller.on_data(root, True)
-    made = word_vectors.train_caption_vectors(
-        captions, out, root, chosen, caller.progress, include_judged=include_judged, say=caller.tell
-    )
-    return TrainedVectors(out, made.words, chosen.dimension, made.captions, sha256_file(out), made.judged)
+    return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=include_judged)
 
 
 @dataclass(frozen=True)
@@ -348,7 +346,7 @@ def fit_reo_covariance(
     count_ends: bool = True,
     vocabulary: PathGiven | None = None,
     any_features: bool = False,
-    progress: bool | ProgressFactory = False,
+    progress: bool | ProgressFactory | Caller = False,
 ) -> FittedCovariance:
     """Fit the covariance for REO's Mahalanobis distance, as ``capbench train reo-covariance`` does.
 
@@ -375,58 +373,24 @@ def fit_reo_covariance(
         DataError: no image of the corpus has features, or a listed image has no captions.
         FeatureError, ModelError: the features or the model are invalid.
     """
-    from capbench.api.resolve import python_caller
-
-    check_arguments({"features": features, "model": model, "data": data, "progress": progress})
-    return covariance_of(
-        os.fspath(model),
-        Path(features),
-        os.fspath(captions),
-        None if out is None else Path(out),
-        None if images is None else Path(images),
-        data,
-        python_caller(progress),
-        attention={"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends},
-        shrinkage=shrinkage,
-        vocabulary=None if vocabulary is None else os.fspath(vocabulary),
-        any_features=any_features,
-    )
-
-
-def covariance_of(
-    model: str,
-    features: Path,
-    captions: str,
-    out: Path | None,
-    images: Path | None,
-    data: PathGiven | None,
-    caller: Caller,
-    *,
-    attention: Mapping[str, Any],
-    shrinkage: float | None,
-    vocabulary: str | None,
-    any_features: bool,
-) -> FittedCovariance:
-    """Fit a covariance for Python or the command line; see :func:`fit_reo_covariance`."""
     from capbench.datasets.root import find_root
     from capbench.metrics.reo import default_path, fit_covariance, write_covariance
     from capbench.metrics.scan.encode import GroundingOptions, open_source
 
+    caller = _caller(progress, features=features, model=model, data=data)
+    attention = {"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
     chosen = GroundingOptions.read("reo-covariance", attention)
-    if out is None and not Path(model).exists() and model == "sample":
-        raise UsageError(
-            "the model 'sample' already has a covariance",
-            code="exists",
-            value=model,
-            hint=f"Name the file to write with {caller.spelled('out')}",
-        )
-    if not features.exists():
+    if out is None and os.fspath(model) == "sample":
+        hint = f"Name the file to write with {caller.spelled('out')}"
+        raise UsageError("the model 'sample' already has a covariance", code="exists", value="sample", hint=hint)
+    if not Path(features).exists():
         hint = "Make one with 'capbench extract-features'"
         raise UsageError("the feature store does not exist", code="missing-file", path=features, hint=hint)
-    source = open_source(str(features), model, vocabulary=vocabulary, any_features=any_features)
-    target = default_path(source.model.path) if out is None else out
+    vocabulary = None if vocabulary is None else os.fspath(vocabulary)
+    source = open_source(os.fspath(features), os.fspath(model), vocabulary=vocabulary, any_features=any_features)
+    target = default_path(source.model.path) if out is None else Path(out)
     files.check_writable(target)
-    corpus, name = _captions_of(captions, images, find_root(data))
+    corpus, name = _captions_of(os.fspath(captions), images, find_root(data))
     with caller.progress("fitting", sum(image in source.store for image in corpus)) as step:
         covariance = fit_covariance(source, corpus, chosen, corpus=name, shrinkage=shrinkage, progress=step)
     write_covariance(target, covariance)
@@ -442,12 +406,8 @@ def covariance_of(
     )
 
 
-def _captions_of(captions: str, images: Path | None, root: DataRoot) -> tuple[dict[str, Sequence[str]], str]:
-    """Captions by image, of the images in a list if there is one, and their name for signatures.
-
-    Raises:
-        DataError: an image of the list has no captions.
-    """
+def _captions_of(captions: str, images: PathGiven | None, root: DataRoot) -> tuple[dict[str, Sequence[str]], str]:
+    """Captions by image, of the images in a list if there is one, and their name for signatures."""
     from capbench.core.records import image_id
     from capbench.datasets.captions import load_captions
 
@@ -458,216 +418,7 @@ def _captions_of(captions: str, images: Path | None, root: DataRoot) -> tuple[di
     listed = {image_id(line.strip()) for line in files.read_lines(images) if line.strip()}
     absent = sorted(listed - corpus.keys())
     if absent:
-        raise DataError(
-            f"lists {count(len(absent), 'image')} without captions in {name}, such as '{absent[0][:60]}'",
-            code="unknown-item",
-            value=absent[0],
-            path=images,
-            hint="List images of these captions, one per line",
-        )
-    return {image: of_image for image, of_image in corpus.items() if image in listed}, f"{name}/{images.name}"
-
-
-def as_changes(values: Mapping[str, Any]) -> list[str]:
-    """Values as changes of a training file, ``key=value``; None changes nothing."""
-    texts = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in values.items()}
-    # JSON is valid YAML.
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in texts.items() if value is not None]
-
-
-@dataclass(frozen=True)
-class PlannedTraining:
-    """A resolved training that has not started.
-
-    Attributes:
-        network: the network.
-        settings: the settings with all changes.
-        file: the training file.
-        root: the data folder.
-        run: the run folder.
-        caller: Python or the command line.
-    """
-
-    network: Trainable[Any]
-    settings: Training
-    file: Path
-    root: DataRoot
-    run: Path
-    caller: Caller
-
-    @property
-    def reads_root(self) -> bool:
-        """True if captions come from the data folder."""
-        captions = getattr(self.settings, "captions", "")
-        return self.network.more_data or not Path(captions).expanduser().exists()
-
-    @property
-    def done(self) -> bool:
-        """True if the run folder has a trained model."""
-        return self._model.is_file()
-
-    @property
-    def _model(self) -> Path:
-        return self.run / "model.safetensors"
-
-    def train(
-        self,
-        bars: Bars,
-        *,
-        restart: bool = False,
-        stop: Callable[[], bool] = lambda: False,
-        watcher: Watcher | None = None,
-    ) -> TrainingResult:
-        """Train the network.
-
-        Args:
-            bars: shows progress before the first step.
-            restart: True to discard the content of the run folder.
-            stop: returns True to stop after the current step.
-            watcher: receives steps and evaluations.
-        """
-        work = {"bars": bars} if self.network.shows_work else {}
-        with self._with_feature_commands():
-            return self.network.train(
-                self.settings, self.run, root=self.root, restart=restart, stop=stop, watcher=watcher, **work
-            )
-
-    def measure(
-        self,
-        split: str,
-        bars: Bars,
-        say: Callable[[str], None],
-        *,
-        model: Path | None = None,
-        vocabulary: Path | None = None,
-        images: int | None = None,
-        folds: int = 1,
-    ) -> Measured:
-        """Evaluate the run's model, or another one, on a split.
-
-        Args:
-            split: ``train``, ``dev`` or ``test``.
-            bars: shows progress.
-            say: receives notes on slow steps.
-            model: another model than the run's.
-            vocabulary: vocabulary of a released checkpoint.
-            images: number of sampled images; None for all.
-            folds: mean over this number of equal parts of the images.
-
-        Raises:
-            UsageError: an unknown split, or a network that cannot be evaluated.
-            MissingFileError: the run folder has no trained model.
-            ModelError: the named model does not exist.
-        """
-        from capbench.training.captions import ROLES
-        from capbench.training.trainable import Measuring
-        from capbench.weights.registry import locate
-
-        if self.network.measure is None:
-            raise UsageError("this network cannot be evaluated", code="unsupported", hint="Evaluate scan or faier")
-        with self._with_feature_commands():
-            check_choice("split", split, ROLES)
-            if self.settings.threads is not None:
-                import torch
-
-                torch.set_num_threads(self.settings.threads)
-            file = self._model if model is None else locate(model, self.network.metric)
-            if model is None and not file.is_file():
-                hint = f"Train it first, or name one with {self.caller.spelled('model')}"
-                raise MissingFileError("the trained model does not exist", path=file, hint=hint)
-            measuring = Measuring(split, bars, say, images, vocabulary, folds)
-            numbers = self.network.measure(self.settings, file, self.root, measuring)
-        digest = numbers.pop("sha256")
-        return Measured(split, numbers, file, digest)
-
-    @contextlib.contextmanager
-    def _with_feature_commands(self) -> Iterator[None]:
-        """Add the commands for the features, from the head of the training file, to an error about missing features."""
-        try:
-            yield
-        except MissingFileError as error:
-            features = getattr(self.settings, "features", None)
-            commands = _commands_at_head(self.file)
-            if None in (features, error.path) or not commands:
-                raise
-            if Path(str(error.path)) != Path(str(features)).expanduser():
-                raise
-            hint = f"Make it first: {' && '.join(commands)}"
-            raise MissingFileError(
-                error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
-            ) from error
-
-
-def plan_training(
-    network: str,
-    config: str,
-    *,
-    out: Path | None = None,
-    data: Path | None = None,
-    seed: int | None = None,
-    variant: str | None = None,
-    changes: Sequence[str] = (),
-    caller: Caller | None = None,
-    **overrides: Any,
-) -> PlannedTraining:
-    """Resolve a training.
-
-    Args:
-        network: name of the network.
-        config: the training file, or the name of a shipped one.
-        out: the run folder; None for the default.
-        data: the data folder; None for the default.
-        seed: seed, instead of the file's.
-        variant: a published variant.
-        changes: settings that override the variant's, ``key=value``.
-        caller: Python (default) or the command line.
-        overrides: settings that override the file's if they are not None: features, captions, vectors.
-
-    Raises:
-        UsageError: an unknown network or variant.
-        CapbenchError: the file does not exist, or a setting is invalid.
-    """
-    from capbench.api.caller import PYTHON
-    from capbench.datasets.root import find_root
-    from capbench.training.settings import find_training, load_training
-
-    caller = caller or PYTHON
-    found = trainable(network)
-    if variant is not None and variant not in found.variants:
-        hint = suggest(variant, list(found.variants)) if found.variants else "Omit it"
-        raise UsageError(
-            f"{caller.spelled('variant')} {variant}: unknown variant",
-            code="unknown-name",
-            value=variant,
-            hint=hint,
-        )
-    file = find_training(config)
-    changed = [*found.variants.get(variant or "", ()), *changes, *as_changes({**overrides, "seed": seed})]
-    settings = load_training(found.settings, file, changed)
-    named = [settings.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])]
-    run = out or Path("results/train") / "-".join(named)
-    return PlannedTraining(found, settings, file, find_root(data), run, caller)
-
-
-def _commands_at_head(training_file: Path) -> list[str]:
-    """The commands for features in the comments at the head of a training file; a backslash continues a line."""
-    head = itertools.takewhile(lambda line: line.startswith("#"), files.read_lines(training_file))
-    lines = "\n".join(line.lstrip("# ").rstrip() for line in head).replace("\\\n", "").splitlines()
-    return [" ".join(line.split()) for line in lines if line.startswith(("capbench import-", "capbench feature"))]
-
-
-def _steps_watcher(start: Callable[[int], Callable[[int], None]]) -> Watcher:
-    """A watcher that reports steps to the progress display that ``start`` opens."""
-    from capbench.training.loop import Watcher
-
-    class Steps(Watcher):
-        advance: Callable[[int], None]
-
-        def start(self, steps: int, done: int) -> None:
-            self.advance = start(steps)
-            self.advance(done)
-
-        def step(self) -> None:
-            self.advance(1)
-
-    return Steps()
+        message = f"lists {count(len(absent), 'image')} without captions in {name}, such as '{absent[0][:60]}'"
+        hint = "List images of these captions, one per line"
+        raise DataError(message, code="unknown-item", value=absent[0], path=images, hint=hint)
+    return {image: texts for image, texts in corpus.items() if image in listed}, f"{name}/{Path(images).name}"

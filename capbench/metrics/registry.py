@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
+from capbench.core.errors import CapbenchError, ModelError, UsageError, check_choice
 from capbench.metrics.base import Metric
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from capbench.metrics.leic.network import LeicModel
     from capbench.metrics.scan.files import GroundingModel
     from capbench.metrics.vilbert.files import VilbertModel
-    from capbench.training.trainable import Trainable, Trainer
+    from capbench.training.trainer import Task
     from capbench.weights.files import TrainedModel
 
 # Order and columns of capbench's metrics, so that looking up a name imports none of them. A test compares the table
@@ -103,28 +102,29 @@ def as_label(text: str, default: str) -> str:
 # Networks that ``capbench train`` trains, by name; a network's module is imported when it is used.
 
 TRAINABLES = {
-    "scan": "capbench.metrics.scan.train",
-    "faier": "capbench.metrics.faier.training",
-    "vilbert": "capbench.metrics.vilbert.train",
-    "nneval": "capbench.metrics.nneval.training",
-    "leic": "capbench.metrics.leic.training",
+    "scan": "capbench.metrics.scan.train:ScanTask",
+    "faier": "capbench.metrics.faier.training:FaierTask",
+    "vilbert": "capbench.metrics.vilbert.train:VilbertTask",
+    "nneval": "capbench.metrics.nneval.training:NNEvalTask",
+    "leic": "capbench.metrics.leic.training:LeicTask",
 }
-"""Name → module with a ``TRAINABLE``."""
+"""Name → class of the network's training."""
 
 
-def trainable(name: str) -> Trainable[Any]:
-    """A trainable network of capbench or of a plug-in. Raises UsageError for an unknown name."""
-    if name not in TRAINABLES:
-        registered = plugins.names("capbench.trainers")
-        if name in registered:
-            from capbench.training.trainable import as_trainable, find_trainer
+def trainable(name: str) -> type[Task[Any, Any]]:
+    """A network of capbench or of a plug-in that can be trained. Raises UsageError for an unknown or invalid one."""
+    if name in TRAINABLES:
+        module, _, task = TRAINABLES[name].partition(":")
+        found: type[Task[Any, Any]] = getattr(import_module(module), task)
+        return found
+    from capbench.training.trainer import Task
 
-            return as_trainable(find_trainer(name))
-        hint = suggest(name, [*TRAINABLES, *registered])
-        message = f"'{name}' is not a trainable network"
-        raise UsageError(message, code="unknown-name", value=name, hint=hint)
-    found: Trainable[Any] = import_module(TRAINABLES[name]).TRAINABLE
-    return found
+    check_choice("trainable network", name, [*TRAINABLES, *plugins.names("capbench.trainers")])
+    cls = plugins.load("capbench.trainers", name)
+    if not issubclass(cls, Task) or not all(hasattr(cls, fact) for fact in ("settings", "metric", "kind", "load")):
+        hint = "It must be a subclass of capbench.Task with 'settings', 'metric', 'kind' and 'load'"
+        raise UsageError(f"'{name}' is not a trainer", code="wrong-type", value=name, hint=hint)
+    return cls
 
 
 def load_network(
@@ -148,9 +148,14 @@ def load_network(
     if family == vilbert.KIND.partition("/")[0]:
         return vilbert.load_vilbert(path)
     if family not in ("", scan.KIND.partition("/")[0]):
-        for trainer in _trainers():
+        for name in plugins.names("capbench.trainers"):
+            try:
+                trainer: Any = trainable(name)
+            except CapbenchError:  # one that cannot be imported does not hide the others
+                continue
             if family == trainer.kind.partition("/")[0]:
-                return trainer.load(Path(path))
+                loaded: TrainedModel[Any, Any] = trainer.load(path)
+                return loaded
         raise ModelError(
             f"has a network of the kind {family}, which no installed package reads",
             code="missing-package",
@@ -159,14 +164,3 @@ def load_network(
             hint="Install the package that registers it",
         )
     return scan.load_scan(path)
-
-
-def _trainers() -> Iterator[Trainer]:
-    """Trainers of plug-ins; one that cannot be imported does not hide the others."""
-    from capbench.training.trainable import find_trainer
-
-    for name in plugins.names("capbench.trainers"):
-        try:
-            yield find_trainer(name)
-        except CapbenchError:
-            continue

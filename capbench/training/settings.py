@@ -1,464 +1,214 @@
-"""Training files: the settings of all trainings, kinds of values, and the reader.
+"""Training files: the settings that all trainings share, and the reader of the YAML.
 
-A trainer's settings are a frozen dataclass that extends :class:`Training`. A section of the file (``optimiser:``) is a
-field of a type that extends :class:`~capbench.core.options.Options`; the field's default contains the section's
-defaults::
-
-    @dataclass(frozen=True, kw_only=True)
-    class ToyTraining(Training):
-        captions: str = option(MISSING, Text("captions.json"), "training data")  # required
-        optimiser: OptimiserOptions = option(OptimiserOptions(lr=0.01), Section(), "Adam")
-
-A training file (YAML) is read into it. A run folder is identified by all settings except :attr:`Training.undeciding`.
+Settings are pydantic models without unknown keys. A section with other defaults in a subclass is written as
+``optimiser: OptimiserOptions = OptimiserOptions(lr=0.01)``; keys that the file omits keep these defaults. ``network``
+may be an :class:`~capbench.core.options.Options` of a network, which are checked as declared there.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from capbench.core.errors import CapbenchError, StudyError, suggest
-from capbench.core.files import read_lines
-from capbench.core.options import Choice, Count, Declaration, Kind, Number, Options, Positive, Share, option
-from capbench.core.yaml import parse_value, read_yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
-SCHEMA_VERSION = 1
-_LARGEST = 1e30  # factors of weights, which are float32
+from capbench.core.errors import StudyError, UsageError, suggest
+from capbench.core.options import Options
+from capbench.core.yaml import parse_value, read_yaml, shipped_configs
 
-
-@dataclass(frozen=True)
-class Section(Kind):
-    """A section of the file: a mapping of options with the defaults of the field's default.
-
-    Attributes:
-        decided: options that depend on the data, which the file must not contain.
-    """
-
-    decided: tuple[str, ...] = ()
-
-    def describe(self) -> str:
-        """Description of the kind."""
-        return "a mapping of keys to values"
-
-    def example(self) -> str:
-        """An example."""
-        return "{key: value}"
-
-    def read(self, value: object) -> Options:
-        """The section, which the reader of the training file has already parsed."""
-        if not isinstance(value, Options):
-            raise ValueError
-        return value
+Text = Annotated[str, Field(pattern=r"\S")]
+Number = Annotated[float, Field(ge=0, le=1e30)]
+Positive = Annotated[float, Field(gt=0, le=1e30)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Whole = Annotated[int, Field(ge=0, lt=2**32)]
+Count = Annotated[int, Field(ge=1, lt=2**53)]
+AtLeast2 = Annotated[int, Field(ge=2)]
+as_tuple = BeforeValidator(lambda raw: (raw,) if isinstance(raw, str) else tuple(raw) if isinstance(raw, list) else raw)
+Names = Annotated[tuple[Text, ...], as_tuple, Field(min_length=1)]
+"""A name or a list of names."""
 
 
-@dataclass(frozen=True)
-class OrNull(Kind):
-    """A kind that also accepts null, although null is not the default.
+class Section(BaseModel):
+    """A part of a training file; a subsection that the file gives in part keeps its default's other values."""
 
-    Attributes:
-        kind: kind of the other values.
-    """
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    kind: Kind
+    @field_validator("*", mode="before")
+    @classmethod
+    def _complete(cls, raw: Any, info: Any) -> Any:
+        default = cls.model_fields[info.field_name].default
+        if not isinstance(raw, Mapping) or not isinstance(default, Section | Options):
+            return raw
+        if isinstance(default, Section):
+            return {**dict(default), **raw}
+        problems = [f"'{key}' is determined by the data" for key in raw if key in cls.measured]
+        known = default.checked(info.field_name, raw, lambda problem, hint: problems.append(f"{problem}. {hint}"))
+        if not problems:
+            try:
+                return replace(default, **known)
+            except UsageError as error:  # options that contradict each other
+                problems.append(f"{info.field_name}: {error}")
+        raise ValueError("; ".join(problems))
 
-    def describe(self) -> str:
-        """Description of the kind."""
-        return f"{self.kind.describe()}, or null"
-
-    def example(self) -> str:
-        """An example."""
-        return self.kind.example()
-
-    def read(self, value: object) -> Any:
-        """The value, or None."""
-        return None if value is None else self.kind.read(value)
-
-
-@dataclass(frozen=True)
-class Fraction(Kind):
-    """A number from 0 (inclusive) to 1 (exclusive)."""
-
-    def describe(self) -> str:
-        """Description of the kind."""
-        return "a number from 0 to below 1"
-
-    def example(self) -> str:
-        """An example."""
-        return "0.1"
-
-    def read(self, value: object) -> float:
-        """The number."""
-        number = Number(0, 1).read(value)
-        if number == 1:
-            raise ValueError
-        return number
+    measured: ClassVar[tuple[str, ...]] = ()
+    """Options of a network that follow from the data, which no file contains."""
 
 
-@dataclass(frozen=True)
-class Names(Kind):
-    """A name or a list of names, at least one.
+class OptimiserOptions(Section):
+    """Adam (Kingma and Ba 2015), its learning rate, and clipping of gradients."""
 
-    Attributes:
-        choices: allowed names; empty: any name.
-    """
-
-    choices: tuple[str, ...] = ()
-
-    def describe(self) -> str:
-        """Description of the kind."""
-        return f"one or more of {', '.join(self.choices)}" if self.choices else "a name or a list of names"
-
-    def example(self) -> str:
-        """An example."""
-        return f"[{', '.join(self.choices[:2]) or 'train, restval'}]"
-
-    def read(self, value: object) -> tuple[str, ...]:
-        """The names."""
-        names = (value,) if isinstance(value, str) else value
-        if not isinstance(names, list | tuple) or not names:
-            raise ValueError
-        if not all(isinstance(name, str) and name.strip() and name in (self.choices or names) for name in names):
-            raise ValueError
-        return tuple(names)
-
-
-@dataclass(frozen=True)
-class Pattern(Kind):
-    """A text of a certain form.
-
-    Attributes:
-        form: a regular expression that the whole text must match.
-        words: description of the form.
-        such_as: an example.
-    """
-
-    form: str
-    words: str
-    such_as: str
-
-    def describe(self) -> str:
-        """Description of the kind."""
-        return self.words
-
-    def example(self) -> str:
-        """The example."""
-        return self.such_as
-
-    def read(self, value: object) -> str:
-        """The text."""
-        if not isinstance(value, str) or not re.fullmatch(self.form, value):
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class _Version(Kind):
-    """Version of the file format."""
-
-    def describe(self) -> str:
-        return f"{SCHEMA_VERSION}, the layout that this version reads"
-
-    def example(self) -> str:
-        return str(SCHEMA_VERSION)
-
-    def read(self, value: object) -> int:
-        if isinstance(value, bool) or value != SCHEMA_VERSION:
-            raise ValueError
-        return SCHEMA_VERSION
-
-
-@dataclass(frozen=True)
-class _Warmup(Kind):
-    """Warm-up of the average of weights."""
-
-    def describe(self) -> str:
-        return "true, false or unbiased"
-
-    def example(self) -> str:
-        return "true"
-
-    def read(self, value: object) -> bool | str:
-        return value if isinstance(value, bool) else Choice("unbiased").read(value)
-
-    def hint(self, value: object) -> str:
-        return suggest(str(value), ["true", "false", "unbiased"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimiserOptions(Options):
-    """Adam (Kingma and Ba 2015) and its learning rate schedule."""
-
-    kind: Literal["adam"] = option("adam", Choice("adam"), "the optimiser")
-    lr: float = option(1e-3, Positive(_LARGEST), "initial learning rate")
-    lr_update: int | None = option(None, Count(1), "epochs between divisions of the learning rate by ten; null: never")
-    warmup: int = option(0, Count(), "first steps, over which the learning rate rises linearly from zero")
-    clip: float | None = option(2.0, OrNull(Positive()), "maximum norm of all gradients together; null: no limit")
-    weight_decay: float = option(0.0, Number(0, _LARGEST), "L2 penalty")
+    lr: Positive = 1e-3
+    lr_update: Count | None = None  # epochs between divisions of the learning rate by ten; null: never
+    warmup: Whole = 0  # first steps, over which the learning rate rises linearly from zero
+    clip: Positive | None = 2.0  # maximum norm of all gradients together; null: no limit
+    weight_decay: Number = 0.0  # L2 penalty
 
     def share(self, epoch: int) -> float:
         """Factor of the learning rate in an epoch, counted from 0."""
         return 1.0 if self.lr_update is None else 0.1 ** (epoch // self.lr_update)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValidationOptions(Options):
-    """Frequency of evaluations."""
+class EvaluationOptions(Section):
+    """Evaluations on the dev set, and the sample of its images."""
 
-    every: int | None = option(None, Count(1), "steps between evaluations; null: one at the end of each epoch")
-    patience: int | None = option(
-        None, Count(1), "number of evaluations without improvement after which training stops; null: no limit"
-    )
+    every: Count | None = None  # steps between evaluations; null: one at the end of each epoch
+    patience: Count | None = None  # evaluations without improvement after which training stops; null: no limit
+    images: Count | None = None  # number of dev images, a sample; null: all
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training(Options):
-    """Settings of all trainings, as in the training file.
+class Training(Section):
+    """Settings of all trainings."""
 
-    ``ema_warmup: true`` uses the decay min(ema, (1 + step) / (10 + step)) at a step, so that the average forgets the
-    initial weights; ``unbiased`` weights all steps so far by ema^age and ignores the initial weights.
-    """
-
-    undeciding: ClassVar[tuple[str, ...]] = (
-        *("name", "threads", "device", "log_every", "checkpoint_every", "checkpoint_seconds"),
-    )
+    unchecked: ClassVar[tuple[str, ...]] = ("name", "threads", "device", "log_every", "checkpoint_seconds")
     """Settings that may differ between the parts of one run: they change no weights, or only their last digits."""
 
-    schema: int = option(MISSING, _Version(), "version of the file format")
-    name: str = option(
-        MISSING,
-        Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*", "a name of letters, digits, '-', '_' and '.'", "my-run"),
-        "name of the run folder",
-    )
-    optimiser: OptimiserOptions = option(OptimiserOptions(), Section(), "the optimiser")
-    evaluation: ValidationOptions = option(ValidationOptions(), Section(), "evaluations on the dev set")
-    epochs: int = option(30, Count(1), "passes over the training data")
-    max_steps: int | None = option(None, Count(1), "maximum number of steps, also within an epoch; null: no limit")
-    ema: float | None = option(
-        None,
-        Fraction(),
-        "decay of the average of the weights, which is evaluated and saved instead of the weights; null: no average",
-    )
-    ema_warmup: bool | Literal["unbiased"] = option(True, _Warmup(), "warm-up of the average")
-    select: Literal["best", "last"] = option("best", Choice("best", "last"), "the weights to save")
-    seed: int = option(1, Count(0, 2**32 - 1), "seed of all random numbers")
-    threads: int | None = option(None, Count(1, 1024), "threads of torch on a CPU; null: torch's default")
-    device: str = option(
-        "auto", Pattern(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"), "auto: a GPU if available"
-    )
-    log_every: int = option(20, Count(1), "steps between lines of the log")
-    checkpoint_every: int | None = option(
-        None, Count(1), "steps between checkpoints, in addition to those after evaluations; null: by time only"
-    )
-    checkpoint_seconds: float = option(300.0, Positive(), "maximum seconds between checkpoints")
+    schema_: Literal[1] = Field(alias="schema")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")]  # of the run folder
+    optimiser: OptimiserOptions = OptimiserOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    epochs: Count = 30
+    max_steps: Count | None = None  # also within an epoch; null: no limit
+    ema: Fraction | None = None  # decay of the average of the weights, which is evaluated and saved; null: no average
+    select: Literal["best", "last"] = "best"  # the weights to save
+    seed: Whole = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None  # of torch on a CPU; null: torch's default
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    log_every: Count = 20  # steps between lines of the log
+    checkpoint_seconds: Positive = 300.0  # maximum time between checkpoints
 
-    def problems(self) -> list[str]:
-        """Contradictory settings, one line each."""
-        return []
+    def contradictions(self) -> Iterable[str]:
+        """Settings that contradict each other or do nothing, one line each."""
+        return ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problems = list(self.contradictions())
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @field_serializer("network", check_fields=False)
+    def _network(self, network: Any) -> dict[str, Any]:
+        options = asdict(network) if isinstance(network, Options) else network.model_dump(mode="json")
+        return {key: value for key, value in options.items() if key not in self.measured}
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values, with all defaults and without options that depend on the data."""
-        values = {key: _plain(value) for key, value in asdict(self).items()}
-        for declared in self.declared():
-            for key in declared.kind.decided if isinstance(declared.kind, Section) else ():
-                del values[declared.name][key]
-        return values
+        """The settings as JSON values, with all defaults."""
+        return self.model_dump(mode="json", by_alias=True)
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that determine the result, flat (``loss.kind``), without :attr:`undeciding`.
-
-        Options of a section that are declared ``quiet`` are omitted at their default value: they were added later, and
-        earlier runs remain runs of the same settings.
-        """
-        values = flat({key: value for key, value in self.to_dict().items() if key not in self.undeciding})
-        for declared in self.declared():
-            section = getattr(self, declared.name)
-            for inner in section.declared() if isinstance(section, Options) else ():
-                if inner.quiet and getattr(section, inner.name) == inner.default:
-                    del values[f"{declared.name}.{inner.name}"]
-        return values
+        """The settings that determine the result, with dotted keys (``loss.kind``)."""
+        return flat({key: value for key, value in self.to_dict().items() if key not in self.unchecked})
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Convert nested mappings to one mapping with dotted keys."""
-    flattened: dict[str, Any] = {}
-    for key, value in nested.items():
-        flattened |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flattened
+    parts = (flat(v, f"{prefix}{k}.") if isinstance(v, Mapping) else {f"{prefix}{k}": v} for k, v in nested.items())
+    return {key: value for part in parts for key, value in part.items()}
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return list(value) if isinstance(value, tuple) else value
-
-
-# Reading of training files, with changes by ``--set``. One error reports all problems, with the dotted key of each
-# setting.
 
 T = TypeVar("T", bound=Training)
-_EXAMPLE = "Example: optimiser.lr=0.001"
-_NUMBERS = (Count, Fraction, Number, Positive, Share)
-_ROOT = "training"
 
 
-def _shipped() -> dict[str, Path]:
+def shipped_trainings() -> dict[str, Path]:
     """Training files that are part of capbench, by name."""
-    from capbench.core.yaml import shipped_configs
-
     return {path.stem: path for path in sorted((shipped_configs() / "train").glob("*.yaml"))}
 
 
-def shipped_trainings(network: str) -> dict[str, str]:
-    """Name and description of the training files of a network that are part of capbench.
-
-    The name of a file begins with that of the network, or its head names the command ``capbench train NETWORK``. The
-    description is the beginning of the comment at the head.
-    """
-    found: dict[str, str] = {}
-    for name, path in _shipped().items():
-        head = itertools.takewhile(lambda line: line.startswith("#"), read_lines(path))
-        text = " ".join(" ".join(line.lstrip("# ") for line in head).split())
-        if name.startswith(f"{network}-") or f"capbench train {network} " in text:
-            found[name] = re.split(r"[.:;](?:\s|$)", text, maxsplit=1)[0]
-    return found
-
-
 def find_training(name: str) -> Path:
-    """Path of a training file: an existing path, or the name of a file that is part of capbench.
-
-    Raises:
-        StudyError: neither exists; the error lists the files that are part of capbench.
-    """
-    path = Path(name)
+    """A training file by its path, or by the name of a shipped one. Raises StudyError if neither exists."""
+    path, shipped = Path(name), shipped_trainings()
     if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises without permission
         return path
-    shipped = _shipped()
     if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs/train")):
         return shipped[path.stem]
-    raise StudyError(
-        "there is no such training file",
-        code="unknown-name",
-        value=path.stem,
-        path=name,
-        hint=suggest(path.stem, list(shipped)),
-    )
+    message, hint = "there is no such training file", suggest(path.stem, list(shipped))
+    raise StudyError(message, code="unknown-name", value=path.stem, path=name, hint=hint)
 
 
 def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence[str] = ()) -> T:
-    """Read and check a training file.
+    """Read a training file.
 
     Args:
-        kind: the settings class (for example :class:`capbench.metrics.scan.train.ScanTraining`).
+        kind: the class of the settings.
         path: the YAML file.
         changes: ``key=value`` with dotted keys (``loss.temperature=0.2``), which override the file.
 
     Raises:
         StudyError: the file is not YAML, or settings are invalid; one error reports all problems.
     """
-    required = ", ".join(f"'{declared.name}'" for declared in kind.declared() if _is_required(declared))
-    raw = read_yaml(path, f"a training file (a mapping with {required})")
+    raw = read_yaml(path, "a training file (a mapping with 'schema' and 'name')")
     for change in changes:
-        _apply(raw, change, path)
+        key, equals, text = change.partition("=")
+        *sections, last = key.strip().split(".")
+        place = raw
+        for section in sections:
+            place = place.setdefault(section, {}) if isinstance(place, dict) else None
+        try:
+            if not equals or not isinstance(place, dict):
+                raise ValueError
+            place[last] = parse_value(text)
+        except ValueError as error:
+            message, hint = f"'{change}' is not a change of a setting", "Example: optimiser.lr=0.001"
+            raise StudyError(message, code="wrong-format", value=change, path=path, hint=hint) from error
     return parse_training(kind, raw, path)
 
 
-def _apply(raw: dict[Any, Any], change: str, path: str | os.PathLike[str]) -> None:
-    """Apply one change ``key=value``."""
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise StudyError(f"'{change}' is not of the form key=value", code="wrong-format", value=change, hint=_EXAMPLE)
-    try:
-        value = parse_value(text)
-    except ValueError as error:
-        raise StudyError(
-            f"'{change}': the value cannot be read", code="wrong-value", value=change, hint="Quote the value"
-        ) from error
-    *sections, last = key.strip().split(".")
-    mapping = raw
-    for section in sections:
-        mapping = mapping.setdefault(section, {})
-        if not isinstance(mapping, dict):
-            raise StudyError(
-                f"'{change}': '{section}' has no keys", code="unknown-key", value=section, path=path, hint=_EXAMPLE
-            )
-    mapping[last] = value
-
-
 def parse_training(kind: type[T], raw: Mapping[Any, Any], path: str | os.PathLike[str] | None = None) -> T:
-    """Check a raw mapping. Raises one StudyError that reports all problems."""
-    problems: list[str] = []
-
-    def report(message: str, hint: str) -> None:
-        problems.append(f"{message.removeprefix(f'{_ROOT}.')}. {hint}")
-
-    values: dict[Any, Any] = dict(raw)
-    for declared in kind.declared():
-        section = values.get(declared.name)
-        if isinstance(declared.kind, Section) and isinstance(section, Mapping):
-            values[declared.name] = _read_section(declared, section, report)
-        elif _is_required(declared) and declared.name not in values:
-            report(f"the key '{declared.name}' is missing", f"It is required: {declared.help}")
-    checked = _checked(kind, _ROOT, values, report)
-    if not problems:
-        training = kind(**checked)
-        problems += training.problems()
-    if problems:
-        listed = "; ".join(f"({i}) {problem}" for i, problem in enumerate(problems, 1))
-        raise StudyError(
-            problems[0] if len(problems) == 1 else f"{len(problems)} problems: {listed}", code="wrong-value", path=path
-        )
-    return training
-
-
-def _is_required(declared: Declaration) -> bool:
-    return declared.default is dataclasses.MISSING
-
-
-def _read_section(declared: Declaration, raw: Mapping[Any, Any], report: Callable[[str, str], None]) -> Options:
-    """The section's defaults with the valid values of the file."""
-    defaults: Options = declared.default
-    kind = declared.kind
-    decided = kind.decided if isinstance(kind, Section) else ()
-    for key in decided:
-        if key in raw:
-            report(f"{declared.name}.{key} is decided by the data", "Remove it")
-    values = {key: value for key, value in raw.items() if key not in decided}
+    """Settings from a raw mapping. Raises one StudyError that reports all problems."""
     try:
-        return dataclasses.replace(defaults, **_checked(type(defaults), declared.name, values, report))
-    except CapbenchError as error:  # values that contradict each other
-        report(f"{declared.name}: {error.message}", error.hint or "")
-        return defaults
+        return kind.model_validate({str(key): value for key, value in raw.items()})
+    except ValidationError as error:
+        problems = [_problem(kind, problem) for problem in error.errors(include_url=False)]
+    listed = "; ".join(f"({i}) {problem}" for i, problem in enumerate(problems, 1))
+    message = problems[0] if len(problems) == 1 else f"{len(problems)} problems: {listed}"
+    raise StudyError(message, code="wrong-value", path=path)
 
 
-def _checked(
-    kind: type[Options], owner: str, raw: Mapping[Any, Any], report: Callable[[str, str], None]
-) -> dict[str, Any]:
-    """The valid values, by name."""
-    numbers = {declared.name for declared in kind.declared() if _is_number(declared.kind)}
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if not isinstance(key, str):
-            report(f"the key {key!r} is not a text", "Write a setting's name")
-        elif key in numbers and isinstance(value, str) and _reads_as_number(value):
-            report(f"{owner}.{key} is the text '{value}', not a number", "Write it without quotes")
-        else:
-            values[key] = value
-    return kind.checked(owner, values, report)
-
-
-def _is_number(kind: Kind) -> bool:
-    return isinstance(kind.kind if isinstance(kind, OrNull) else kind, _NUMBERS)
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _problem(kind: type[Section], problem: Any) -> str:
+    """One line on a problem that pydantic found."""
+    *sections, last = (str(key) for key in problem["loc"]) if problem["loc"] else [""]
+    place = ".".join([*sections, last])
+    if problem["type"] == "extra_forbidden":
+        for section in sections:
+            kind = type(kind.model_fields[section].default)
+        known = [field.alias or name for name, field in kind.model_fields.items()]
+        return f"there is no setting '{place}'. {suggest(last, known)}"
+    if problem["type"] == "missing":
+        return f"the key '{place}' is missing"
+    reason = problem["msg"].removeprefix("Value error, ")
+    value = re.sub(r"\s+", " ", str(problem["input"]))[:80]
+    return f"{place}={value}: {reason}" if place and problem["type"] != "value_error" else reason

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import DataError, ModelError
+from capbench.core.errors import ModelError
 from capbench.core.training_record import Digests, TrainingRecord
 from capbench.weights.arrays import read_metadata
 
@@ -82,24 +82,19 @@ def _object(text: str | bytes) -> Mapping[str, Any]:
 
 
 def _beside(file: Path, beside: Path) -> TrainingRecord:
-    hint = "Remove it, or train the vectors again"
-    try:
-        content = files.read_json(beside)
-    except DataError as error:
-        raise ModelError(error.message, code=error.code, path=beside, row=error.row, hint=hint) from error
-    if not isinstance(content, dict) or content.get("kind") != _KIND:
-        message = f"is not a training record that this version of capbench reads ('{_KIND}')"
-        raise ModelError(message, code="wrong-format", path=beside, hint=hint)
-    if content.get("sha256") != files.sha256_file(file):
-        message = f"is the training record of another file than {file.name}"
-        raise ModelError(message, code="mismatch", path=beside, hint=hint)
+    content = files.read_json(beside)
+    known = isinstance(content, dict) and content.get("kind") == _KIND
+    if not known or content.get("sha256") != files.sha256_file(file):
+        problem = (
+            f"is the record of another file than {file.name}" if known else f"is not a training record ('{_KIND}')"
+        )
+        code, hint = "mismatch" if known else "wrong-format", "Remove it, or train the vectors again"
+        raise ModelError(problem, code=code, path=beside, hint=hint)
     return _parsed(file, content.get(KEY), beside)
 
 
 def record_in_facts(facts: Mapping[str, Any], file: Path) -> TrainingRecord:
-    """The record among the facts of a training.
-
-    Facts of earlier versions have digests of images (NNEval, LEIC), or none.
+    """The record among the facts of a training; those of version 0.2 have digests of images (NNEval, LEIC), or none.
 
     Raises:
         ModelError: the record is damaged.

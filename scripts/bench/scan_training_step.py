@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from capbench.core.machine import keep_freed_memory
 from capbench.metrics.scan.network import Scan, ScanOptions, l2norm
-from capbench.training.matching_task import info_nce
+from capbench.training.matching import info_nce
 from scripts.bench.common import Row, Settings, Work, between, main
 
 _EMBED, _FEATURES, _WORDS, _REGIONS = 512, 256, 3000, 25

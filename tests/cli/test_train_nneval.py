@@ -22,7 +22,7 @@ def test_train_then_score(tmp_path: Path, capbench: Callable[..., Ran], monkeypa
     assert ran.code == 0, ran.err
     model = tmp_path / "results/train/tiny-seed2/model.safetensors"
     assert f"results/train/tiny-seed2/model.safetensors: sha256 {sha256_file(model)}" in ran.out
-    assert "84 captions of 14 images" in ran.err
+    assert "14 images, 84 captions" in ran.err
     assert "held-out log-likelihood" in ran.err
 
     given = ["--model", f"nneval={model}", "--option", f"nneval.vectors={world / 'v.bin'}"]

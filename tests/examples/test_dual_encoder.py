@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -19,21 +18,20 @@ from capbench.features.store import open_store
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan.files import load_scan
-from capbench.metrics.scan.train import train_scan
+from capbench.metrics.scan.train import ScanTask
 from capbench.metrics.scoring import score
 from capbench.text.word_vectors import write_word2vec
-from capbench.training.matching_task import evaluate_words
-from capbench.training.prepare import WordNumbers, prepare
 from capbench.training.settings import parse_training
+from capbench.training.trainer import Trained, train
 from capbench.weights.ensembles import write_ensemble
 from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.metric import DualEncoderMetric
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
-from capbench_dual_encoder.training import DualEncoderTask, DualEncoderTraining, train_dual_encoder
+from capbench_dual_encoder.training import DualEncoderTask, DualEncoderTraining
 from tests.conftest import Ran
 from tests.training import world as scan_world
-from tests.training.interruptions import check_stopped, end, kill_at, train_command
-from tests.training.world import make_world
+from tests.training.interruptions import check_stopped
+from tests.training.world import StopAfter, make_world
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +60,14 @@ def settings(world: Path, **changes: Any) -> DualEncoderTraining:
     return parse_training(DualEncoderTraining, {**raw, **changes})
 
 
+def trained(world: Path, run: Path, **changes: Any) -> Trained:
+    return train(DualEncoderTask, settings(world, **changes), run)
+
+
 @pytest.fixture(scope="module")
 def models(world: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("models")
-    runs = [train_dual_encoder(settings(world, seed=seed), folder / str(seed)) for seed in (1, 2)]
+    runs = [trained(world, folder / str(seed), seed=seed) for seed in (1, 2)]
     return [run.model for run in runs if run.model is not None]
 
 
@@ -113,57 +115,39 @@ def test_vectors_are_those_of_plain_sums(text: Any, pooling: Any) -> None:
 
 def test_training_finds_images_for_captions_and_learns_the_temperature(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=25, evaluation={"every": 50})
-    result = train_dual_encoder(config, tmp_path / "run")
-    assert result.chosen is not None
+    result = train(DualEncoderTask, config, tmp_path / "run")
     assert result.chosen["image_to_text"]["r@5"] > 80
     assert result.chosen["temperature"] != pytest.approx(0.07, abs=1e-4)
-    kept = train_dual_encoder(settings(world, loss={"learned": False, "temperature": 0.1}), tmp_path / "kept")
-    assert kept.chosen is not None
+    kept = trained(world, tmp_path / "kept", loss={"learned": False, "temperature": 0.1})
     assert kept.chosen["temperature"] == pytest.approx(0.1, abs=1e-4)
     assert result.model is not None
-    model = load_dual_encoder(result.model)
-    measured = evaluate_words(config, model, "dev").to_dict()
+    measured = DualEncoderTask.measure(config, result.model, "dev", None)
     assert measured["recall_sum"] == result.chosen["recall_sum"]
-    hinge = train_dual_encoder(settings(world, loss={"kind": "hinge"}), tmp_path / "hinge")
+    hinge = trained(world, tmp_path / "hinge", loss={"kind": "hinge"})
     assert hinge.ended == "epochs"
 
 
 @pytest.mark.parametrize("network", [{"text": "gru"}, {"text": "bag", "pooling": "mean"}])
 def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path: Path, network: Any) -> None:
     config = settings(world, epochs=2, order="rounds", network={"embed_dim": 8, "hidden_dim": 10, **network})
-    whole = check_stopped(train_dual_encoder, config, tmp_path, (1, 4))
-    assert train_dual_encoder(settings(world, epochs=2, seed=9), tmp_path / "other").sha256 != whole.sha256
+    whole = check_stopped(DualEncoderTask, config, tmp_path, (1, 4))
+    assert trained(world, tmp_path / "other", epochs=2, seed=9).sha256 != whole.sha256
 
 
 def test_words_begin_with_the_vectors_that_are_given(world: Path, tmp_path: Path) -> None:
     vectors = np.random.default_rng(8).normal(size=(3, 6)).astype(np.float32)
     write_word2vec(tmp_path / "words.bin", ["kite", "lamp", "elsewhere"], vectors)
     config = settings(world, word_vectors=str(tmp_path / "words.bin"))
-    data = prepare(config, WordNumbers())
-    begun, drawn = (
-        DualEncoderTask(config, dataclasses.replace(data, word_start=start), torch.device("cpu")).model.word.weight
-        for start in (data.word_start, None)
-    )
-    kite, lamp = (data.vocabulary.number(word) for word in ("kite", "lamp"))
+    tasks = [DualEncoderTask(each, None, torch.device("cpu"), StopAfter()) for each in (config, settings(world))]
+    begun, drawn = (task.model.word.weight for task in tasks)
+    vocabulary = tasks[0].vocabulary
+    kite, lamp = (vocabulary.number(word) for word in ("kite", "lamp"))
     # Centred over the words that are known, and so each other's opposite.
     np.testing.assert_allclose(begun[kite].detach(), -begun[lamp].detach(), atol=1e-6)
     difference = begun[kite].detach().numpy()
     assert np.corrcoef(difference, vectors[0] - vectors[1])[0, 1] == pytest.approx(1, abs=1e-5)
-    others = [number for number in range(len(data.vocabulary)) if number not in (kite, lamp)]
+    others = [number for number in range(len(vocabulary)) if number not in (kite, lamp)]
     assert torch.equal(begun[others], drawn[others])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("plugged")
-def test_a_killed_training_ends_with_the_same_bytes(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
-    whole = train_dual_encoder(config, tmp_path / "whole")
-    run = tmp_path / "killed"
-    command = train_command("clip", config, tmp_path / "tiny.yaml", run)
-    kill_at(command, run, 25)
-    end(command)
-    assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-    assert whole.step > 50
 
 
 def test_the_metric_gives_clipscores_formulas(world: Path, models: list[Path]) -> None:
@@ -212,7 +196,7 @@ def test_it_needs_references_for_one_column_only(world: Path, models: list[Path]
 
 
 def test_other_weights_and_other_features_are_refused(world: Path, models: list[Path], tmp_path: Path) -> None:
-    scan = train_scan(scan_world.settings(world, epochs=1), tmp_path / "scan").model
+    scan = train(ScanTask, scan_world.settings(world, epochs=1), tmp_path / "scan").model
     assert scan is not None
     features = str(world / "world.h5")
     with pytest.raises(ModelError, match="is not a dual encoder model of capbench"):

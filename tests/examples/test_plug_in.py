@@ -42,7 +42,7 @@ def model(plugged: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypat
     ran = capbench(*TRAIN, *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")))
     assert ran.code == 0, ran.err
     assert "temperature 0.0" in ran.err
-    assert "next: capbench score -m dual-encoder --model run/model.safetensors --features drawn.h5" in ran.err
+    assert "next: capbench score --metric dual-encoder --model dual-encoder=run/model.safetensors --features" in ran.err
     return tmp_path / "run/model.safetensors"
 
 

@@ -7,35 +7,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from capbench.training.loop import TrainingResult
+from capbench.datasets.root import DataRoot
 from capbench.training.settings import Training
+from capbench.training.trainer import Task, Trained, train
 from tests.training.world import StopAfter, log_of
-
-__all__ = ["check_stopped", "end", "kill_at", "train_command"]
 
 
 def check_stopped(
-    train: Callable[..., TrainingResult], config: Any, folder: Path, every: Sequence[int]
-) -> TrainingResult:
+    task: type[Task[Any, Any]], config: Training, folder: Path, every: Sequence[int], root: DataRoot | None = None
+) -> Trained:
     """A training that stops every so many steps ends with the file and the log of an uninterrupted one.
 
     Returns the result of the latter, which is in the folder ``whole``.
     """
-    whole = train(config, folder / "whole")
+    whole = train(task, config, folder / "whole", root)
     for steps in every:
-        run, parts = folder / f"by{steps}", 0
-        while True:
-            stop = StopAfter(steps)
-            result = train(config, run, stop=stop, watcher=stop.watcher)
+        run, parts = folder / f"by{steps}", 1
+        while train(task, config, run, root, watcher=StopAfter(steps)).model is None:
             parts += 1
-            if result.model is not None:
-                break
             assert not (run / "model.safetensors").exists()
         assert parts >= whole.step // steps
         assert (run / "model.safetensors").read_bytes() == (folder / "whole/model.safetensors").read_bytes()
@@ -49,21 +44,19 @@ def train_command(network: str, config: Training, file: Path, run: Path) -> list
     return [sys.executable, "-m", "capbench", "train", network, str(file), "--out", str(run), "--json"]
 
 
-def kill_at(command: list[str], run: Path, lines: int) -> None:
-    """Start or resume a training, and kill it when its log has the given number of lines."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def signal_at(command: list[str], run: Path, lines: int, number: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
+    """Start or resume a training, and send a signal when its log has so many lines. Returns exit code and stderr."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     log = run / "log.jsonl"
-    try:
-        until = time.monotonic() + 240
-        while process.poll() is None and time.monotonic() < until:
-            if log.exists() and log.read_bytes().count(b"\n") >= lines:
-                break
-            time.sleep(0.001)
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert not (run / "model.safetensors").exists()
+    until = time.monotonic() + 240
+    while process.poll() is None and time.monotonic() < until:
+        if log.exists() and log.read_bytes().count(b"\n") >= lines:
+            break
+        time.sleep(0.001)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert not (run / "model.safetensors").exists(), err
+    return process.returncode, err
 
 
 def end(command: list[str]) -> tuple[str, str]:

@@ -1,42 +1,282 @@
-"""Trainers of plug-ins, valid and invalid ones: ``capbench train NAME``."""
+"""The trainer with a small network: interruption, selection, averaging, the run folder and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import threading
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
-from capbench.core.errors import UsageError
-from capbench.training.trainable import find_trainer
-from tests.conftest import Ran
+from capbench.core import files
+from capbench.core.errors import DataError, ModelError, UsageError
+from capbench.training.trainer import average_of, learning_rate, prefetch, train, update_average
+from capbench.weights.arrays import read_metadata
+from capbench.weights.checkpoints import read_checkpoint
 from tests.errors import raises
-from tests.plugged import install, on_path
+from tests.training.interruptions import check_stopped
+from tests.training.toy import Points, Toy, ToyTraining, settings
+from tests.training.world import StopAfter, log_of
 
-ENTRIES = "[capbench.trainers]\nbad = bad_trainer:Bad\nodd = odd_trainer:Odd\nscan = odd_trainer:Odd\n"
-MODULES = {"bad_trainer": "raise RuntimeError('worn out')\n", "odd_trainer": "class Odd:\n    metric = 'odd'\n"}
+
+def facts_of(model: Path | None) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((read_metadata(model or "") or {})["training"])
+    return facts
 
 
-def test_a_broken_trainer_is_listed_and_breaks_no_other_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran]
+@pytest.mark.parametrize(("width", "select"), [(4, "last"), (5, "best")])  # 5: batches are made by a thread
+def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, width: int, select: str) -> None:
+    chosen = settings(width=width, select=select, evaluation={"every": 3})
+    whole = check_stopped(Toy, chosen, tmp_path, (1, 3, 7))
+    assert (whole.ended, whole.step, whole.epoch) == ("epochs", 20, 4)
+
+
+@pytest.mark.parametrize("kept", [0, 13])  # checkpoints after every step, or at the last evaluation
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, kept: int) -> None:
+    class Killed(Toy):
+        def loss(self, batch: Points, step: int) -> Tensor:
+            if step == 13:
+                raise KeyboardInterrupt
+            return super().loss(batch, step)
+
+    chosen = settings(checkpoint_seconds=300 if kept else 1e-9)
+    with pytest.raises(KeyboardInterrupt):
+        train(Killed, chosen, tmp_path / "run")
+    assert torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)["step"] == (10 if kept else 13)
+    with open(tmp_path / "run/log.jsonl", "a") as log:
+        log.write('{"kind": "step", "step": 14}\n{"kind": "st')
+    (tmp_path / "run/.model.safetensors.77.part").touch()
+    assert train(Toy, chosen, tmp_path / "run").sha256 == train(Toy, chosen, tmp_path / "whole").sha256
+    assert log_of(tmp_path / "run") == log_of(tmp_path / "whole")
+    assert not list((tmp_path / "run").glob(".*.part"))
+
+
+def test_an_evaluation_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
+    class InEvaluation(StopAfter):
+        asked = 0
+
+        def step(self, steps: int, done: int) -> None:
+            self.asked = 0
+
+        def stopped(self) -> bool:
+            # Once before each step; a second time only from within the evaluation after it.
+            self.asked += 1
+            return self.asked == 1 and len(log_of(tmp_path / "cut")) == 2  # steps 2 and 4 are logged, step 5 is done
+
+    assert train(Toy, settings(), tmp_path / "cut", watcher=InEvaluation()).ended == "interrupted"
+    assert train(Toy, settings(), tmp_path / "cut").sha256 == train(Toy, settings(), tmp_path / "whole").sha256
+
+
+def test_a_finished_training_is_not_done_again(tmp_path: Path) -> None:
+    first = train(Toy, settings(), tmp_path / "run")
+    assert first.model is not None
+    before = first.model.stat().st_mtime_ns
+    again = train(Toy, settings(), tmp_path / "run")
+    assert (again.sha256, again.step, again.chosen) == (first.sha256, first.step, first.chosen)
+    assert first.model.stat().st_mtime_ns == before
+    first.model.unlink()
+    assert train(Toy, settings(), tmp_path / "run").sha256 == first.sha256
+
+
+def test_the_model_has_facts_of_its_training_and_no_times(tmp_path: Path) -> None:
+    result = train(Toy, settings(), tmp_path / "run")
+    facts = facts_of(result.model)
+    assert facts.keys() == {"config", "data", "dev", "steps", "ended", "versions", "kind"}
+    assert facts["config"]["width"] == 4
+    assert facts["config"].keys().isdisjoint(ToyTraining.unchecked)
+    assert facts["dev"] == result.chosen
+
+
+def test_the_best_weights_by_the_tasks_own_score_are_saved(tmp_path: Path) -> None:
+    scores, seen = [0.2, 0.7, 0.7, 0.1], []
+
+    class Scored(Toy):
+        def validate(self, model: nn.Sequential, pause: Any) -> dict[str, Any]:
+            seen.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+            return {"accuracy": scores[len(seen) - 1]}
+
+    result = train(Scored, settings(), tmp_path / "run")
+    assert result.chosen == {"step": 10, "epoch": 2, "accuracy": 0.7}
+    for name, tensor in read_checkpoint(result.model or "").tensors.items():
+        assert torch.equal(tensor, seen[1][name])
+
+
+@pytest.mark.parametrize(("score", "step"), [(0.5, 8), (float("nan"), 2)])
+def test_patience_counts_evaluations_without_a_better_score_and_nan_is_an_error(
+    tmp_path: Path, score: float, step: int
 ) -> None:
-    install(tmp_path, "two-trainers", ENTRIES, MODULES)
-    with on_path(tmp_path, monkeypatch):
-        listed = capbench("train", "--help")
-        assert listed.code == 0, listed.err
-        assert listed.out.count("two-trainers") == 2  # and 'scan' stays capbench's own
-        assert "Train SCAN" in capbench("train", "scan", "--help").out
-        for name, quoted in (("bad", "worn out"), ("odd", "capbench.Trainer")):
-            ran = capbench("train", name, "anything")
-            assert ran.code == 2
-            (line,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
-            assert quoted in line
-        with raises(UsageError, "unknown-name", value="oddd") as caught:
-            find_trainer("oddd")
-        assert "'odd'" in str(caught.value.hint)
+    class Level(Toy):
+        def validate(self, model: nn.Sequential, pause: Any) -> dict[str, Any]:
+            return {"accuracy": score}
+
+    chosen = settings(evaluation={"every": 2, "patience": 3})
+    if score == 0.5:
+        result = train(Level, chosen, tmp_path / "run")
+        assert (result.ended, result.step) == ("patience", step)
+    else:
+        with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
+            train(Level, chosen, tmp_path / "run")
+        assert f"step {step}" in caught.value.message
 
 
-def test_an_unknown_trainer_is_an_unknown_command(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("train", "nothing-of-the-kind")
-    assert ran.code == 2
-    assert "No such command 'nothing-of-the-kind'" in ran.err
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_what_is_no_number_stops_the_run_and_never_reaches_the_weights(tmp_path: Path, broken: str) -> None:
+    class Diverging(Toy):
+        def loss(self, batch: Points, step: int) -> Tensor:
+            loss = super().loss(batch, step)
+            if step != 7:
+                return loss
+            return loss * float("nan") if broken == "loss" else loss + (loss * 0).sqrt()  # an infinite slope
+
+    with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
+        train(Diverging, settings(optimiser={"clip": None}), tmp_path / "run")
+    assert "step 8" in caught.value.message
+    assert not (tmp_path / "run/model.safetensors").exists()
+    chosen = settings(optimiser={"clip": None})
+    assert train(Toy, chosen, tmp_path / "run").sha256 == train(Toy, chosen, tmp_path / "whole").sha256
+
+
+def test_gradients_are_clipped_and_the_learning_rate_is_the_schedules(tmp_path: Path) -> None:
+    norms: list[float] = []
+    rates: list[float] = []
+
+    class Steep(Toy):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            real = self.optimiser.step
+
+            def step(*arguments: Any) -> Any:
+                gradients = [weight.grad.flatten() for weight in self.model.parameters() if weight.grad is not None]
+                norms.append(float(torch.cat(gradients).norm()))
+                rates.extend(group["lr"] for group in self.optimiser.param_groups)
+                return real(*arguments)
+
+            self.optimiser.step = step  # type: ignore[method-assign, assignment]
+
+        def loss(self, batch: Points, step: int) -> Tensor:
+            return 100 * super().loss(batch, step)
+
+    chosen = settings(optimiser={"lr": 0.02, "lr_update": 2, "warmup": 4, "clip": 0.5}, log_every=1)
+    train(Steep, chosen, tmp_path / "run")
+    assert norms == pytest.approx([0.5] * 20, rel=1e-4)
+    wanted = [0.005, 0.01, 0.015, *[0.02] * 7, *[0.002] * 10]
+    assert rates == pytest.approx(wanted)
+    assert [learning_rate(chosen, 5, step) for step in range(20)] == pytest.approx(wanted)
+    assert [line["lr"] for line in log_of(tmp_path / "run") if line["kind"] == "step"] == pytest.approx(wanted)
+
+
+def test_the_average_weights_steps_by_age_and_copies_buffers() -> None:
+    network = nn.Sequential(nn.Linear(33, 17), nn.BatchNorm1d(17), nn.Linear(17, 1))
+    average, steps = average_of(network), []
+    for step in range(5):
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.normal_()
+        network[1].running_mean.fill_(step)  # type: ignore[operator]
+        steps.append([parameter.detach().clone().double() for parameter in network.parameters()])
+        update_average(average, network, 0.9, step)
+    ages = [0.9**age for age in range(5)]
+    for place, found in enumerate(average.parameters()):
+        wanted = sum(weight * steps[4 - age][place] for age, weight in enumerate(ages)) / sum(ages)
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
+        assert not found.requires_grad
+    assert average.state_dict()["1.running_mean"].unique().item() == 4
+
+
+def test_recurrent_weights_of_an_average_are_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    compacted: list[torch.nn.RNNBase] = []
+    network = torch.nn.Sequential(torch.nn.GRU(2, 3), torch.nn.LSTM(3, 1))
+    monkeypatch.setattr(torch.nn.RNNBase, "flatten_parameters", lambda layer: compacted.append(layer))
+    assert compacted == list(average_of(network))
+
+
+def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(Toy, settings(), run)
+    with raises(UsageError, "conflict", path=run, value="width") as caught:
+        train(Toy, settings(width=6), run)
+    assert "width (4 there, 6 now)" in caught.value.message
+    assert "--restart" in str(caught.value.hint)
+
+    class Moved(Toy):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.data = {"points": "others"}
+
+    with raises(UsageError, "conflict", path=run, value="points"):
+        train(Moved, settings(), run)
+    assert train(Toy, settings(width=6), run, restart=True).ended == "epochs"
+    assert train(Toy, settings(width=6, log_every=7, name="renamed"), run).ended == "epochs"
+    with files.lock(run / "run"), raises(UsageError, "in-use"):
+        train(Toy, settings(width=6), run)
+
+
+@pytest.mark.parametrize("content", [b"torn", None, {"step": 3, "format": 1}])
+def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: Any) -> None:
+    """A torn one, none beside a model, and one of another version."""
+    train(Toy, settings(), tmp_path)
+    checkpoint = tmp_path / "checkpoint.pt"
+    checkpoint.unlink()
+    if isinstance(content, dict):
+        torch.save(content, checkpoint)
+    elif content is not None:
+        checkpoint.write_bytes(content)
+    with raises(ModelError, "damaged", path=checkpoint):
+        train(Toy, settings(), tmp_path)
+
+
+def test_memory_that_runs_out_names_what_to_lower(tmp_path: Path) -> None:
+    class Large(Toy):
+        def loss(self, batch: Points, step: int) -> Tensor:
+            raise MemoryError
+
+    with raises(UsageError, "out-of-memory", path=tmp_path / "run") as caught:
+        train(Large, settings(), tmp_path / "run")
+    assert "'batch'" in str(caught.value.hint)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(Toy, settings(), tmp_path, watcher=StopAfter(6))
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+
+    def full(*_: object) -> None:
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    with monkeypatch.context() as patch, raises(UsageError, "unwritable", path=tmp_path / "checkpoint.pt"):
+        patch.setattr(torch, "save", full)
+        train(Toy, settings(), tmp_path)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    assert train(Toy, settings(), tmp_path).ended == "epochs"
+
+
+def test_the_users_random_numbers_and_threads_are_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    wanted = torch.rand(2)
+    torch.manual_seed(3)
+    threads = torch.get_num_threads()
+    train(Toy, settings(threads=threads + 1), tmp_path / "run")
+    assert torch.equal(torch.rand(2), wanted)
+    assert torch.get_num_threads() == threads
+
+
+def test_prefetching_changes_nothing_hands_errors_on_and_ends_with_its_reader() -> None:
+    assert list(prefetch(iter(range(1, 50)))) == list(range(1, 50))
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise DataError("cannot be read", code="unreadable", path="captions.txt")
+
+    items = prefetch(broken())
+    assert next(items) == 1
+    with raises(DataError, "unreadable", path="captions.txt"):
+        next(items)
+    before = threading.active_count()
+    endless = prefetch(iter(range(1, 10**9)))
+    assert next(endless) == 1
+    assert isinstance(endless, Generator)
+    endless.close()
+    assert threading.active_count() == before

@@ -48,27 +48,19 @@ def test_the_seed_decides() -> None:
     assert not np.array_equal(other, first)
 
 
-@pytest.mark.parametrize("option", ["dimension", "window", "min_count", "epochs", "negative"])
-def test_options_are_checked(option: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        train_word_vectors(CAPTIONS, WordVectorOptions(**{option: 0}))
-    assert f"word-vectors.{option}=0" in caught.value.message
-    with pytest.raises(UsageError) as caught:
-        train_word_vectors(CAPTIONS, WordVectorOptions(seed=-1))
-    assert "word-vectors.seed=-1" in caught.value.message
-
-
 @pytest.mark.java
 def test_too_few_captions_are_an_error() -> None:
     pytest.importorskip("gensim")
     with raises(DataError, "too-few", value=2):
-        train_word_vectors(["a dog"])
+        train_word_vectors(["a dog"], SMALL)
 
 
-def test_without_gensim_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_option_and_a_missing_gensim_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with raises(UsageError, "wrong-value", value=0):
+        cb.train_word_vectors("flickr8k", tmp_path / "v.bin", window=0)
     monkeypatch.setitem(sys.modules, "gensim", None)
     with raises(SetupError, "missing-package", value="gensim") as caught:
-        train_word_vectors(CAPTIONS, SMALL)
+        cb.train_word_vectors("flickr8k", tmp_path / "v.bin")
     assert "pip install 'gensim>=4.3'" in str(caught.value.hint)
 
 
@@ -97,18 +89,6 @@ def test_two_processes_with_different_hash_seeds_write_the_same_file(tmp_path: P
         assert run.returncode == 0, run.stderr
         digests.add(hashlib.sha256(out.read_bytes()).hexdigest())
     assert len(digests) == 1
-
-
-@pytest.mark.java
-def test_the_command_writes_vectors_that_wmd_reads(tmp_path: Path) -> None:
-    pytest.importorskip("gensim")
-    out = tmp_path / "v.bin"
-    options = ["-c", str(_corpus(tmp_path)), "-o", str(out), "--dimension", "8", "--epochs", "2", "--min-count", "1"]
-    result = CliRunner().invoke(app, ["word-vectors", *options])
-    assert result.exit_code == 0, result.output
-    vectors = WordVectors(out)
-    assert f"11 words x 8 from 4 captions, sha256 {vectors.sha256[:16]}" in result.stdout
-    assert (len(vectors), vectors.dimension) == (11, 8)
 
 
 def test_an_unknown_corpus_is_an_error(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +12,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.core.options import Count, option
-from capbench.training.loop import Task, TrainingResult, Watcher, train
-from capbench.training.settings import OptimiserOptions, Section, Training, parse_training
+from capbench.training.settings import AtLeast2, Count, OptimiserOptions, Training, parse_training
+from capbench.training.trainer import Task, adam
 from capbench.weights.files import write_safetensors
 
 Points = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ToyTraining(Training):
-    width: int = option(4, Count(1), "size of the hidden layer")
-    batch: int = option(8, Count(2), "points per step")
-    points: int = option(40, Count(8), "training points")
-    optimiser: OptimiserOptions = option(OptimiserOptions(lr=0.05), Section(), "Adam")
+    width: Count = 4  # of the hidden layer
+    batch: AtLeast2 = 8
+    points: Count = 40
+    optimiser: OptimiserOptions = OptimiserOptions(lr=0.05)
 
 
 class Toy(Task[nn.Sequential, Points]):
     """Batch norm has buffers, and dropout draws random numbers: both must survive an interruption."""
 
+    settings = ToyTraining
+    metric = "toy"
     score = "accuracy"
 
-    def __init__(self, settings: ToyTraining) -> None:
-        self._settings = settings
-        generator = torch.Generator().manual_seed(settings.seed)
-        width = settings.width
+    def __init__(self, config: ToyTraining, root: object, device: object, watcher: object) -> None:
+        self.config = config
+        width = config.width
         layers = (nn.Linear(2, width), nn.BatchNorm1d(width), nn.Dropout(0.3), nn.Linear(width, 2))
         self.model = nn.Sequential(*layers)
+        generator = torch.Generator().manual_seed(config.seed)
         with torch.no_grad():
             for weight in self.model.parameters():
                 weight.uniform_(-0.5, 0.5, generator=generator)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings.optimiser.lr)
-        self.steps_per_epoch = -(-settings.points // settings.batch)
-        self.data = {"points": str(settings.points)}
-        self.facts = {"kind": "toy"}
-        self.prefetch = settings.width > 4
-        self._train, self._dev = (self._cloud(settings.points, seed) for seed in (1, 2))
+        self.optimiser = adam(self.model, config.optimiser)
+        self.steps_per_epoch = -(-config.points // config.batch)
+        self.data = {"points": str(config.points)}
+        self.prefetch = width > 4
+        self._train, self._dev = (self._cloud(config.points, seed) for seed in (1, 2))
 
     @staticmethod
     def _cloud(points: int, seed: int) -> Points:
@@ -57,8 +56,8 @@ class Toy(Task[nn.Sequential, Points]):
         return torch.from_numpy(places.astype(np.float32)), torch.from_numpy(labels)
 
     def batches(self, epoch: int, first: int) -> Iterator[Points]:
-        size = self._settings.batch
-        order = np.random.default_rng((self._settings.seed, 1, epoch)).permutation(self._settings.points)
+        size = self.config.batch
+        order = np.random.default_rng((self.config.seed, 1, epoch)).permutation(self.config.points)
         for begin in range(first * size, len(order), size):
             chosen = torch.from_numpy(order[begin : begin + size])
             yield self._train[0][chosen], self._train[1][chosen]
@@ -73,9 +72,10 @@ class Toy(Task[nn.Sequential, Points]):
             right = model(self._dev[0]).argmax(1) == self._dev[1]
         return {"accuracy": float(right.float().mean()), "points": len(right)}
 
-    def save(self, path: Path, model: nn.Sequential, facts: Mapping[str, Any]) -> None:
-        import json
+    def facts(self) -> dict[str, Any]:
+        return {"kind": "toy"}
 
+    def save(self, path: Path, model: nn.Sequential, facts: Mapping[str, Any]) -> None:
         metadata = {"format": "pt", "training": json.dumps(dict(facts), sort_keys=True)}
         write_safetensors(path, model.state_dict(), metadata)
 
@@ -83,15 +83,3 @@ class Toy(Task[nn.Sequential, Points]):
 def settings(**changes: Any) -> ToyTraining:
     raw = {"schema": 1, "name": "toy", "device": "cpu", "threads": 1, "epochs": 4, "log_every": 2, "ema": 0.8}
     return parse_training(ToyTraining, {**raw, **changes})
-
-
-def train_toy(
-    chosen: ToyTraining,
-    run: Path,
-    *,
-    task: Callable[[ToyTraining], Toy] = Toy,
-    restart: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    watcher: Watcher | None = None,
-) -> TrainingResult:
-    return train(chosen, lambda _device, _say: task(chosen), run, restart=restart, stop=stop, watcher=watcher)

@@ -12,8 +12,8 @@ import numpy as np
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.scan.train import ScanTraining
-from capbench.training.loop import Watcher
 from capbench.training.settings import parse_training
+from capbench.training.trainer import Watcher
 
 THINGS = ("kite", "lamp", "boat", "drum", "fern", "sofa")
 COLOURS = ("red", "blue", "green")
@@ -85,16 +85,18 @@ def log_of(run: Path, *, times: bool = False) -> list[dict[str, Any]]:
     return lines if times else [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
-class StopAfter:
-    """Requests a stop after a number of steps in this part of the run."""
+class StopAfter(Watcher):
+    """Requests a stop after a number of steps in this part of the run; keeps what is said."""
 
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-        self.watcher = Watcher()
-        self.watcher.step = self._step  # type: ignore[method-assign]
+    def __init__(self, steps: int = 10**9) -> None:
+        self.left = steps + 1  # the beginning is reported, too
+        self.said: list[str] = []
 
-    def _step(self) -> None:
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def step(self, steps: int, done: int) -> None:
         self.left -= 1
 
-    def __call__(self) -> bool:
+    def stopped(self) -> bool:
         return self.left <= 0

@@ -22,174 +22,120 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Unpack, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, InstanceOf
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.core.errors import DataError, FeatureError
 from capbench.core.machine import without_cudnn_attention
-from capbench.core.options import Choice, Count, Number, Options, Positive, Text, option
-from capbench.core.training_record import TrainingRecord
 from capbench.datasets.root import DataRoot
-from capbench.features.store import open_store
+from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.vilbert.encode import image_rows
 from capbench.metrics.vilbert.files import VOCABULARY, read_bert, save_vilbert
 from capbench.metrics.vilbert.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
-from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate, training_record
-from capbench.training.loop import Running, TrainingResult, train
-from capbench.training.matching_task import CaptionTask, info_nce
-from capbench.training.prepare import (
-    Regions,
-    caption_source,
-    names_of,
-    open_probabilities,
-    open_regions,
-    say_features,
-    signature_of_features,
-    training_pairs,
-)
-from capbench.training.run_folder import check_memory, count_weights, is_slow_in_bfloat16
-from capbench.training.settings import OptimiserOptions, Section
-from capbench.training.trainable import Trainable
+from capbench.training import data, settings
+from capbench.training.features import Regions, open_regions
+from capbench.training.matching import CaptionTask, info_nce
+from capbench.training.trainer import Watcher
+from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
+from capbench.weights.training_files import KEY
 
 
-@dataclass(frozen=True, kw_only=True)
-class PieceOptions(Options):
+class PieceOptions(settings.Section):
     """Word pieces of the network."""
 
-    size: int = option(30_522, Count(6), "maximum number of learned word pieces, including special tokens")
-    longest: int = option(37, Count(3, 512), "maximum number of tokens of a caption, with [CLS] and [SEP]")
+    size: Annotated[int, Field(ge=6)] = 30_522  # maximum number of learned word pieces, including special tokens
+    longest: Annotated[int, Field(ge=3, le=512)] = 37  # maximum number of tokens of a caption, with [CLS] and [SEP]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordStart(Options):
-    """Initial embeddings of word pieces: skip-gram vectors of the training captions."""
+class WordStart(settings.Section):
+    """First embeddings of word pieces: skip-gram vectors of the training captions."""
 
-    epochs: int = option(0, Count(), "epochs of skip-gram on the captions; 0: random embeddings")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextStart(Options):
-    """Initial weights of the text stream: those of a BERT, as in the publication."""
-
-    folder: str | None = option(
-        None,
-        Text("bert-base-uncased"),
-        "folder of a BERT with config.json, weights and vocab.txt, from which the text stream takes its first layers, "
-        "embeddings, word pieces and head of masked words; null: random weights",
-    )
+    epochs: settings.Whole = 0  # epochs of skip-gram on the captions; 0: random embeddings
 
 
-@dataclass(frozen=True, kw_only=True)
-class VilbertLoss(Options):
-    """Weights and settings of the losses."""
+class TextStart(settings.Section):
+    """First weights of the text stream: those of a BERT, as in the publication."""
 
-    words: float = option(1.0, Number(0), "weight of masked words")
-    regions: float = option(1.0, Number(0), "weight of masked regions")
-    region_target: Literal["classes", "features"] = option(
-        "features",
-        Choice("classes", "features"),
-        "predicted property of a masked region. classes, as published: the detector's class, by Kullback-Leibler "
-        "divergence from its probabilities of background and classes if the store has them, otherwise from a "
-        "distribution with the confidence of the class and equal shares of the rest for all other classes; features: "
-        "the feature, by squared error as a fraction of the features' variance",
-    )
-    alignment: float = option(1.0, Number(0), "weight of the alignment of caption and image")
-    negatives: Literal["random", "hard"] = option(
-        "random",
-        Choice("random", "hard"),
-        "captions of other images of the batch: random with equal probabilities, or hard, in proportion to their "
-        "similarity by 'contrast'",
-    )
-    contrast: float = option(
-        0.0, Number(0), "weight of InfoNCE between captions and images of a batch, by the first connection's attention"
-    )
-    fit: float = option(
-        0.0,
-        Number(0),
-        "weight of alignment predicted from the word states after the last connection: their mean cosine with one "
-        "learned direction, which separates words that fit the image from others",
-    )
-    matching: float = option(
-        0.0,
-        Number(0),
-        "weight of matching: two captions of an image must match better than one of them and a caption of another "
-        "image",
-    )
+    folder: settings.Text | None = None
+    """Folder of a BERT with config.json, weights and vocab.txt, from which the text stream takes its first layers,
+    embeddings, word pieces and head of masked words; null: random weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VilbertEvaluation(EvaluationOptions):
+class VilbertLoss(settings.Section):
+    """Losses and their weights."""
+
+    words: settings.Number = 1.0  # masked words
+    regions: settings.Number = 1.0  # masked regions
+    region_target: Literal["classes", "features"] = "features"
+    """Predicted property of a masked region. ``classes``, as published: the detector's class, by Kullback-Leibler
+    divergence from its probabilities of background and classes if the store has them, otherwise from a distribution
+    with the confidence of the class and equal shares of the rest for all other classes; ``features``: the feature, by
+    squared error as a fraction of the features' variance."""
+    alignment: settings.Number = 1.0  # alignment of caption and image
+    negatives: Literal["random", "hard"] = "random"
+    """Captions of other images of the batch: random with equal probabilities, or hard, in proportion to their
+    similarity by ``contrast``."""
+    contrast: settings.Number = 0.0  # InfoNCE of captions and images of a batch, by the first connection's attention
+    fit: settings.Number = 0.0
+    """Alignment predicted from the word states after the last connection: their mean cosine with one learned direction,
+    which separates words that fit the image from others."""
+    matching: settings.Number = 0.0
+    """Two captions of an image must match better than one of them and a caption of another image."""
+
+
+class VilbertEvaluation(settings.EvaluationOptions):
     """Evaluation on the dev split during training; the score is the accuracy of alignment."""
 
-    captions: int | None = option(2, Count(2), "number of captions of each image, the first ones; null: all")
+    captions: settings.AtLeast2 | None = 2  # number of captions of each image, the first ones; null: all
 
 
-@dataclass(frozen=True, kw_only=True)
-class VilbertTraining(CaptionTraining):
-    """Settings of a ViLBERT training, unresolved.
+class VilbertTraining(data.CaptionTraining):
+    """Settings of a training of ViLBERT."""
 
-    ``network`` contains all fields of :class:`VilbertOptions` except the sizes that follow from the data.
-    """
+    measured = ("vocabulary_size", "feature_dim", "region_outputs")
 
-    network: VilbertOptions = option(
-        VilbertOptions(),
-        Section(decided=("vocabulary_size", "feature_dim", "region_outputs")),
-        "sizes of the network",
-    )
-    pieces: PieceOptions = option(PieceOptions(), Section(), "word pieces")
-    word_start: WordStart = option(WordStart(), Section(), "initial embeddings of word pieces")
-    text_start: TextStart = option(TextStart(), Section(), "initial weights of the text stream")
-    initial: float = option(0.02, Positive(), "standard deviation of the initial weights")
-    loss: VilbertLoss = option(VilbertLoss(), Section(), "losses and their weights")
-    optimiser: OptimiserOptions = option(
-        OptimiserOptions(lr=1e-4, warmup=1000), Section(), "learning rate and clipping"
-    )
-    evaluation: VilbertEvaluation = option(VilbertEvaluation(), Section(), "evaluations on the dev split")
-    order: Literal["captions", "rounds"] = option(
-        "rounds", Choice("captions", "rounds"), "captions: shuffle all captions; rounds: in rounds over the images"
-    )
-    precision: Literal["float32", "amp-bfloat16"] = option(
-        "float32",
-        Choice("float32", "amp-bfloat16"),
-        "amp-bfloat16: large products in bfloat16, on a GPU and on processors that support it; weights in float32",
-    )
+    network: InstanceOf[VilbertOptions] = VilbertOptions()
+    pieces: PieceOptions = PieceOptions()
+    word_start: WordStart = WordStart()
+    text_start: TextStart = TextStart()
+    initial: settings.Positive = 0.02  # standard deviation of the first weights
+    loss: VilbertLoss = VilbertLoss()
+    optimiser: settings.OptimiserOptions = settings.OptimiserOptions(lr=1e-4, warmup=1000)
+    evaluation: VilbertEvaluation = VilbertEvaluation()
+    order: Literal["captions", "rounds"] = "rounds"
+    precision: Literal["float32", "amp-bfloat16"] = "float32"
+    """``amp-bfloat16``: large products in bfloat16, on a GPU and on processors that support it; weights in float32."""
 
     def deciding(self) -> dict[str, Any]:
         """As for all trainings, without the folder of ``text_start``: its weights and word pieces count as data."""
-        settings = super().deciding()
-        del settings["text_start.folder"]
-        return settings
+        decided = super().deciding()
+        del decided["text_start.folder"]
+        return decided
 
-    def problems(self) -> list[str]:
+    def contradictions(self) -> Iterable[str]:
         """Settings without effect, and conflicting settings."""
         loss, longest, places = self.loss, self.pieces.longest, self.network.positions
-        weights = (loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)
-        from_bert = self.text_start.folder is not None
-        found = {
-            "'features: ims' has no boxes; use a feature store with boxes": self.features == "ims",
-            "'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity": (
-                loss.negatives == "hard" and not loss.contrast
-            ),
-            "all weights of 'loss' are 0; at least one must be above 0": not any(weights),
-            "with 'text_start.folder', word pieces are those of the folder; omit 'pieces.size'": (
-                from_bert and self.pieces.size != PieceOptions().size
-            ),
-            "with 'text_start.folder', word embeddings are those of the folder; omit 'word_start'": (
-                from_bert and self.word_start.epochs > 0
-            ),
-            f"'pieces.longest' is {longest}, but the network has {places} 'positions'": longest > places,
-        }
-        return [problem for problem, is_found in found.items() if is_found]
+        if self.features == data.ARRAYS:
+            yield "'features: ims' has no boxes; use a feature store with boxes"
+        if loss.negatives == "hard" and not loss.contrast:
+            yield "'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity"
+        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
+            yield "all weights of 'loss' are 0; at least one must be above 0"
+        if self.text_start.folder is not None and (self.pieces.size != PieceOptions().size or self.word_start.epochs):
+            yield "with 'text_start.folder', word pieces are those of the folder; omit 'pieces.size' and 'word_start'"
+        if longest > places:
+            yield f"'pieces.longest' is {longest}, but the network has {places} 'positions'"
 
 
 # Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
@@ -218,7 +164,7 @@ class PiecedSplit:
         classes: targets of masked regions; None: the features are.
     """
 
-    pairs: Pairs
+    pairs: data.Pairs
     captions: list[list[int]]
     regions: Regions
     places: Tensor
@@ -226,107 +172,65 @@ class PiecedSplit:
 
     def images(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
         """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of some images; the mean's target is 0."""
-        regions = self.regions.take(chosen)
+        (regions,) = self.regions.take(chosen)
         features = torch.cat((regions.mean(dim=1, keepdim=True), regions), dim=1)
         targets = features if self.classes is None else functional.pad(self.classes.shares(chosen), (0, 0, 1, 0))
         return features, self.places[torch.as_tensor(chosen)], targets
 
 
-@dataclass(frozen=True)
-class VilbertData:
-    """Data of a training.
-
-    Attributes:
-        features: id of the features' fingerprint, sixteen hex digits.
-        names: identifiers of the data, for resuming and for the model's facts.
-        bert: the folder of ``text_start``; None for random weights.
-    """
-
-    train: PiecedSplit
-    dev: PiecedSplit
-    pieces: WordPieces
-    features: str | None
-    names: dict[str, str]
-    record: TrainingRecord
-    bert: Path | None = None
+def read_pieces(
+    config: VilbertTraining, root: DataRoot | None, captions: Sequence[str]
+) -> tuple[WordPieces, Path | None]:
+    """The word pieces, learned from captions or those of ``text_start``'s BERT, whose folder is the second."""
+    if config.text_start.folder is None:
+        return learn_word_pieces(captions, config.pieces.size), None
+    bert = data.locate(config.text_start.folder, root, "a BERT")
+    pieces = read_word_pieces(bert / VOCABULARY)
+    if MASK not in pieces.places:
+        message = f"has no {MASK}, which training requires"
+        raise DataError(message, code="missing-value", value=MASK, path=bert / VOCABULARY)
+    return pieces, bert
 
 
-def prepare(
-    config: VilbertTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
-) -> VilbertData:
-    """Read captions and features, and learn word pieces; ``root`` is the data folder, for relative paths.
-
-    Raises:
-        CapbenchError: something is missing or invalid, with file and row.
-    """
-    pairs = training_pairs(caption_source(config, root), config.features, say)
-    bert = None if config.text_start.folder is None else locate(config.text_start.folder, root, "a BERT")
-    if bert is None:
-        pieces = learn_word_pieces(pairs["train"].captions, config.pieces.size)
-    else:
-        pieces = read_word_pieces(bert / VOCABULARY)
-        if MASK not in pieces.places:
-            message = f"has no {MASK}, which training requires"
-            raise DataError(message, code="missing-value", value=MASK, path=bert / VOCABULARY)
-    say(f"word pieces: {len(pieces):,}")
-    longest = config.pieces.longest
-    for role, of_split in pairs.items():
-        number = sum(len(pieces.sequence(text, longest + 1)) > longest for text in of_split.captions)
-        if number:
-            say(
-                f"{role}: {number:,} of {len(of_split.captions):,} captions have more than {longest} word pieces "
-                "('pieces.longest') and are truncated"
-            )
-    evaluation = config.evaluation
-    dev = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
-    store_path = locate(config.features, root, "features")
-    train, dev_split = (_split(config, of_split, pieces, store_path) for of_split in (pairs["train"], dev))
-    say_features(train.regions, say)
-    features, named = signature_of_features(config, root)
-    names = names_of(pairs["train"], dev, {"pieces": pieces.sha256}, named, train.regions)
-    if train.classes is not None:
-        names["region targets"] = train.classes.name
-        say(f"masked regions: {train.classes.name}")
-    record = training_record(pairs["train"], pairs["dev"])
-    return VilbertData(train, dev_split, pieces, features, names, record, bert)
-
-
-def _split(config: VilbertTraining, pairs: Pairs, pieces: WordPieces, store_path: Path) -> PiecedSplit:
-    regions = open_regions(pairs, store_path, config.regions, config.memory_mb)
+def read_split(
+    config: VilbertTraining, root: DataRoot | None, pairs: data.Pairs, pieces: WordPieces
+) -> tuple[PiecedSplit, str | None, str]:
+    """A split for training or evaluation, and its features' kind and identity (:func:`open_regions`)."""
+    regions, kind, named = open_regions(config, root, pairs)
     number = regions.shape[1]
-    with open_store(store_path) as store:
-        if not store.header.boxes:
-            message, hint = "has no boxes, but the network reads the positions of regions", "Use features with boxes"
-            raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
-        places = torch.from_numpy(np.stack([image_rows(store[image], number).places for image in pairs.images]))
-    classes = _classes(config, pairs, store_path, number) if config.loss.region_target == "classes" else None
+    store = open_store(data.locate(config.features, root, "features"))
+    if not store.header.boxes:
+        message, hint = "has no boxes, but the network reads the positions of regions", "Use features with boxes"
+        raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
+    places = torch.from_numpy(np.stack([image_rows(store[image], number).places for image in pairs.images]))
+    classes = None if config.loss.region_target == "features" else _classes(config, pairs, store, number)
     captions = [pieces.sequence(text, config.pieces.longest) for text in pairs.captions]
-    return PiecedSplit(pairs, captions, regions, places, classes)
+    return PiecedSplit(pairs, captions, regions, places, classes), kind, named
 
 
-def _classes(config: VilbertTraining, pairs: Pairs, store_path: Path, regions: int) -> Classes:
+def _classes(config: VilbertTraining, pairs: data.Pairs, store: FeatureStore, regions: int) -> Classes:
     """Probabilities of background and classes, or else the best class's confidence and equal shares of the rest."""
-    probabilities = open_probabilities(pairs.images, store_path, regions, config.memory_mb)
-    if probabilities is not None:
+    if store.header.probabilities:
+
+        def read(image: int) -> list[NDArray[Any]]:
+            probabilities = store[pairs.images[image]].class_probabilities
+            assert probabilities is not None
+            return [probabilities[:regions]]
+
+        probabilities = Regions(len(pairs.images), read, config.memory_mb)
 
         def exact(images: NDArray[np.int64]) -> Tensor:
-            shares = probabilities.take(images)
+            (shares,) = probabilities.take(images)
             return shares / shares.sum(dim=2, keepdim=True)  # they are rounded to half precision
 
         number = probabilities.shape[2]
         return Classes(number, f"probabilities of {number} classes, background included", exact)
-    with open_store(store_path) as store:
-        names = store.header.class_names
-        if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
-            raise FeatureError(
-                "has neither class probabilities nor classes with names and confidences, one of which "
-                "'loss.region_target: classes' requires",
-                code="wrong-features",
-                path=store.paths[0],
-                hint="Set 'region_target: features', use a detector's features with classes, or import ViLBERT's files "
-                "with --class-probabilities",
-            )
-        fields = [store[image].flat() for image in pairs.images]
+    names = store.header.class_names
+    if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
+        message = "has neither class probabilities nor classes with names and confidences ('region_target: classes')"
+        hint = "Set 'region_target: features', or import features with --class-probabilities"
+        raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
+    fields = [store[image].flat() for image in pairs.images]
     ids = torch.from_numpy(np.stack([each["class_ids"][:regions] for each in fields]).astype(np.int64))
     scores = torch.from_numpy(np.stack([each["class_scores"][:regions] for each in fields]).astype(np.float32))
     number = len(names)
@@ -389,32 +293,23 @@ class Batch:
     image_of: Tensor
 
 
-def batches(
-    orders: Iterable[NDArray[np.int64]], split: PiecedSplit, specials: Specials, *, seed: int, first_step: int
-) -> Iterator[Batch]:
-    """Batches in order, from the captions of each (``orders``) and the first one's number of the step, from 0.
-
-    Random numbers depend only on seed and step, so that training can resume anywhere.
-    """
-    counts = np.bincount(split.pairs.image_of, minlength=len(split.pairs.images))
-    firsts = np.cumsum(counts) - counts
-    for step, chosen in enumerate(orders, first_step):
-        rng = np.random.default_rng((seed, 2, step))
-        image_of = split.pairs.image_of[chosen]
-        # Another caption of the image: one of those after it, cyclically.
-        others = np.maximum(counts[image_of] - 1, 1)
-        ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
-        second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
-        ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
-        first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
-        ids[: len(chosen)] = first_ids
-        features, places, targets = split.images(image_of)
-        hidden = rng.random(features.shape[:2]) < _SELECTED
-        hidden[:, 0] = False  # the mean of all regions
-        zeroed = torch.from_numpy(hidden & (rng.random(hidden.shape) < _ZEROED))
-        arrays = (torch.from_numpy(array) for array in (ids, present, words, image_of))
-        shown = features.masked_fill(zeroed[..., None], 0.0)
-        yield Batch(shown, places, torch.from_numpy(hidden), targets, *arrays)
+def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+    """The batch of some captions, each with another caption of its image."""
+    counts, firsts = np.bincount(split.pairs.image_of), split.pairs.firsts()
+    image_of = split.pairs.image_of[chosen]
+    # Another caption of the image: one of those after it, cyclically.
+    others = np.maximum(counts[image_of] - 1, 1)
+    ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
+    second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
+    ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
+    first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
+    ids[: len(chosen)] = first_ids
+    features, places, targets = split.images(image_of)
+    hidden = rng.random(features.shape[:2]) < _SELECTED
+    hidden[:, 0] = False  # the mean of all regions
+    zeroed = torch.from_numpy(hidden & (rng.random(hidden.shape) < _ZEROED))
+    arrays = (torch.from_numpy(array) for array in (ids, present, words, image_of))
+    return Batch(features.masked_fill(zeroed[..., None], 0.0), places, torch.from_numpy(hidden), targets, *arrays)
 
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -562,13 +457,13 @@ class VilbertLearner(nn.Module):
 _AT_ONCE = 64
 
 
-def draw_trials(pairs: Pairs, seed: int) -> NDArray[np.int64]:
+def draw_trials(pairs: data.Pairs) -> NDArray[np.int64]:
     """(4, q) indices of an image, two captions of it and one of another image, for each image with several captions.
 
     Raises:
         DataError: there is no such image, or there is only one image.
     """
-    rng = np.random.default_rng((seed, 4))
+    rng = np.random.default_rng((1, 4))
     counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
     images = np.flatnonzero(counts > 1)
     if not len(images) or len(pairs.images) < 2:
@@ -586,69 +481,64 @@ def _won(own: Tensor, other: Tensor) -> Tensor:
     return (own > other).double() + (own == other).double() / 2
 
 
-def train_vilbert(
-    config: VilbertTraining, run: Path, *, root: DataRoot | None = None, **running: Unpack[Running]
-) -> TrainingResult:
-    """Train ViLBERT in a run folder, or resume its training: :func:`prepare`, :func:`capbench.training.loop.train`."""
-    return train(
-        config,
-        lambda device, say: VilbertTask(config, prepare(config, root, say), device, say),
-        run,
-        **running,
-        smaller="'batch' or the sizes in 'network'",
-    )
-
-
 class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     """Prediction of masked words and regions, and alignment of captions and images."""
 
+    settings = VilbertTraining
+    metric = "vilbertscore"
     score = "alignment"
+    config: VilbertTraining
 
-    def __init__(
-        self,
-        config: VilbertTraining,
-        data: VilbertData,
-        device: torch.device,
-        say: Callable[[str], None] = lambda _text: None,
-    ) -> None:
-        self._config, self._split, self._dev = config, data.train, data.dev
-        if config.precision == "amp-bfloat16" and is_slow_in_bfloat16(device):
-            say("this processor emulates bfloat16, several times slower than float32 ('precision: float32')")
-        self._pieces, self._specials = data.pieces, Specials.of(data.pieces)
-        self._trials = draw_trials(data.dev.pairs, config.evaluation.seed)
-        regions, classes = data.train.regions, data.train.classes
+    def __init__(self, config: VilbertTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
+        train, dev = data.training_pairs(config, root, watcher.say)
+        has_bfloat16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+        if config.precision == "amp-bfloat16" and device.type == "cpu" and not has_bfloat16():
+            watcher.say("this processor emulates bfloat16, several times slower than float32 ('precision: float32')")
+        self._pieces, bert = read_pieces(config, root, train.captions)
+        watcher.say(f"word pieces: {len(self._pieces):,}")
+        longest, evaluation = config.pieces.longest, config.evaluation
+        cut = sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in train.captions)
+        if cut:
+            watcher.say(f"{cut:,} training captions have more than {longest} word pieces and are truncated")
+        sample = dev.sample(evaluation.images, evaluation.captions)
+        self._split, features, named = read_split(config, root, train, self._pieces)
+        self._dev, *_ = read_split(config, root, sample, self._pieces)
+        self._specials = Specials.of(self._pieces)
+        self._trials = draw_trials(sample)
+        regions, classes = self._split.regions, self._split.classes
+        _, each, columns = regions.shape
         options = dataclasses.replace(
             config.network,
-            vocabulary_size=len(data.pieces),
-            feature_dim=regions.shape[2],
-            region_outputs=regions.shape[2] if classes is None else classes.number,
+            vocabulary_size=len(self._pieces),
+            feature_dim=columns,
+            region_outputs=columns if classes is None else classes.number,
         )
-        weights = count_weights(lambda: VilbertLearner(options, None, 1.0))
-        check_memory(weights, "Lower the sizes in 'network', or 'pieces.size'")
-        # Drawn on the CPU, so that a seed gives the same weights on every device.
         model = VilbertLearner(options, torch.Generator().manual_seed(config.seed), config.initial)
         if config.word_start.epochs:
-            say("training word vectors on the captions for the initial embeddings")
-            self._start_from_vectors(model)
+            watcher.say("training word vectors on the captions for the first embeddings")
+            self._start_from_vectors(config, model)
         started = {}
-        if data.bert is not None:
-            tensors, started["text_start"] = read_bert(data.bert, model.network)
+        if bert is not None:
+            tensors, started["text_start"] = read_bert(bert, model.network)
             model.network.load_state_dict(tensors, strict=False)
-        super().__init__(config, data.train.pairs, regions, model, device)
+        super().__init__(config, train, regions, model, device)
         self._variance: float | None = None
         if classes is None:  # of the first images' features: mean over all columns of the variance about its mean
-            features = regions.take(range(min(1000, regions.shape[0]))).flatten(0, 1)
-            self._variance = float(features.var(dim=0, correction=0).mean())
-        self.data = {**data.names, **started}
-        self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
-        self.trained_on = data.record
+            (first,) = regions.take(range(min(1000, regions.shape[0])))
+            self._variance = float(first.flatten(0, 1).var(dim=0, correction=0).mean())
+        self.data = {"captions": train.fingerprint(), "dev captions": sample.fingerprint(), "features": named}
+        self.data |= {"pieces": self._pieces.sha256, "regions": f"{each} x {columns}", **started}
+        self.data |= {} if classes is None else {"region targets": classes.name}
+        record = data.training_record(train, dev).to_json()
+        self._facts = {"features": features, "longest": longest, KEY: record, **started}
+
+    def facts(self) -> dict[str, Any]:
+        """Facts of the data."""
+        return {**super().facts(), **self._facts}
 
     @torch.no_grad()
-    def _start_from_vectors(self, model: VilbertLearner) -> None:
+    def _start_from_vectors(self, config: VilbertTraining, model: VilbertLearner) -> None:
         """Initialise embeddings of the captions' word pieces with skip-gram vectors, at the same standard deviation."""
-        from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
-
-        config = self._config
         options = WordVectorOptions(
             dimension=config.network.text_dim, window=5, epochs=config.word_start.epochs, seed=config.seed
         )
@@ -659,20 +549,20 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         weight = model.network.text_embedding.words.weight
         weight[torch.tensor([int(number) for number in numbers])] = torch.from_numpy(vectors)
 
-    def make_batches(self, orders: list[NDArray[np.int64]], first_step: int) -> Iterator[Batch]:
-        """Batches of chosen captions."""
-        return batches(orders, self._split, self._specials, seed=self._config.seed, first_step=first_step)
+    def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
+        """The batch of some captions."""
+        return make_batch(self._split, self._specials, chosen, np.random.default_rng((self.config.seed, 2, step)))
 
     def loss(self, batch: Batch, step: int) -> Tensor:
         """The weighted sum of the losses."""
-        bfloat16 = self._config.precision == "amp-bfloat16"
+        bfloat16 = self.config.precision == "amp-bfloat16"
         with contextlib.ExitStack() as stack:
-            if self._device.type == "cpu":
+            if self.device.type == "cpu":
                 # For heads this small, the fused attention's backward pass in bfloat16 takes as long as all the rest.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             else:
                 stack.enter_context(without_cudnn_attention())
-            stack.enter_context(torch.autocast(self._device.type, torch.bfloat16, enabled=bfloat16))
+            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16))
             return self._loss(batch)
 
     def _loss(self, batch: Batch) -> Tensor:
@@ -681,19 +571,19 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         The connections process three captions with each image: one of its captions, masked; another of its captions;
         and a caption of another image. Words and regions are predicted from the first, alignment from all.
         """
-        weights, model, network = self._config.loss, self.model, self.model.network
-        moved = Batch(*(getattr(batch, field.name).to(self._device) for field in dataclasses.fields(batch)))
+        weights, model, network = self.config.loss, self.model, self.model.network
+        moved = Batch(*(getattr(batch, field.name).to(self.device) for field in dataclasses.fields(batch)))
         size, present = len(batch.image_of), moved.present
         texts = network.read_text(moved.ids, mask_of(present))
         images = network.read_image(moved.features, moved.places)
         total = texts.new_zeros(())
-        counted = present & torch.isin(moved.ids, torch.from_numpy(self._specials.ordinary).to(self._device))
+        counted = present & torch.isin(moved.ids, torch.from_numpy(self._specials.ordinary).to(self.device))
         similarities = None
         if weights.contrast:
             similarities = model.similarities(texts[size:], counted[size:], images).float()
             total = total + weights.contrast * self._contrast(similarities, moved.image_of)
         foreign = self._foreign(similarities, moved.image_of)
-        own = torch.arange(size, device=self._device)
+        own = torch.arange(size, device=self.device)
         if foreign is None:  # all captions are of one image
             chosen, shown = torch.cat((own, own + size)), torch.cat((own, own))
         else:
@@ -709,7 +599,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if weights.regions:
             predicted = heads.regions(end.image[:size][moved.hidden])
             total = total + weights.regions * region_loss(predicted, moved.targets[moved.hidden], self._variance)
-        together = torch.arange(len(chosen), device=self._device) < 2 * size
+        together = torch.arange(len(chosen), device=self.device) < 2 * size
         if foreign is not None and weights.alignment:
             total = total + weights.alignment * alignment_loss(model.aligned(end), together)
         scored = counted[chosen]
@@ -737,7 +627,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if bool(same.all(dim=1).any()):
             return None
         logits = torch.zeros(same.shape, device=same.device)
-        if self._config.loss.negatives == "hard" and similarities is not None:
+        if self.config.loss.negatives == "hard" and similarities is not None:
             logits = similarities.detach() / _TEMPERATURE
         shares = logits.masked_fill(same, -torch.inf).softmax(dim=1)
         return torch.multinomial(shares, 1)[:, 0]
@@ -763,10 +653,10 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     def _compared(self, model: VilbertLearner, trials: NDArray[np.int64]) -> Tensor:
         """(2, q) outcomes of some trials (4, q) for :data:`_ACCURACIES`: 1 won, ½ tied, 0 lost."""
         dev, texts = self._dev, len(trials) - 1
-        features, places, _ = (tensor.to(self._device) for tensor in dev.images(trials[0]))
+        features, places, _ = (tensor.to(self.device) for tensor in dev.images(trials[0]))
         numbers, mask = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
-        ids, present = torch.from_numpy(numbers).to(self._device), torch.from_numpy(mask).to(self._device)
-        scored = present & torch.from_numpy(np.isin(numbers, self._specials.ordinary)).to(self._device)
+        ids, present = torch.from_numpy(numbers).to(self.device), torch.from_numpy(mask).to(self.device)
+        scored = present & torch.from_numpy(np.isin(numbers, self._specials.ordinary)).to(self.device)
         text = model.network.read_text(ids, mask_of(present))
         image = model.network.read_image(features, places).repeat(texts, 1, 1)
         layers, end = model.network.connect(Streams(text, image), mask_of(present))
@@ -779,6 +669,12 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         _, aligned, apart = torch.tensor_split(logits[:, 0] - logits[:, 1], texts)
         return torch.stack((_won(aligned, apart), _won(own, foreign)))
 
+    @staticmethod
+    def lines(entry: Mapping[str, Any]) -> list[str]:
+        """Accuracies in one line and as a table."""
+        line = ", ".join(f"{name} {entry[name]:.1f}" for name in _ACCURACIES)
+        return [line, *(f"{name:21}{entry[name]:6.1f} %" for name in _ACCURACIES)]
+
     def save(self, path: Path, model: VilbertLearner, facts: Mapping[str, Any]) -> None:
         """Weights, sizes, word pieces and facts as one ``.safetensors``, without the parts that only training uses."""
         model.network.heads = None
@@ -786,12 +682,3 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
 
 _ACCURACIES = ("alignment", "matching")
-
-TRAINABLE = Trainable(
-    settings=VilbertTraining,
-    train=train_vilbert,
-    line=lambda entry: "dev " + ", ".join(f"{name} {entry[name]:.1f}" for name in _ACCURACIES),
-    table=lambda entry: [f"{name:21}{entry[name]:6.1f} %" for name in _ACCURACIES],
-    score="alignment",
-    metric="vilbertscore",
-)

@@ -16,11 +16,11 @@ from capbench import ModelError, Vocabulary, tokenizer_version
 from capbench.weights.encodings import Encodings
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
-from capbench_dual_encoder.trainer import DualEncoderTrainer
 
 __all__ = ["DualEncoderModel", "load_dual_encoder", "save_dual_encoder"]
 
-_FAMILY = Family(DualEncoderTrainer.kind, "dual encoder", "dual encoder", "capbench train clip")
+KIND = "capbench.dual-encoder/1"
+_FAMILY = Family(KIND, "dual encoder", "dual encoder", "capbench train clip")
 _IMAGES = 64
 _CAPTIONS = 128
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import torch
 
 from capbench.core.errors import ToolError
 from capbench.metrics.faier.network import CaptionCode, FaierOptions
-from capbench.metrics.faier.training import GraphReading, ReferenceDraw, ReferenceOptions, collate_references
+from capbench.metrics.faier.training import GraphReader, ReferenceDraw, ReferenceOptions, collate_references
 from capbench.text.spice import parser, scene_graph
 from capbench.text.vocabulary import Vocabulary
-from capbench.training.captions import Pairs
+from capbench.training.data import Pairs
+from capbench.training.trainer import Watcher
 from tests.errors import raises
 
 # Two images; the second one's captions 5 and 6 read the same.
@@ -72,43 +74,49 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_captions_are_parsed_once_and_read_with_their_triplets(asked: list[str]) -> None:
-    messages: list[str] = []
-    reading = GraphReading(FaierOptions(vocabulary_size=4), messages.append)
-    texts = reading.more_words(["A dog .", "a dog", "dogs running"])
+    reading = GraphReader(FaierOptions(vocabulary_size=4), Watcher())
+    texts = reading.texts(["A dog .", "a dog", "dogs running"])
     assert texts == ["dog run on grass"] * 3
     assert asked == ["a dog", "dogs running"]
-    assert messages == ["parsing 2 captions, once"]
     vocabulary = Vocabulary.build(["dogs running", *texts], 1)
-    code = reading.encode("dogs running", vocabulary)
+    (code,) = reading.encode(["dogs running"], vocabulary)
     assert code.triplets == (tuple(vocabulary.number(word) for word in ("dog", "run", "on", "grass")),)
-    assert reading.place is not None
+    assert reading.more is not None
     scene_graph.forget()  # as in the next process
-    assert GraphReading(FaierOptions(vocabulary_size=4), messages.append).more_words(["a dog"]) == texts[:1]
+    assert GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["a dog"]) == texts[:1]
     assert len(asked) == 2
 
 
 def test_an_interrupted_parsing_keeps_what_it_has(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene_graph, "_BATCH", 1)
+    monkeypatch.setattr(scene_graph, "_RUN", 1)
 
-    def stop() -> None:
-        raise KeyboardInterrupt
+    class Stopping(Watcher):
+        @contextmanager
+        def bar(self, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+            assert total == 2
+
+            def stop(_: int) -> None:
+                raise KeyboardInterrupt
+
+            yield stop
 
     with pytest.raises(KeyboardInterrupt):
-        GraphReading(FaierOptions(vocabulary_size=4), pause=stop).more_words(["a dog", "a cat"])
+        GraphReader(FaierOptions(vocabulary_size=4), Stopping()).texts(["a dog", "a cat"])
     scene_graph.forget()
-    GraphReading(FaierOptions(vocabulary_size=4)).more_words(["a dog", "a cat"])
-    assert (asked.count("a dog"), asked[-1]) == (1, "a cat")
+    GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["a dog", "a cat"])
+    assert asked == ["a dog", "a cat"]
 
 
 def test_without_a_relation_level_nothing_is_parsed(asked: list[str]) -> None:
-    reading = GraphReading(FaierOptions(vocabulary_size=4, variant="faier-object"))
-    assert list(reading.more_words(["dogs running"])) == []
-    assert reading.encode("dogs running", Vocabulary.build(["dogs running"], 1)).triplets == ()
-    assert reading.place is None
+    reading = GraphReader(FaierOptions(vocabulary_size=4, variant="faier-object"), Watcher())
+    assert reading.texts(["dogs running"]) == []
+    assert reading.encode(["dogs running"], Vocabulary.build(["dogs running"], 1))[0].triplets == ()
+    assert reading.more is None
     assert not asked
 
 
 def test_without_a_parser_it_is_said() -> None:
     scene_graph.forget()
     with raises(ToolError, "not-set-up"):
-        GraphReading(FaierOptions(vocabulary_size=4)).more_words(["dogs that nobody parsed"])
+        GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["dogs that nobody parsed"])

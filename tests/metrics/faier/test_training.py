@@ -9,19 +9,19 @@ import pytest
 import torch
 import yaml
 
-from capbench.core.errors import DataError, StudyError, ToolError, UsageError
+from capbench.core.errors import DataError, ModelError, StudyError, ToolError, UsageError
 from capbench.core.files import sha256_file
 from capbench.core.training_record import TrainingRecord, photographs_of
 from capbench.metrics.faier.network import load_faier
-from capbench.metrics.faier.training import TABLE_4, FaierTask, GraphReading, evaluate_faier, train_faier
+from capbench.metrics.faier.training import TABLE_4, FaierTask
 from capbench.text.spice import scene_graph
 from capbench.text.word_vectors import write_word2vec
-from capbench.training.prepare import prepare
+from capbench.training.trainer import train
 from capbench.weights.training_files import write_training_record
 from tests.errors import raises
 from tests.metrics.faier.world import make_placed_world, put_parses, settings
 from tests.training.interruptions import check_stopped
-from tests.training.world import log_of, make_world
+from tests.training.world import StopAfter, log_of, make_world
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,10 @@ def world(placed: Path) -> Iterator[Path]:
 
 
 def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None:
-    result = train_faier(settings(world, epochs=40, evaluation={"every": 50, "references": [0, 1]}), tmp_path / "run")
+    result = train(
+        FaierTask, settings(world, epochs=40, evaluation={"every": 50, "references": [0, 1]}), tmp_path / "run"
+    )
     assert result.ended == "epochs"
-    assert result.chosen is not None
     by_references = result.chosen["by_references"]
     assert set(by_references) == {"0", "1"}
     assert by_references["1"]["text_to_image"]["r@5"] > 80
@@ -52,44 +53,67 @@ def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None
     assert "stand" in model.vocabulary.words  # of triplets alone
 
 
+@pytest.mark.parametrize("row", sorted(TABLE_4))
+def test_every_row_of_table_4_trains(world: Path, tmp_path: Path, row: str) -> None:
+    variant, draw, most = TABLE_4[row]
+    references = {"draw": draw, "most": most}
+    network = {"embed_dim": 8, "word_dim": 6, "variant": variant}
+    config = settings(world, network=network, references=references, max_steps=3, loss={"kind": "hinge"})
+    result = train(FaierTask, config, tmp_path / "run")
+    assert result.step == 3
+    assert load_faier(result.model or "").options.variant == variant
+    assert FaierTask.variants[row][0] == f"network.variant={variant}"
+
+
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=2)
-    check_stopped(train_faier, config, tmp_path, (1, 4))
-
-
-def test_features_read_from_disk_give_the_same_model(world: Path, tmp_path: Path) -> None:
-    held = train_faier(settings(world, epochs=1), tmp_path / "held")
-    assert train_faier(settings(world, epochs=1, memory_mb=0), tmp_path / "streamed").sha256 == held.sha256
-    assert train_faier(settings(world, epochs=1, seed=2), tmp_path / "other").sha256 != held.sha256
+    whole = check_stopped(FaierTask, config, tmp_path, (1, 4))
+    assert train(FaierTask, settings(world, epochs=2, memory_mb=0), tmp_path / "streamed").sha256 == whole.sha256
+    assert train(FaierTask, settings(world, epochs=2, seed=2), tmp_path / "other").sha256 != whole.sha256
 
 
 def test_an_evaluation_of_the_saved_model_gives_the_chosen_numbers(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=2)
-    result = train_faier(config, tmp_path / "run")
+    result = train(FaierTask, config, tmp_path / "run")
     assert result.model is not None
-    assert result.chosen is not None
-    measured = evaluate_faier(config, load_faier(result.model), "dev")
+    measured = FaierTask.measure(config, result.model, "dev", None)
+    assert measured.pop("sha256") == result.sha256
     assert measured.items() <= result.chosen.items()
+
+
+def test_features_of_another_kind_are_refused_for_evaluation(world: Path, tmp_path: Path) -> None:
+    config = settings(world, max_steps=1)
+    result = train(FaierTask, config, tmp_path / "run")
+    other = make_world(tmp_path / "other", regions=2, boxes=True)
+    from capbench.features.records import Fingerprint
+    from capbench.features.store import open_store
+    from capbench.features.writing import StoreWriter
+
+    with (
+        open_store(other / "world.h5") as store,
+        StoreWriter(tmp_path / "x.h5", Fingerprint("another", "unknown", "unknown", "unknown")) as writer,
+    ):
+        for regions in store:
+            writer.add(regions)
+        writer.finish()
+    with raises(ModelError, "wrong-features", path=result.model):
+        FaierTask.measure(settings(world, features=str(tmp_path / "x.h5")), result.model or Path(), "dev", None)
 
 
 def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, tmp_path: Path) -> None:
     def task(**changes: Any) -> FaierTask:
-        config = settings(world, **changes)
-        return FaierTask(config, prepare(config, GraphReading(config.network)), torch.device("cpu"))
+        return FaierTask(settings(world, **changes), None, torch.device("cpu"), StopAfter())
 
     drawn = task()
-    words = drawn._vocabulary.words
+    words = drawn.vocabulary.words
     known = words[4:9]
     given = np.random.default_rng(3).normal(5, 2, (len(known) + 1, 6)).astype(np.float32)
     write_word2vec(tmp_path / "v.bin", [*known, "zeppelin"], given)
     begun = task(word_vectors=str(tmp_path / "v.bin"))
     assert begun.data["word vectors"] == sha256_file(tmp_path / "v.bin")
-    assert begun.trained_on is not None
-    assert drawn.trained_on is not None
-    assert (drawn.trained_on.unrecorded, begun.trained_on.unrecorded) == ((), ("v.bin",))
+    assert (drawn.record.unrecorded, begun.record.unrecorded) == ((), ("v.bin",))
     write_training_record(tmp_path / "v.bin", TrainingRecord("v.bin", photographs_of(["read before"])))
-    record = task(word_vectors=str(tmp_path / "v.bin")).trained_on
-    assert record is not None
+    record = task(word_vectors=str(tmp_path / "v.bin")).record
     assert record.photographs is not None
     assert record.photographs.has_photographs(["read before", "train00", "x"]).tolist() == [True, True, False]
     assert record.unrecorded == ()
@@ -111,15 +135,15 @@ def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, t
 def test_missing_inputs_of_training_are_errors(placed: Path, tmp_path: Path) -> None:
     scene_graph.forget()
     with raises(ToolError, "not-set-up"):
-        train_faier(settings(placed), tmp_path / "run")
+        train(FaierTask, settings(placed), tmp_path / "run")
     put_parses(placed)
     plain = make_world(tmp_path / "plain")
     from capbench.core.errors import FeatureError
 
     with raises(FeatureError, "wrong-features"):
-        train_faier(settings(placed, features=str(plain / "world.h5")), tmp_path / "run2")
+        train(FaierTask, settings(placed, features=str(plain / "world.h5")), tmp_path / "run2")
     with raises(StudyError, "wrong-value") as caught:
-        settings(placed, evaluation={"references": [1, 1]})
+        settings(placed, evaluation={"references": []})
     assert "evaluation.references" in str(caught.value)
 
 
@@ -137,14 +161,6 @@ def test_the_command_trains_rows_and_measures_them(
     measured = capbench("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3", "--evaluate", "test")
     assert measured.code == 0, measured.err
     assert "with 1 reference: 6 images, 6 candidates" in measured.out
-    every = capbench("train", "faier", path, "--all-variants", "--out", tmp_path / "all")
-    assert every.code == 0, every.err
-    assert "9 of 9" in every.err
-    trained = {folder.name: load_faier(folder / "model.safetensors") for folder in (tmp_path / "all").iterdir()}
-    variants = {f"tiny-{row}": variant for row, (variant, _, _) in TABLE_4.items()}
-    assert {name: model.options.variant for name, model in trained.items()} == variants
-    again = capbench("train", "faier", path, "--all-variants", "--out", tmp_path / "all")
-    assert "0 of 9" in again.err
     unknown = capbench("train", "faier", path, "--variant", "faier-2-ref")
     assert unknown.code == 2
     assert (unknown.failure.code, unknown.failure.value) == ("unknown-name", "faier-2-ref")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,23 +19,19 @@ from capbench.metrics.leic.training import (
     LeicTask,
     LeicTraining,
     draw_negative,
-    fold_of,
+    parts_of,
     permuted,
-    prepare,
     replaced,
-    train_leic,
 )
 from capbench.text.vocabulary import END, SPECIAL
 from capbench.text.word_vectors import write_word2vec
-from capbench.training.loop import Watcher, learning_rate
 from capbench.training.settings import find_training, load_training
+from capbench.training.trainer import learning_rate, train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.leic.world import make_world, settings, system_files
-from tests.training.interruptions import check_stopped, end, kill_at, train_command
-from tests.training.world import log_of
-
-CPU = torch.device("cpu")
+from tests.training.interruptions import check_stopped
+from tests.training.world import StopAfter
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +39,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("leic"))
 
 
+def task_of(world: Path, **changes: Any) -> LeicTask:
+    return LeicTask(settings(world, **changes), None, torch.device("cpu"), StopAfter())
+
+
 def test_people_are_told_from_ruined_captions(world: Path, tmp_path: Path) -> None:
     config = settings(
         world, epochs=60, dropout=0.0, negatives=["replaced-words"], optimiser={"lr": 0.01, "lr_decay": 1}
     )
-    result = train_leic(config, tmp_path / "run")
-    assert result.chosen is not None
+    result = train(LeicTask, config, tmp_path / "run")
     assert result.chosen["accuracy"] > 0.8
     assert result.chosen["p human"] > 0.5 > result.chosen["p replaced-words"]
     assert result.model is not None
@@ -61,28 +61,12 @@ def test_people_are_told_from_ruined_captions(world: Path, tmp_path: Path) -> No
     assert model.features == open_store(world / "world.h5").fingerprint.kind
 
 
-def test_the_same_settings_give_the_same_file_and_another_seed_another(world: Path, tmp_path: Path) -> None:
-    first, second = (train_leic(settings(world), tmp_path / name) for name in "ab")
-    assert first.sha256 == second.sha256
-    assert train_leic(settings(world, seed=2), tmp_path / "c").sha256 != first.sha256
-
-
 @pytest.mark.parametrize("machine", [False, True])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, machine: bool) -> None:
     changes = {"machine": system_files(world), "folds": {"of": 3}} if machine else {}
     config = settings(world, **changes)
-    check_stopped(train_leic, config, tmp_path, (1, 5))
-
-
-@pytest.mark.slow  # tests/metrics/scan/test_resume.py kills one in every run
-def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
-    run = tmp_path / "killed"
-    whole = train_leic(config, tmp_path / "whole")
-    command = train_command("leic", config, tmp_path / "tiny.yaml", run)
-    kill_at(command, run, 20)
-    assert end(command)[0] == whole.sha256
-    assert log_of(run) == log_of(tmp_path / "whole")
+    whole = check_stopped(LeicTask, config, tmp_path, (1, 5))
+    assert train(LeicTask, settings(world, **changes, seed=2), tmp_path / "c").sha256 != whole.sha256
 
 
 def test_words_of_captions_are_replaced_or_permuted() -> None:
@@ -111,30 +95,28 @@ def test_words_of_captions_are_replaced_or_permuted() -> None:
 
 def test_a_caption_of_another_image_is_never_the_images_own() -> None:
     human = tuple(((10 + n, END), (20 + n, END)) for n in range(5))
-    images = Images(tuple("abcde"), np.zeros((5, 2), dtype=np.float32), human)
+    images = Images(np.zeros((5, 2), dtype=np.float32), human)
     drawn = {tuple(draw_negative(images, 2, "other-image", 50, np.random.default_rng(seed))) for seed in range(99)}
     assert drawn == {caption for n in (0, 1, 3, 4) for caption in human[n]}
 
 
 def test_a_batch_has_as_many_right_as_wrong_captions_beside_the_same_references(world: Path) -> None:
-    config = settings(world, machine=system_files(world), splits={"train": ["train", "val", "test"]}, folds={"of": 3})
-    data = prepare(config)
-    task = LeicTask(config, data, CPU)
+    task = task_of(world, machine=system_files(world), splits={"train": ["train", "val", "test"]}, folds={"of": 3})
     kinds: dict[str, int] = {}
     for epoch in range(20):
         seen = []
         for batch in task.batches(epoch, 0):
             for right, wrong in zip(batch[::2], batch[1::2], strict=True):
-                assert (right.human, wrong.human) == (True, False)
+                assert right.kind == "human"
                 assert right.reference == wrong.reference
                 assert right.reference != right.candidate
-                of_image = data.train.human[right.image]
+                of_image = task.images[0].human[right.image]
                 assert list(right.candidate) in map(list, of_image)
                 if wrong.kind == "machine":
-                    assert wrong.candidate in data.train.machine[right.image].values()
+                    assert wrong.candidate in task.images[0].machine[right.image].values()
                 kinds[wrong.kind] = kinds.get(wrong.kind, 0) + 1
                 seen.append(right.image)
-        assert sorted(seen) == list(range(len(data.train)))
+        assert sorted(seen) == list(range(len(task.images[0].human)))
     assert kinds["machine"] == pytest.approx(200, abs=50)
     assert set(kinds) == {"machine", *NEGATIVES}
     whole = [batch for epoch in range(2) for batch in task.batches(epoch, 0)]
@@ -142,42 +124,36 @@ def test_a_batch_has_as_many_right_as_wrong_captions_beside_the_same_references(
 
 
 def test_folds_leave_images_out_and_measure_on_them(world: Path, tmp_path: Path) -> None:
-    held_out: list[str] = []
+    every = [f"train{n:02d}" for n in range(18)]
+    left_out: list[str] = []
     for out in (1, 2, 3):
-        config = settings(world, machine=system_files(world), systems=["two"], folds={"of": 3, "out": out}, epochs=1)
-        data = prepare(config)
-        assert not set(data.train.names) & set(data.dev.names)
-        assert len(data.train) == 12
-        held_out += data.dev.names
-        assert data.record.photographs is not None
-        assert len(data.record.photographs) == 12
-        assert not data.record.photographs.has_photographs(data.dev.names).any()
-        assert data.facts["about"].endswith(
+        task = task_of(world, machine=system_files(world), systems=["two"], folds={"of": 3, "out": out}, epochs=1)
+        record = task.record
+        assert record.photographs is not None
+        assert record.selected is not None
+        assert (len(record.photographs), len(record.selected)) == (12, 6)
+        trained = record.photographs.has_photographs(every)
+        np.testing.assert_array_equal(trained, ~record.selected.has_photographs(every))
+        left_out += [image for image, inside in zip(every, trained, strict=True) if not inside]
+        assert task.facts()["about"].endswith(
             f"(all but part {out} of 3) against other-image, replaced-words, permuted, captions of two"
         )
-    assert sorted(held_out) == sorted(f"train{n:02d}" for n in range(18))
-    result = train_leic(config, tmp_path / "run")
-    assert result.chosen is not None
-    assert {"p human", "p machine", "p permuted"} < set(result.chosen)
+    assert sorted(left_out) == every
+    assert {"p human", "p machine", "p permuted"} < set(task.validate(task.model, lambda: None))
     images = [f"im{n}" for n in range(10)]
-    assert fold_of(images, 4, 1) == fold_of(images[::-1], 4, 1) != fold_of(images, 4, 2)
-    assert sorted(fold_of(images, 4, 1).values()) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4]
+    assert parts_of(images, 4).tolist() == parts_of(images[::-1], 4).tolist()[::-1]
+    assert sorted(parts_of(images, 4)) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4]
 
 
 def test_an_images_vector_is_the_mean_of_its_regions(world: Path) -> None:
-    data = prepare(settings(world))
     with open_store(world / "world.h5") as store:
         regions = store["train03"].features
-        np.testing.assert_allclose(
-            data.train.vectors[data.train.names.index("train03")], regions.mean(axis=0), rtol=1e-5
-        )
+        np.testing.assert_allclose(task_of(world).images[0].vectors[3], regions.mean(axis=0), rtol=1e-5)
         assert mean_vector(regions).dtype == np.float32
 
 
 def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
-    config = settings(world, negatives=["other-image"])
-    data = prepare(config)
-    task = LeicTask(config, data, CPU)
+    task = task_of(world, negatives=["other-image"])
     numbers = task.validate(task.model, lambda: None)
     model = task.model.eval()
     right: list[float] = []
@@ -188,10 +164,10 @@ def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
             for caption in (pair.reference, pair.candidate):
                 outputs, _ = model.lstm(model.words(torch.tensor([list(caption)])))
                 states.append(outputs[0, -1])
-            seen = model.image(torch.from_numpy(data.dev.vectors[pair.image]))
+            seen = model.image(torch.from_numpy(task.images[1].vectors[pair.image]))
             hidden = torch.relu(model.hidden(torch.cat([seen, *states])))
             human = float(torch.softmax(model.classes(hidden), 0)[0])
-            (right if pair.human else wrong).append(human)
+            (right if pair.kind == "human" else wrong).append(human)
     assert numbers["p human"] == pytest.approx(np.mean(right), abs=1e-5)
     assert numbers["p other-image"] == pytest.approx(np.mean(wrong), abs=1e-5)
     likelihood = (np.log(right).mean() + np.log1p(-np.array(wrong)).mean()) / 2
@@ -208,62 +184,44 @@ def test_the_learning_rate_falls_after_each_epoch(world: Path) -> None:
 def test_words_begin_with_given_vectors(world: Path, tmp_path: Path) -> None:
     matrix = np.arange(12, dtype=np.float32).reshape(2, 6)
     write_word2vec(tmp_path / "v.bin", ["kite", "zebra"], matrix)
-    config = settings(world, vectors=str(tmp_path / "v.bin"))
-    data = prepare(config)
-    task = LeicTask(config, data, CPU)
-    assert task.model.words.weight[data.vocabulary.number("kite")].tolist() == matrix[0].tolist()
-    assert float(task.model.words.weight[data.vocabulary.number("boat")].detach().abs().max()) <= 0.1
+    task = task_of(world, vectors=str(tmp_path / "v.bin"))
+    assert task.model.words.weight[task.vocabulary.number("kite")].tolist() == matrix[0].tolist()
+    assert float(task.model.words.weight[task.vocabulary.number("boat")].detach().abs().max()) <= 0.1
     with raises(UsageError, "mismatch", path=tmp_path / "v.bin", value=6):
-        prepare(settings(world, vectors=str(tmp_path / "v.bin"), network={"word_dim": 5}))
+        task_of(world, vectors=str(tmp_path / "v.bin"), network={"word_dim": 5})
 
 
-def test_all_invalid_settings_are_named(world: Path) -> None:
-    with pytest.raises(StudyError, match=r"'batch' is 7.*'systems'.*'folds\.out' is 3"):
-        settings(world, batch=7, systems=["one"], folds={"of": 2, "out": 3})
-    with pytest.raises(StudyError, match=r"'negatives'.*'machine'"):
-        settings(world, negatives=None)
-    with pytest.raises(StudyError, match=r"'folds\.out' and 'folds\.seed'"):
-        settings(world, folds={"out": 2})
-
-
-def test_invalid_data_is_named(world: Path, tmp_path: Path) -> None:
+def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> None:
+    for change, named in (
+        ({"batch": 7}, "batch=7"),
+        ({"negatives": None}, "no negative captions"),
+        ({"negatives": ["shuffled"]}, "negatives.0=shuffled"),
+        ({"folds": {"out": 2}}, "'folds.out' is 2"),
+    ):
+        with pytest.raises(StudyError) as caught:
+            settings(world, **change)
+        assert named in str(caught.value)
     with raises(UsageError, "unknown-name", value="three"):
-        prepare(settings(world, machine=system_files(world), systems=["three"]))
-    with raises(UsageError, "out-of-range", value=99):
-        prepare(settings(world, folds={"of": 99}))
+        task_of(world, machine=system_files(world), systems=["three"])
+    with raises(DataError, "too-few"):
+        task_of(world, folds={"of": 99})
     with raises(DataError, "too-few", value=999):
-        prepare(settings(world, min_count=999))
+        task_of(world, min_count=999)
     few = json.loads((world / "one.json").read_text())[:20]
     (tmp_path / "few.json").write_text(json.dumps(few))
-    with raises(DataError, "missing-caption", value="val02") as caught:
-        prepare(settings(world, machine=[str(tmp_path / "few.json")]))
-    assert "'few' has no captions of 4 of 24 images" in caught.value.message
-    lonely = json.loads((world / "world.json").read_text())
-    lonely["images"][3]["sentences"] = lonely["images"][3]["sentences"][:1]
-    (tmp_path / "lonely.json").write_text(json.dumps(lonely))
+    with raises(DataError, "missing-caption", value="val02") as missing:
+        task_of(world, machine=[str(tmp_path / "few.json")])
+    assert "'few' has no captions of 4 of 24 images" in missing.value.message
+    changed = json.loads((world / "world.json").read_text())
+    changed["images"][3]["sentences"] = changed["images"][3]["sentences"][:1]
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
     with raises(DataError, "too-few", value="train03"):
-        prepare(settings(world, captions=str(tmp_path / "lonely.json")))
-    lonely["images"].append({"filename": "new.jpg", "split": "train", "sentences": [{"raw": "a"}, {"raw": "b"}]})
-    lonely["images"][3]["sentences"] *= 2
-    (tmp_path / "new.json").write_text(json.dumps(lonely))
+        task_of(world, captions=str(tmp_path / "changed.json"))
+    changed["images"].append({"filename": "new.jpg", "split": "train", "sentences": [{"raw": "a"}, {"raw": "b"}]})
+    changed["images"][3]["sentences"] *= 2
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
     with pytest.raises(FeatureError, match="1 of 19 images: 'new'"):
-        prepare(settings(world, captions=str(tmp_path / "new.json")))
-
-
-def test_what_is_read_is_told(world: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    watcher = Watcher()
-    watcher.say = said.append  # type: ignore[method-assign,assignment]
-    train_leic(settings(world, epochs=1), tmp_path / "run", watcher=watcher)
-    assert any(line.endswith("train 18 images, dev 6") for line in said)
-    assert any(line.startswith("image vectors: means of the regions of 24 images") for line in said)
-
-
-@pytest.mark.parametrize("name", ["leic-flickr8k", "leic-flickr8k-paper", "leic-flickr8k-systems"])
-def test_shipped_training_files_are_sound(name: str) -> None:
-    config = load_training(LeicTraining, find_training(name))
-    assert config.name == name
-    assert (config.machine is None) == (config.folds.of is None)
+        task_of(world, captions=str(tmp_path / "changed.json"))
 
 
 def test_the_papers_file_has_the_papers_settings() -> None:

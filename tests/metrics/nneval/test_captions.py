@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, UsageError
+from capbench.core.errors import DataError, StudyError
+from capbench.core.records import Item
 from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.metrics.nneval.training import FOREIGN, HUMAN, DrawOptions, NNEvalTraining, draw, draw_captions
+from capbench.metrics.nneval.training import FOREIGN, HUMAN, DrawOptions, draw_captions
 from tests.errors import raises
+from tests.metrics.nneval.world import settings
 
 PEOPLE = {f"im{number}": tuple(f"person {place} of {number}" for place in range(5)) for number in range(12)}
 SYSTEMS = {f"s{place}": {image: f"system {place} on {image}" for image in PEOPLE} for place in range(4)}
 
 
+def items(judged: tuple[str, ...] = (), **options: Any) -> list[Item]:
+    return draw_captions(PEOPLE, SYSTEMS, judged, DrawOptions(**options))[0]
+
+
 def test_three_of_each_with_four_references_that_are_never_the_caption_itself() -> None:
-    drawn = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions())
-    assert len(drawn.items) == 6 * len(PEOPLE)
+    drawn = items()
+    assert len(drawn) == 6 * len(PEOPLE)
     for image in PEOPLE:
-        of_image = [(item, human) for item, human in zip(drawn.items, drawn.human, strict=True) if item.image == image]
-        people = [item for item, human in of_image if human]
-        machines = [item for item, human in of_image if not human]
+        people = [item for item in drawn if item.image == image and item.system == HUMAN]
+        machines = [item for item in drawn if item.image == image and item.system != HUMAN]
         assert len({item.candidate for item in people}) == 3
         assert len({item.system for item in machines}) == 3
         for item in people:
@@ -32,19 +38,26 @@ def test_three_of_each_with_four_references_that_are_never_the_caption_itself() 
             assert SYSTEMS[item.system][image] == item.candidate
             assert len(set(item.references)) == 4
             assert set(item.references) < set(PEOPLE[image])
-    machines = [item for item, human in zip(drawn.items, drawn.human, strict=True) if not human]
+    machines = [item for item in drawn if item.system != HUMAN]
     left_out = {text for item in machines for text in PEOPLE[item.image] if text not in item.references}
     assert {text.split()[1] for text in left_out} == {"0", "1", "2", "3", "4"}
     assert len({item.system for item in machines}) == 4
 
 
-def test_foreign_captions_are_of_other_images_that_are_not_judged_and_count_as_no_persons() -> None:
-    plain = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions())
-    drawn = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=2))
-    foreign = [item for item in drawn.items if item.system == FOREIGN]
-    assert [item for item in drawn.items if item.system != FOREIGN] == list(plain.items)
-    assert len(foreign) == 2 * 11 == drawn.counts["captions of other images"]
-    assert not any(human for item, human in zip(drawn.items, drawn.human, strict=True) if item.system == FOREIGN)
+@pytest.mark.parametrize("foreign", [0, 1])
+def test_a_smaller_draw_is_a_part_of_a_larger_one_and_other_images_change_nothing(foreign: int) -> None:
+    whole, fewer = set(items(foreign=foreign)), set(items(("im3",), foreign=foreign))
+    assert set(items(images=4, foreign=foreign)) < set(items(images=9, foreign=foreign)) < whole
+    # Captions that were of the image that is gone are replaced.
+    assert all(item.image == "im3" or item.candidate.endswith("of 3") for item in whole - fewer)
+    assert not any(item.image == "im3" for item in fewer)
+
+
+def test_foreign_captions_are_of_other_images_that_are_not_judged() -> None:
+    drawn, counts = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=2))
+    foreign = [item for item in drawn if item.system == FOREIGN]
+    assert [item for item in drawn if item.system != FOREIGN] == items(("im3",))
+    assert len(foreign) == 2 * 11 == counts["captions of other images"]
     for image in PEOPLE:
         of = [item.candidate.rpartition(" ")[2] for item in foreign if item.image == image]
         assert len(set(of)) == len(of)
@@ -52,28 +65,24 @@ def test_foreign_captions_are_of_other_images_that_are_not_judged_and_count_as_n
     for item in foreign:
         assert len(set(item.references)) == 4
         assert set(item.references) < set(PEOPLE[item.image])
+    two = {image: PEOPLE[image] for image in ("im1", "im2")}  # there is one other image
+    assert draw_captions(two, SYSTEMS, (), DrawOptions(foreign=9))[1]["captions of other images"] == 2
 
 
 def test_captions_of_other_images_can_be_the_only_ones_labelled_as_machine() -> None:
-    drawn = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(machine=0, foreign=2))
-    both = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(foreign=2))
-    assert {item.system for item in drawn.items} == {HUMAN, FOREIGN}
-    assert drawn.counts["systems"] == 0
+    drawn, both = items(machine=0, foreign=2), items(foreign=2)
+    assert {item.system for item in drawn} == {HUMAN, FOREIGN}
     for system in (HUMAN, FOREIGN):
-        candidates = [[item.candidate for item in of.items if item.system == system] for of in (drawn, both)]
+        candidates = [[item.candidate for item in of if item.system == system] for of in (drawn, both)]
         assert candidates[0] == candidates[1]
-    options = DrawOptions(machine=0)
-    config = NNEvalTraining(
-        schema=1, name="none", captions="coco-test", machine=("x.json",), vectors="v.bin", draw=options
-    )
-    with raises(UsageError, "out-of-range", value=0):
-        draw(config, DataRoot(Path(), False, "--data"), None, lambda _: None)
+    with raises(StudyError, "wrong-value") as caught:
+        settings(Path(), draw={"machine": 0})
+    assert "'draw.machine' and 'draw.foreign'" in caught.value.message
 
 
 def test_what_is_left_out_is_counted() -> None:
     people = {**PEOPLE, "im0": PEOPLE["im0"][:4], "lonely": PEOPLE["im1"]}
-    drawn = draw_captions(people, SYSTEMS, ("im3", "im4", "elsewhere"), DrawOptions())
-    assert drawn.counts == {
+    assert draw_captions(people, SYSTEMS, ("im3", "im4", "elsewhere"), DrawOptions())[1] == {
         "images": 9,
         "captions": 54,
         "systems": 4,
@@ -83,7 +92,7 @@ def test_what_is_left_out_is_counted() -> None:
     }
     with raises(DataError, "too-few", value=0) as caught:
         draw_captions(PEOPLE, SYSTEMS, PEOPLE, DrawOptions())
-    assert "12 of 12 have captions by systems, 0 of these are not judged" in caught.value.message
+    assert "12 images with captions of systems, 12 images left out as judged" in caught.value.message
 
 
 @pytest.mark.real_data
@@ -96,10 +105,8 @@ def test_cocos_test_images_that_composite_and_thumb_do_not_judge(real_data: Path
     )
     assert len(machine.systems) == 15
     assert [note.partition(" ")[0] for note in machine.notes] == ["mscoco_human_1", "smurf_karpathy_cand-1"]
-    images = {}
-    for name in ("composite", "thumb", "foil"):
-        dataset = open_dataset(name, root)
-        images[name] = {item.image for one in dataset.load(dataset.protocol().items) for item in one.items}
-    judged = images["composite"] | images["thumb"]
-    assert draw_captions(people, machine.systems, judged, DrawOptions()).counts["images"] == 2683
-    assert draw_captions(people, machine.systems, judged | images["foil"], DrawOptions()).counts["images"] == 2613
+    judged: set[str] = set()
+    for names, number in ((("composite", "thumb"), 2683), (("foil",), 2613)):
+        for dataset in (open_dataset(name, root) for name in names):
+            judged |= {item.image for one in dataset.load(dataset.protocol().items) for item in one.items}
+        assert draw_captions(people, machine.systems, judged, DrawOptions())[1]["images"] == number

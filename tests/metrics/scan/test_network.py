@@ -15,7 +15,7 @@ from torch import Tensor
 
 from capbench.core.errors import UsageError
 from capbench.metrics.scan.network import ATTENTIONS, FEATURE_NORMS, Scan, ScanOptions
-from capbench.training.matching_task import hinge_loss
+from capbench.training.matching import hinge_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from capbench.metrics.scan.network import AGGREGATIONS, ATTENTIONS, FEATURE_NORMS, Scan, ScanOptions
-from capbench.training.matching_task import hinge_loss
+from capbench.training.matching import hinge_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

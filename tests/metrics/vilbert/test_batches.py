@@ -9,21 +9,21 @@ import torch
 
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.vilbert import train
+from capbench.metrics.vilbert import train as vilbert_train
 from capbench.metrics.vilbert.encode import image_rows
 from capbench.metrics.vilbert.train import (
     IGNORED,
     Batch,
     Specials,
-    VilbertData,
-    batches,
+    VilbertTask,
+    VilbertTraining,
     draw_trials,
+    make_batch,
     mask_words,
-    prepare,
 )
 from capbench.text.word_pieces import WordPieces
 from tests.metrics.vilbert.world import boxed_world, settings
-from tests.training.world import THINGS
+from tests.training.world import THINGS, StopAfter
 
 PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(50))))
 
@@ -33,8 +33,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return boxed_world(tmp_path_factory.mktemp("world"))
 
 
+def prepare(config: VilbertTraining) -> VilbertTask:
+    return VilbertTask(config, None, torch.device("cpu"), StopAfter())
+
+
 @pytest.fixture(scope="module")
-def data(world: Path) -> VilbertData:
+def data(world: Path) -> VilbertTask:
     return prepare(settings(world))
 
 
@@ -55,17 +59,17 @@ def test_words_are_masked_in_the_published_shares() -> None:
     assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
 
 
-def _all(data: VilbertData, first: int = 0) -> list[Batch]:
-    split = data.train
+def _all(data: VilbertTask) -> list[Batch]:
+    split, specials = data._split, Specials.of(data._pieces)
     orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
-    return list(batches(orders[first:], split, Specials.of(data.pieces), seed=1, first_step=first))
+    return [make_batch(split, specials, chosen, np.random.default_rng(step)) for step, chosen in enumerate(orders)]
 
 
 def test_the_second_caption_is_another_one_of_the_same_image(
-    data: VilbertData, monkeypatch: pytest.MonkeyPatch
+    data: VilbertTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "_SELECTED", 0.0)
-    split, first = data.train, 0
+    monkeypatch.setattr(vilbert_train, "_SELECTED", 0.0)
+    split, first = data._split, 0
     for batch in _all(data):
         half = len(batch.image_of)
         for row in range(half):
@@ -78,14 +82,8 @@ def test_the_second_caption_is_another_one_of_the_same_image(
         first += half
 
 
-def test_batches_do_not_hang_on_those_before(data: VilbertData) -> None:
-    for early, late in zip(_all(data)[2:], _all(data, 2), strict=True):
-        for name, value in vars(early).items():
-            assert torch.equal(value, getattr(late, name)), name
-
-
-def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_SELECTED", 0.6)
+def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vilbert_train, "_SELECTED", 0.6)
     hidden, zeros = [], []
     for batch in _all(data):
         assert not batch.hidden[:, 0].any()
@@ -98,11 +96,11 @@ def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData, m
     assert 0.75 < float(torch.cat(zeros).double().mean() / share) < 1
 
 
-def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertData) -> None:
-    features, places, targets = data.dev.images(np.array([2, 0]))
+def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertTask) -> None:
+    features, places, targets = data._dev.images(np.array([2, 0]))
     with open_store(world / "world.h5") as store:
         for row, place in enumerate((2, 0)):
-            rows = image_rows(store[data.dev.pairs.images[place]])
+            rows = image_rows(store[data._dev.pairs.images[place]])
             assert features[row].numpy() == pytest.approx(rows.features, abs=1e-6)
             assert places[row].numpy() == pytest.approx(rows.places)
     assert torch.equal(targets, features)
@@ -110,9 +108,9 @@ def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertData
 
 def test_classes_become_distributions(world: Path) -> None:
     data = prepare(settings(world, loss={"region_target": "classes"}))
-    _, _, targets = data.train.images(np.array([3]))
+    _, _, targets = data._split.images(np.array([3]))
     with open_store(world / "world.h5") as store:
-        regions = store[data.train.pairs.images[3]]
+        regions = store[data._split.pairs.images[3]]
     assert targets.shape == (1, len(regions) + 1, len(THINGS))
     assert targets[0, 1:].sum(dim=1).tolist() == pytest.approx([1.0] * len(regions))
     assert regions.class_ids is not None
@@ -135,23 +133,23 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
     changes = {"features": str(tmp_path / "shares.h5"), "loss": {"region_target": "classes"}}
     for memory_mb in (100, 0):
         data = prepare(settings(world, **changes, memory_mb=memory_mb))
-        assert data.train.classes is not None
-        assert data.train.classes.number == 5
-        _, _, targets = data.train.images(np.array([3, 0]))
+        assert data._split.classes is not None
+        assert data._split.classes.number == 5
+        _, _, targets = data._split.images(np.array([3, 0]))
         for row, place in enumerate((3, 0)):
-            expected = given[data.train.pairs.images[place]].astype(np.float64)
+            expected = given[data._split.pairs.images[place]].astype(np.float64)
             expected /= expected.sum(axis=1, keepdims=True)
             assert targets[row, 1:].numpy() == pytest.approx(expected, abs=1e-6)
             assert not targets[row, 0].any()
-        assert data.names["region targets"] == "probabilities of 5 classes, background included"
+        assert data.data["region targets"] == "probabilities of 5 classes, background included"
     approximated = prepare(settings(world, loss={"region_target": "classes"}))
-    assert approximated.names["region targets"] == "most probable of 6 classes and its confidence"
-    assert "region targets" not in prepare(settings(world)).names
+    assert approximated.data["region targets"] == "most probable of 6 classes and its confidence"
+    assert "region targets" not in prepare(settings(world)).data
 
 
-def test_trials_ask_for_captions_of_other_images(data: VilbertData) -> None:
-    pairs = data.dev.pairs
-    image, reference, own, foreign = draw_trials(pairs, 3)
+def test_trials_ask_for_captions_of_other_images(data: VilbertTask) -> None:
+    pairs = data._dev.pairs
+    image, reference, own, foreign = draw_trials(pairs)
     assert (pairs.image_of[reference] == image).all()
     assert (pairs.image_of[own] == image).all()
     assert (own != reference).all()

@@ -12,16 +12,17 @@ import torch
 from capbench.core.errors import DataError, FeatureError, MissingFileError, ModelError, StudyError
 from capbench.core.records import Item
 from capbench.metrics.needs import Resources
-from capbench.metrics.vilbert import train
+from capbench.metrics.vilbert import train as vilbert_train
 from capbench.metrics.vilbert.files import load_vilbert
 from capbench.metrics.vilbert.metric import ViLBERTScore
-from capbench.metrics.vilbert.train import VilbertTask, VilbertTraining, prepare, train_vilbert
+from capbench.metrics.vilbert.train import VilbertTask, VilbertTraining
+from capbench.training.trainer import train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.tiny_bert import make_bert
 from tests.metrics.vilbert.world import NETWORK, boxed_world, settings
 from tests.training.interruptions import check_stopped
-from tests.training.world import log_of, make_world
+from tests.training.world import StopAfter, log_of, make_world
 
 ALONE = {"words": 0.0, "regions": 0.0, "alignment": 0.0}
 
@@ -31,10 +32,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return boxed_world(tmp_path_factory.mktemp("world"))
 
 
+def task_of(config: VilbertTraining, watcher: StopAfter | None = None) -> VilbertTask:
+    return VilbertTask(config, None, torch.device("cpu"), watcher or StopAfter())
+
+
 def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=60, network={**NETWORK, "dropout": 0.0}, evaluation={"every": 100})
-    result = train_vilbert(config, tmp_path / "run")
-    assert result.chosen is not None
+    result = train(VilbertTask, config, tmp_path / "run")
     assert result.chosen["matching"] >= 75
     losses = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
@@ -47,7 +51,7 @@ def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Pat
 
 
 def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path, tmp_path: Path) -> None:
-    result = train_vilbert(settings(world), tmp_path / "run")
+    result = train(VilbertTask, settings(world), tmp_path / "run")
     resources = Resources(features=str(world / "world.h5"), model=str(result.model))
     items = [
         Item("val00", "a red kite", ("a blue lamp and a red boat", "there is a drum")),
@@ -65,13 +69,13 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
 
 
 def test_an_interrupted_training_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
-    check_stopped(train_vilbert, settings(world), tmp_path, (4,))
+    check_stopped(VilbertTask, settings(world), tmp_path, (4,))
 
 
 def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -> None:
-    held = train_vilbert(settings(world), tmp_path / "held")
-    assert train_vilbert(settings(world, memory_mb=0), tmp_path / "streamed").sha256 == held.sha256
-    assert train_vilbert(settings(world, seed=2), tmp_path / "other").sha256 != held.sha256
+    held = train(VilbertTask, settings(world), tmp_path / "held")
+    assert train(VilbertTask, settings(world, memory_mb=0), tmp_path / "streamed").sha256 == held.sha256
+    assert train(VilbertTask, settings(world, seed=2), tmp_path / "other").sha256 != held.sha256
 
 
 @pytest.mark.parametrize(
@@ -87,9 +91,9 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
     ],
 )
 def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_SELECTED", 0.5)
+    monkeypatch.setattr(vilbert_train, "_SELECTED", 0.5)
     config = settings(world, loss={**ALONE, **loss}, network={**NETWORK, "dropout": 0.0})
-    task = VilbertTask(config, prepare(config), torch.device("cpu"))
+    task = task_of(config)
     batch = next(task.batches(0, 0))
     for group in task.optimiser.param_groups:
         group["lr"] = 0.01
@@ -106,16 +110,13 @@ def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object], m
 
 def test_word_vectors_of_the_captions_are_what_embeddings_begin_with(world: Path) -> None:
     config = settings(world, word_start={"epochs": 20})
-    data = prepare(config)
-    weights = [
-        VilbertTask(one, data, torch.device("cpu")).model.network.text_embedding.words.weight.detach()
-        for one in (config, settings(world))
-    ]
-    places = data.pieces.places
+    tasks = [task_of(one) for one in (config, settings(world))]
+    weights = [task.model.network.text_embedding.words.weight.detach() for task in tasks]
+    places = tasks[0]._pieces.places
     assert not torch.equal(weights[0], weights[1])
     # Pieces that no caption holds begin at random, as all do otherwise.
     assert torch.equal(weights[0][places["[MASK]"]], weights[1][places["[MASK]"]])
-    held = sorted({number for caption in data.train.captions for number in caption[1:-1]})
+    held = sorted({number for caption in tasks[0]._split.captions for number in caption[1:-1]})
     assert float(weights[0][held].square().mean().sqrt()) == pytest.approx(config.initial, rel=0.2)
 
 
@@ -138,11 +139,10 @@ def test_the_text_stream_begins_as_a_bert_and_gives_its_states(world: Path, tmp_
         whole.bert.load_state_dict(original.state_dict(), strict=False)
         (folder / "model.safetensors").unlink()
         torch.save(whole.state_dict(), folder / "pytorch_model.bin")
-    config = _from_bert(world, folder)
-    data = prepare(config)
-    assert len(data.pieces) == original.config.vocab_size
-    network = VilbertTask(config, data, torch.device("cpu")).model.network.eval()
-    ids = torch.tensor([data.pieces.sequence("a dog sits on the red grass .", 20)])
+    task = task_of(_from_bert(world, folder))
+    assert len(task._pieces) == original.config.vocab_size
+    network = task.model.network.eval()
+    ids = torch.tensor([task._pieces.sequence("a dog sits on the red grass .", 20)])
     with torch.no_grad():
         states = original(ids, output_hidden_states=True).hidden_states
         torch.testing.assert_close(network.read_text(ids), states[1], atol=1e-5, rtol=1e-5)
@@ -181,36 +181,33 @@ def test_a_bert_that_does_not_fit_the_network_is_rejected(
     changed = {**tensors, NAME: tensor(tensors[NAME])}
     save_file({name: value for name, value in changed.items() if value is not None}, folder / "model.safetensors")
     with raises(ModelError, code, path=folder / ("config.json" if config else "model.safetensors")):
-        train_vilbert(_from_bert(world, folder), tmp_path / "run")
+        train(VilbertTask, _from_bert(world, folder), tmp_path / "run")
     (folder / "model.safetensors").unlink()
     if not config:
         with raises(MissingFileError, "missing-file", path=folder):
-            train_vilbert(_from_bert(world, folder), tmp_path / "run")
+            train(VilbertTask, _from_bert(world, folder), tmp_path / "run")
 
 
 def test_features_without_boxes_or_classes_are_refused(world: Path, tmp_path: Path) -> None:
     bare = make_world(tmp_path / "bare")
     with raises(FeatureError, "wrong-features"):
-        prepare(settings(bare))
+        task_of(settings(bare))
 
 
 def test_truncated_captions_are_counted_in_a_message(world: Path) -> None:
-    messages: list[str] = []
-    data = prepare(settings(world, pieces={"size": 60, "longest": 9}), say=messages.append)
-    full = prepare(settings(world), say=messages.append)
-    cut = sum(len(caption) > 9 for caption in full.train.captions)
-    assert cut
-    assert f"train: {cut} of {len(full.train.captions)} captions have more than 9 word pieces" in "\n".join(messages)
-    assert max(map(len, data.train.captions)) == 9
-    assert not any("more than 20" in line for line in messages)
-    task = VilbertTask(settings(world), full, torch.device("cpu"))
-    assert task.facts["longest"] == 20
+    watcher = StopAfter()
+    task, full = (task_of(settings(world, pieces={"size": 60, "longest": n}), watcher) for n in (9, 20))
+    cut = sum(len(caption) > 9 for caption in full._split.captions)
+    assert f"{cut} training captions have more than 9 word pieces" in "\n".join(watcher.said)
+    assert max(map(len, task._split.captions)) == 9
+    assert not any("more than 20" in line for line in watcher.said)
+    assert full.facts()["longest"] == 20
 
 
 def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", encoding="utf-8")
     with raises(DataError, "missing-value", path=tmp_path / "vocab.txt", value="[MASK]"):
-        prepare(_from_bert(world, tmp_path))
+        task_of(_from_bert(world, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +217,7 @@ def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> 
         ({"loss": ALONE}, "'loss'"),
         ({"pieces": {"longest": 30}}, "'pieces.longest' is 30"),
         ({"features": "ims"}, "'features: ims'"),
-        ({"network": {**NETWORK, "feature_dim": 5}}, "network.feature_dim"),
+        ({"network": {**NETWORK, "feature_dim": 5}}, "'feature_dim' is determined by the data"),
         ({"network": {**NETWORK, "text_heads": 3}}, "text_heads=3"),
         ({"text_start": {"folder": "bert"}}, "'pieces.size'"),
         ({"text_start": {"folder": "bert"}, "pieces": {}, "word_start": {"epochs": 1}}, "'word_start'"),

@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from capbench.core.errors import UsageError
-from capbench.training.matching_task import hinge_loss, info_nce
-from tests.errors import raises
+from capbench.training.matching import LossOptions, hinge_loss, info_nce
 
 SCORES = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.5, 0.6], [0.2, 0.7, 0.4]], dtype=torch.float64)
 
@@ -39,12 +37,8 @@ def test_a_batch_of_one_has_no_negatives() -> None:
     assert info_nce(one).item() == 0
 
 
-def test_invalid_arguments_are_an_error() -> None:
-    with raises(UsageError, "wrong-shape", value=(2, 3)):
-        hinge_loss(SCORES[:2])
-    with raises(UsageError, "wrong-shape", value=(0, 0)):
-        info_nce(torch.zeros(0, 0))
-    with raises(UsageError, "out-of-range", value=0):
-        info_nce(SCORES, 0)
-    with raises(UsageError, "wrong-value", value="none"):
-        hinge_loss(SCORES, reduction="none")  # type: ignore[arg-type]
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_settings_select_the_loss_of_a_step(step: int) -> None:
+    options = LossOptions(margin=0.3, hardest=True, hardest_after=2, reduction="mean")
+    assert options(SCORES, step) == hinge_loss(SCORES, 0.3, step >= 2, "mean")
+    assert LossOptions(kind="info-nce", temperature=0.2)(SCORES, step) == info_nce(SCORES, 0.2)

@@ -1,0 +1,356 @@
+"""Captions with images and splits as training data: reading, sampling, vocabulary, first word vectors, identity.
+
+Three sources of captions are recognised by their files:
+
+- captions with named splits: Karpathy's JSON (``train``, ``restval``, ``val``, ``test``), Multi30k's folder;
+- Flickr8k's folder: ``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``;
+- the folder format of the original SCAN: ``{split}_caps.txt`` (one caption per line), ``{split}_ids.txt`` and
+  ``{split}_ims.npy`` (images, regions, columns): one row for each caption, or one row for every five captions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from capbench.core import files
+from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice
+from capbench.core.records import image_id
+from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
+from capbench.datasets.captions import read_machine_captions, split_list
+from capbench.datasets.root import DataRoot
+from capbench.datasets.user.caption_readers import Captions, read_captions_file, read_token
+from capbench.text.vocabulary import PAD, SPECIAL, UNKNOWN, Vocabulary
+from capbench.text.word_vectors import WordVectors
+from capbench.training.settings import AtLeast2, Count, Names, Number, Section, Text, Training
+from capbench.weights.training_files import read_training_record
+
+ROLES = ("train", "dev", "test")
+ARRAYS = "ims"
+"""Value of ``features`` for the arrays ``{split}_ims.npy`` in the captions' folder instead of a feature store."""
+
+_USUAL = {"train": ("train", "restval"), "dev": ("dev", "val", "valid", "validation"), "test": ("test", "test_2016")}
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+class SplitOptions(Section):
+    """The splits for each role; null: the usual names of the format."""
+
+    train: Names | None = None
+    dev: Names | None = None
+    test: Names | None = None
+
+
+class CaptionTraining(Training):
+    """Settings of a training on pairs of captions and images with region features."""
+
+    # Paths may change within a run, since their contents are compared.
+    unchecked = (*Training.unchecked, "captions", "features", "memory_mb")
+
+    captions: Text  # captions with splits: a file or folder, in the current folder or the data folder
+    splits: SplitOptions = SplitOptions()
+    features: Text  # a store of region features, or 'ims' for SCAN's arrays
+    regions: Count | None = None  # number of regions of each image, the first ones; null: all
+    batch: AtLeast2 = 128  # pairs per step
+    order: Literal["captions", "rounds"] = "captions"
+    """``captions`` shuffles all captions; ``rounds`` uses one caption of every image before the second of any, so that
+    no batch has two captions of an image as each other's negatives."""
+    memory_mb: Number = 4096.0  # maximum size of features in memory; larger ones are read batch by batch
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Captions of a role with their images.
+
+    Attributes:
+        images: distinct ids.
+        captions: texts; the captions of an image are adjacent.
+        image_of: (captions,) index in ``images`` of each caption's image.
+        source: the captions' file or folder, for messages.
+        array: SCAN's array of features, None for a store.
+        rows: (images,) the row of each image in the array.
+        named: False if ``images`` are not names of image files, but rows of an array.
+    """
+
+    images: tuple[str, ...]
+    captions: tuple[str, ...]
+    image_of: NDArray[np.int64]
+    source: Path
+    array: Path | None = None
+    rows: NDArray[np.int64] | None = None
+    named: bool = True
+
+    def sample(self, images: int | None, captions: int | None = None) -> Pairs:
+        """A random sample of images in their order, the same in all trainings, with the first captions of each."""
+        n = len(self.images)
+        return self.only(np.sort(np.random.default_rng(1).permutation(n)[: n if images is None else images]), captions)
+
+    def only(self, chosen: NDArray[np.int64], captions: int | None = None) -> Pairs:
+        """Some images, by ascending indices, with the first captions of each."""
+        place = np.full(len(self.images), -1)
+        place[chosen] = np.arange(len(chosen))
+        kept = np.flatnonzero(place[self.image_of] >= 0)
+        if captions is not None:
+            kept = kept[kept - self.firsts()[self.image_of[kept]] < captions]
+        return replace(
+            self,
+            images=tuple(self.images[i] for i in chosen),
+            captions=tuple(self.captions[i] for i in kept),
+            image_of=place[self.image_of[kept]],
+            rows=None if self.rows is None else self.rows[chosen],
+        )
+
+    def of_images(self, of_captions: Sequence[T]) -> list[list[T]]:
+        """Group what belongs to captions by their images."""
+        ends = [*self.firsts()[1:], len(self.captions)]
+        return [list(of_captions[first:end]) for first, end in zip(self.firsts(), ends, strict=True)]
+
+    def by_image(self) -> dict[str, list[str]]:
+        """Image → captions."""
+        return dict(zip(self.images, self.of_images(self.captions), strict=True))
+
+    def firsts(self) -> NDArray[np.int64]:
+        """(images,) index of the first caption of each image."""
+        return np.searchsorted(self.image_of, np.arange(len(self.images)))
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that identify images and captions in their order."""
+        return fingerprint(f"{self.images[i]}\x1f{t}" for i, t in zip(self.image_of, self.captions, strict=True))
+
+    def batches(self, batch: int, order: str, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+        """The captions of each batch of an epoch (from 0), each caption once, by :attr:`CaptionTraining.order`."""
+        rng, n = np.random.default_rng((seed, 1, epoch)), len(self.captions)
+        if order == "captions":
+            rounds = [rng.permutation(n)]
+        else:
+            shuffled = np.lexsort((rng.random(n), self.image_of))
+            rank = np.arange(n) - self.firsts()[self.image_of]  # within the image
+            rounds = [rng.permutation(shuffled[rank == number]) for number in range(int(rank.max()) + 1)]
+        return [part[first : first + batch] for part in rounds for first in range(0, len(part), batch)]
+
+
+def fingerprint(lines: Iterable[str]) -> str:
+    """Sixteen hex digits that identify lines of text."""
+    digest = hashlib.blake2b(digest_size=8)
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def locate(name: str, root: DataRoot | None, what: str) -> Path:
+    """An existing path, or one below the data folder. Raises MissingFileError with both paths."""
+    path = Path(name).expanduser()
+    below = path if root is None else root.path / path
+    if path.exists() or not below.exists():
+        if path.exists():
+            return path
+        nor = f", nor {below}" if below != path else ""
+        hint = "Correct the training file, whose first lines may make the features, or set the data folder with --data"
+        raise MissingFileError(f"there is no such file or folder of {what}{nor}", value=name, path=path, hint=hint)
+    return below
+
+
+def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
+    """The captions of roles (``train``, ``dev``, ``test``), by the settings ``captions``, ``splits`` and ``features``.
+
+    Raises:
+        CapbenchError: a file is missing or invalid, with file and row, or a role has no split.
+    """
+    path = locate(config.captions, root, "captions")
+    captions = None
+    if path.is_dir() and any(path.glob("*_caps.txt")):
+        known = sorted(file.name.removesuffix("_caps.txt") for file in path.glob("*_caps.txt"))
+    else:
+        captions = _flickr8k(path) if (path / "Flickr8k.token.txt").is_file() else read_captions_file(path)
+        known = sorted(set(captions.groups.values()))
+    found = []
+    for role in roles:
+        named = getattr(config.splits, role)
+        for name in named or ():
+            check_choice("split", name, known, DataError, path=path)
+        splits = named or [name for name in _USUAL[role] if name in known]
+        if not splits:
+            message = f"has no split with a usual name for {role} (splits: {', '.join(known)})"
+            hint = f"Name it in the training file, as 'splits: {{{role}: NAME}}'"
+            raise DataError(message, code="missing-option", value=role, path=path, hint=hint)
+        if captions is None:
+            found.append(_scan_split(path, splits[0], config.features == ARRAYS))
+            continue
+        if config.features == ARRAYS:
+            message = "'features: ims' refers to arrays of SCAN's folder, but the captions have another format"
+            raise UsageError(message, code="conflict", value=ARRAYS, path=path, hint="Set 'features' to a store")
+        of_role = captions.of_groups(*(splits if role == "train" or named else splits[:1]))
+        numbers = [len(texts) for texts in of_role.values()]
+        texts = tuple(text for of_image in of_role.values() for text in of_image)
+        found.append(Pairs(tuple(of_role), texts, np.repeat(np.arange(len(numbers)), numbers), path))
+    return found
+
+
+def training_pairs(config: Any, root: DataRoot | None, say: Say) -> list[Pairs]:
+    """The captions for train and dev. Raises DataError if an image is for both."""
+    pairs = read_pairs(config, root, "train", "dev")
+    both = set(pairs[0].images) & set(pairs[1].images)
+    if both and pairs[0].array is None:
+        message = f"{len(both):,} images are for train and for dev, for example '{min(both)}'"
+        hint = "Set other 'splits' in the training file"
+        raise DataError(message, code="duplicate", value=min(both), path=pairs[0].source, hint=hint)
+    sizes = [f"{len(p.images):,} images, {len(p.captions):,} captions" for p in pairs]
+    say(f"captions: {pairs[0].source}: train {sizes[0]}, dev {sizes[1]}")
+    return pairs
+
+
+def _flickr8k(folder: Path) -> Captions:
+    captions = read_token(folder / "Flickr8k.token.txt")
+    groups: dict[str, str] = {}
+    for split in ROLES:
+        listed = folder / f"Flickr_8k.{split}Images.txt"
+        for image, row in split_list(listed, captions).items() if listed.is_file() else ():
+            if groups.setdefault(image, split) != split:
+                message = f"image '{image}' is also in the list of {groups[image]}"
+                raise DataError(message, code="duplicate", value=image, path=listed, row=row)
+    return Captions(captions, captions.source, groups)
+
+
+def _scan_split(folder: Path, split: str, arrays: bool) -> Pairs:
+    listed, ids_file, array_file = (folder / f"{split}_{end}" for end in ("caps.txt", "ids.txt", "ims.npy"))
+    texts = [line.strip() for line in files.read_lines(listed)]
+    if "" in texts:
+        raise DataError("the caption is empty", code="missing-caption", path=listed, row=texts.index("") + 1)
+    ids = [image_id(line.strip()) for line in files.read_lines(ids_file)] if ids_file.is_file() or not arrays else []
+    array = open_array(array_file) if arrays else None
+    rows, n = len(ids) if array is None else len(array), len(texts)
+    if rows not in (n, n / 5):
+        message = f"has {rows:,} rows for {n:,} captions: one for each or for every five is required"
+        raise DataError(message, code="mismatch", value=rows, path=array_file if arrays else ids_file)
+    row_of = np.arange(n) if rows == n else np.arange(n) // 5
+    if array is None:  # captions of one image become adjacent
+        place: dict[str, int] = {}
+        image_of = np.array([place.setdefault(ids[row], len(place)) for row in row_of], dtype=np.int64)
+        order = np.argsort(image_of, kind="stable")
+        return Pairs(tuple(place), tuple(texts[i] for i in order), image_of[order], listed)
+    first = np.arange(rows)
+    if rows == n:  # equal adjacent rows are one image; their first regions differ nearly always
+        same = [np.array_equal(a[0], b[0]) and np.array_equal(a, b) for a, b in zip(array[1:], array, strict=False)]
+        begins = ~np.array([False, *same])
+        first, row_of = np.flatnonzero(begins), np.cumsum(begins) - 1
+    names = [ids[i] for i in first] if len(ids) == rows else []
+    named = len(set(names)) == len(first)
+    images = names if named else [f"{split}-{i}" for i in first]
+    return Pairs(tuple(images), tuple(texts), row_of, listed, array_file, first, named)
+
+
+def open_array(path: Path) -> NDArray[np.floating]:
+    """SCAN's ``{split}_ims.npy`` as a memory map. Raises DataError or MissingFileError."""
+    files.check_readable(path)
+    try:
+        array: NDArray[np.floating] = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
+            raise ValueError(f"{array.shape} {array.dtype}")
+    except (OSError, ValueError, EOFError) as error:
+        message = f"is not an array of floats of shape (images, regions, columns) ({error})"
+        raise DataError(message, code="wrong-shape", path=path) from error
+    return array
+
+
+def training_record(
+    train: Pairs, dev: Pairs, start: WordStart | None = None, more: Iterable[str] = ()
+) -> TrainingRecord:
+    """The record of a training: its images and captions (and ``more`` of these), the dev images, and what the first
+    word vectors have read.
+    """
+    photographs = [photographs_of(pairs.images) if pairs.named else None for pairs in (train, dev)]
+    record = TrainingRecord("", photographs[0], captions_of([*train.captions, *more]), photographs[1], DEV)
+    return record if start is None else record.including(read_training_record(start.path))
+
+
+def read_systems(
+    names: Sequence[str], root: DataRoot | None, people: Mapping[str, Sequence[str]], say: Say
+) -> Mapping[str, Mapping[str, str]]:
+    """Captions by system and image from files of systems' captions; reports systems that are left out."""
+    machine = read_machine_captions([locate(name, root, "captions of systems") for name in names], people)
+    for note in machine.notes:
+        say(note)
+    return machine.systems
+
+
+# Words.
+
+
+def build_vocabulary(texts: Iterable[str], min_count: int, say: Say) -> Vocabulary:
+    """The words that occur so often. Raises DataError if there is none."""
+    vocabulary = Vocabulary.build(texts, min_count)
+    if len(vocabulary) == len(SPECIAL):
+        message, hint = f"no word of the captions occurs {min_count} times", "Lower 'min_count' in the training file"
+        raise DataError(message, code="too-few", value=min_count, hint=hint)
+    say(f"vocabulary: {len(vocabulary):,} words")
+    return vocabulary
+
+
+def pad(captions: Sequence[Sequence[int]], padding: int = PAD) -> tuple[Tensor, Tensor]:
+    """Word numbers of captions as (b, longest) int64, padded at the end, with their (b,) lengths."""
+    ids = nn.utils.rnn.pad_sequence([torch.tensor(one) for one in captions], True, padding)
+    return ids, torch.tensor([len(one) for one in captions])
+
+
+def drop_words(ids: Tensor, rate: float, rng: np.random.Generator) -> Tensor:
+    """Replace each word of (b, m) ids by ``<unk>`` with a probability; special words have lower numbers and stay."""
+    if not rate:  # draws nothing
+        return ids
+    return torch.where((ids > UNKNOWN) & torch.from_numpy(rng.random(tuple(ids.shape)) < rate), UNKNOWN, ids)
+
+
+@dataclass(frozen=True, eq=False)
+class WordStart:
+    """First word vectors of a network: (k,) ``numbers`` of the words that have one, and (k, d) ``vectors``."""
+
+    path: Path
+    sha256: str
+    numbers: NDArray[np.int64] = field(repr=False)
+    vectors: NDArray[np.float32] = field(repr=False)
+
+    @torch.no_grad()
+    def begin(self, embedding: nn.Embedding, *, scaled: bool = True) -> None:
+        """Replace first weights by the vectors, ``scaled``: centred, and of the mean length of these weights, so that
+        the next layers receive values of the size for which they were initialised.
+
+        Raises:
+            UsageError: the network's word vectors have another size.
+        """
+        vectors = self.vectors
+        if vectors.shape[1] != embedding.embedding_dim:
+            message = f"its vectors have {vectors.shape[1]} components, the network's {embedding.embedding_dim}"
+            hint = f"Set 'network.word_dim: {vectors.shape[1]}'"
+            raise UsageError(message, code="mismatch", value=vectors.shape[1], path=self.path, hint=hint)
+        rows = torch.from_numpy(self.numbers).to(embedding.weight.device)
+        if scaled:
+            vectors = vectors - vectors.mean(axis=0)
+            length = float(embedding.weight[rows].square().mean().sqrt())
+            vectors = vectors * np.float32(length / max(float(np.sqrt(np.square(vectors).mean())), 1e-12))
+        embedding.weight[rows] = torch.from_numpy(vectors).to(embedding.weight)
+
+
+def read_word_start(name: str | None, root: DataRoot | None, vocabulary: Vocabulary, say: Say) -> WordStart | None:
+    """Vectors of a file for the words of a vocabulary, except special ones; None without a name.
+
+    Raises:
+        MissingFileError, DataError: the file does not exist, is damaged, or has none of the words.
+    """
+    if name is None:
+        return None
+    opened = WordVectors(locate(name, root, "word vectors"))
+    found = opened.vectors(vocabulary.words[len(SPECIAL) :])
+    if not found:
+        message, hint = "has no word of the captions", "Use vectors of the captions' language"
+        raise DataError(message, code="mismatch", path=opened.path, hint=hint)
+    say(f"word vectors: {opened.path} has {len(found):,} of {len(vocabulary):,} words")
+    numbers = np.array([vocabulary.number(word) for word in found], dtype=np.int64)
+    return WordStart(opened.path, opened.sha256, numbers, np.stack(list(found.values())).astype(np.float32))

@@ -1,0 +1,135 @@
+"""Region features of a split's images as tensors, from stores or the arrays of the released SCAN code."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from capbench.core.errors import DataError, FeatureError, UsageError
+from capbench.datasets.root import DataRoot
+from capbench.features.records import RegionFeatures
+from capbench.features.store import open_store
+from capbench.training.data import ARRAYS, CaptionTraining, Pairs, locate, open_array
+
+More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
+"""What a network reads of an image besides features, such as boxes: arrays of equal shapes for all images."""
+
+
+class Regions:
+    """Arrays of images by index, in memory if they fit, otherwise read on request.
+
+    Args:
+        images: number of images.
+        read: returns the arrays of an image: (regions, columns) features first.
+        memory_mb: maximum size in memory.
+
+    Attributes:
+        shape: (images, regions, columns).
+        in_memory: True if they are read once.
+    """
+
+    def __init__(self, images: int, read: Callable[[int], Sequence[NDArray[Any]]], memory_mb: float) -> None:
+        self._read = read
+        self._lock = threading.Lock()  # the prefetching thread and evaluations both use HDF5
+        first = read(0)
+        self.shape = (images, *first[0].shape)
+        self.in_memory = images * sum(array.nbytes for array in first) <= memory_mb * 2**20
+        self._held: list[Tensor] = []
+        if self.in_memory:
+            self._held = [torch.from_numpy(np.empty((images, *array.shape), array.dtype)) for array in first]
+            for image in range(images):
+                for held, array in zip(self._held, read(image), strict=True):
+                    held[image] = torch.from_numpy(array)
+
+    def take(self, images: Sequence[int] | NDArray[np.int64]) -> list[Tensor]:
+        """(b, regions, columns) float32 features of some images, and what else the network reads of them."""
+        if self.in_memory:
+            return [held.index_select(0, torch.as_tensor(images)).float() for held in self._held]
+        distinct, places = np.unique(np.asarray(images), return_inverse=True)
+        with self._lock:
+            read = list(zip(*(self._read(image) for image in distinct.tolist()), strict=True))
+        # A copy by torch, since the rounding of matrix products can depend on alignment.
+        return [torch.from_numpy(np.stack(part)).float().index_select(0, torch.from_numpy(places)) for part in read]
+
+    def mean(self) -> NDArray[np.float32]:
+        """(columns,) the mean over images and regions."""
+        blocks = np.array_split(np.arange(self.shape[0]), -(-self.shape[0] // 256))
+        total = sum(self.take(block)[0].numpy().sum(axis=(0, 1), dtype=np.float64) for block in blocks)
+        return np.asarray(total / (self.shape[0] * self.shape[1]), dtype=np.float32)
+
+
+def open_regions(
+    config: CaptionTraining, root: DataRoot | None, pairs: Pairs, more: More | None = None
+) -> tuple[Regions, str | None, str]:
+    """The features of a split's images.
+
+    Args:
+        config: names the store, or SCAN's arrays.
+        root: the data folder.
+        pairs: the split.
+        more: what the network reads besides features; None: nothing.
+
+    Returns:
+        The features, their kind (:attr:`Fingerprint.kind`; None for arrays), and a line that identifies them.
+
+    Raises:
+        UsageError: more than features is required, but there are only arrays.
+        FeatureError: images are missing or damaged, or have too few or different numbers of regions.
+        DataError: an array is damaged.
+    """
+    if config.features == ARRAYS:
+        if more is not None:
+            message, hint = "SCAN's arrays have no boxes, which this network requires", "Set 'features' to a store"
+            raise UsageError(message, code="wrong-features", path=pairs.source, hint=hint)
+        assert pairs.array is not None
+        return _of_array(pairs.array, pairs, config)
+    store = open_store(locate(config.features, root, "features"))
+    store.require(pairs.images)
+    counts = [store.regions(image) for image in pairs.images]
+    n, dtype = _number(counts, pairs.images, config.regions, store.paths[0]), np.dtype(store.header.dtype)
+
+    def read(image: int) -> list[NDArray[Any]]:
+        regions = store[pairs.images[image]]
+        return [regions.features[:n].astype(dtype), *(part[:n] for part in (more(regions) if more else ()))]
+
+    return Regions(len(counts), read, config.memory_mb), store.fingerprint.kind, store.signature()
+
+
+def _of_array(path: Path, pairs: Pairs, config: CaptionTraining) -> tuple[Regions, None, str]:
+    array, rows = open_array(path), pairs.rows
+    assert rows is not None
+    n = _number([array.shape[1]], ["all"], config.regions, path)
+
+    def read(image: int) -> list[NDArray[Any]]:
+        features = array[rows[image], :n]
+        if not np.isfinite(features).all():
+            row = f"image {rows[image]}"
+            raise DataError("a feature is NaN or infinite", code="not-a-number", path=path, row=row)
+        return [features if features.dtype == np.float16 else features.astype(np.float32)]
+
+    digest = hashlib.blake2b(f"{array.shape} {array.dtype}\n".encode(), digest_size=8)
+    for row in np.linspace(0, len(array) - 1, 16).astype(int):  # of a large file, some rows
+        digest.update(np.ascontiguousarray(array[row]).tobytes())
+    return Regions(len(rows), read, config.memory_mb), None, f"ims:{digest.hexdigest()}"
+
+
+def _number(counts: Sequence[int], images: Sequence[str], requested: int | None, path: Path) -> int:
+    """Number of regions of each image."""
+    low = min(counts)
+    if requested is None and low < max(counts):
+        message = f"images have {low} to {max(counts)} regions; training requires equally many"
+        hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
+        raise FeatureError(message, code="mismatch", path=path, hint=hint)
+    if requested is not None and low < requested:
+        image = images[counts.index(low)]
+        message, hint = f"image '{image}' has {low} regions, fewer than 'regions' ({requested})", "Lower 'regions'"
+        raise FeatureError(message, code="too-few", value=image, path=path, hint=hint)
+    return requested or low

@@ -1,0 +1,380 @@
+"""Networks that match captions with images: settings, losses, batches, and recall on a split."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from capbench.core.errors import ModelError, UsageError, count
+from capbench.datasets.root import DataRoot
+from capbench.features.shown import MEAN_KEY, mean_to_text
+from capbench.stats.retrieval import Retrieval, retrieval
+from capbench.text.vocabulary import Vocabulary
+from capbench.training import data, settings
+from capbench.training.features import More, Regions, open_regions
+from capbench.training.trainer import B, M, Task, Watcher, adam, choose_device
+from capbench.weights.training_files import KEY
+
+E = TypeVar("E")
+
+
+class VocabularyOptions(settings.Section):
+    """The words that a network knows, of the captions for train and dev."""
+
+    min_count: settings.Count = 4  # minimum frequency; rarer words become <unk>
+
+
+class LossOptions(settings.Section):
+    """The loss of a batch."""
+
+    kind: Literal["hinge", "info-nce"] = "hinge"
+    margin: settings.Positive = 0.2
+    hardest: bool = False  # true: use only the hardest negative of each row and column
+    hardest_after: settings.Whole = (
+        0  # first steps that use all negatives nevertheless; without them training can collapse
+    )
+    reduction: Literal["sum", "mean"] = "sum"
+    temperature: settings.Positive = 0.1
+
+    def __call__(self, scores: Tensor, step: int) -> Tensor:
+        """The loss of (b, b) similarities of images (rows) and captions at a step, counted from 0."""
+        if self.kind == "info-nce":
+            return info_nce(scores, self.temperature)
+        return hinge_loss(scores, self.margin, self.hardest and step >= self.hardest_after, self.reduction)
+
+
+class DropoutOptions(settings.Section):
+    """Dropout rates in training."""
+
+    regions: settings.Fraction = 0.0  # components of the region features
+    words: settings.Fraction = 0.0  # words, which become <unk>; not <start> and <end>
+    embedding: settings.Fraction = 0.0  # components of the word vectors that go into the GRU
+
+
+class MatchingTraining(data.CaptionTraining):
+    """Settings of a training of a network that matches captions with images."""
+
+    measured = ("vocabulary_size", "image_dim")
+
+    vocabulary: VocabularyOptions = VocabularyOptions()
+    word_vectors: settings.Text | None = None  # a file of first word vectors; null: random ones
+    loss: LossOptions = LossOptions()
+    dropout: DropoutOptions = DropoutOptions()
+
+    def contradictions(self) -> Iterable[str]:
+        """Settings of the loss that do nothing."""
+        idle = ("temperature",) if self.loss.kind == "hinge" else ("margin", "hardest", "hardest_after", "reduction")
+        for key in idle:
+            if getattr(self.loss, key) != getattr(type(self).model_fields["loss"].default, key):
+                yield f"'loss.{key}' does nothing if 'loss.kind' is {self.loss.kind}"
+        if self.loss.hardest_after and not self.loss.hardest:
+            yield "'loss.hardest_after' does nothing without 'loss.hardest: true'"
+
+    def dev_captions(self) -> int | None:
+        """Number of captions of each dev image, the first ones; None: all."""
+        return None
+
+
+# Losses on (b, b) similarities: row i is image i, column j is caption j, matching pairs are on the diagonal.
+
+
+def hinge_loss(scores: Tensor, margin: float = 0.2, hardest: bool = True, reduction: str = "sum") -> Tensor:
+    """Triplets with a margin in both directions (Lee et al. 2018, eq. 11 and 12; hardest: Faghri et al. 2018).
+
+    Args:
+        scores: (b, b).
+        margin: required difference between a pair and its negatives.
+        hardest: True to use only the hardest negative of each row and column, else all.
+        reduction: ``sum`` over the batch as released, or ``mean`` over the b·(b - 1) negatives of each direction
+            (``hardest``: over its b), the two directions added.
+    """
+    size, pairs = len(scores), scores.diagonal()
+    same = torch.eye(size, dtype=torch.bool, device=scores.device)
+    captions = (margin + scores - pairs[:, None]).clamp_min(0).masked_fill(same, 0)  # another caption of the image
+    images = (margin + scores - pairs[None, :]).clamp_min(0).masked_fill(same, 0)  # another image of the caption
+    if hardest:
+        captions, images = captions.max(1).values, images.max(0).values
+    total = captions.sum() + images.sum()
+    return total if reduction == "sum" else total / (size if hardest else max(1, size * (size - 1)))
+
+
+def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
+    """Symmetric InfoNCE of (b, b) scores (van den Oord et al. 2018; CLIP): mean of two mean cross entropies."""
+    partners, logits = torch.arange(len(scores), device=scores.device), scores / temperature
+    return (cross_entropy(logits, partners) + cross_entropy(logits.t(), partners)) / 2
+
+
+# Tasks.
+
+
+class CaptionTask(Task[M, B], Generic[M, B]):
+    """A task whose batches are captions with their images.
+
+    Args:
+        config: the settings.
+        train: captions and images for training.
+        regions: features of these images.
+        model: the network, on the CPU.
+        device: the device for training.
+    """
+
+    def __init__(self, config: Any, train: data.Pairs, regions: Regions, model: M, device: torch.device) -> None:
+        self.config, self.train, self.regions, self.device = config, train, regions, device
+        self.model = model.to(device)
+        self.optimiser = adam(self.model, config.optimiser)
+        self.steps_per_epoch = len(self._order(0))
+        # Useful if features are read from disk, or if a GPU computes at the same time.
+        self.prefetch = device.type == "cuda" or not regions.in_memory
+
+    def _order(self, epoch: int) -> list[NDArray[np.int64]]:
+        return self.train.batches(self.config.batch, self.config.order, self.config.seed, epoch)
+
+    def batches(self, epoch: int, first: int) -> Iterator[B]:
+        """The batches of an epoch, starting with the ``first``-th."""
+        for number, chosen in enumerate(self._order(epoch)[first:], epoch * self.steps_per_epoch + first):
+            yield self.batch(chosen, number)
+
+    @abstractmethod
+    def batch(self, chosen: NDArray[np.int64], step: int) -> B:
+        """The batch of some captions; its random numbers are determined by seed and step."""
+
+    def facts(self) -> dict[str, Any]:
+        """The features' mean, for ``image=mean``."""
+        return {MEAN_KEY: mean_to_text(self.regions.mean())}
+
+
+class Reader(Generic[E]):
+    """Reads captions as word numbers with ``<start>`` and ``<end>``, and images as features, unless overridden."""
+
+    more: More | None = None
+    """What it reads of an image besides features."""
+
+    def texts(self, captions: Sequence[str]) -> Iterable[str]:
+        """Further texts whose words the vocabulary counts."""
+        return ()
+
+    def encode(self, captions: Sequence[str], vocabulary: Vocabulary) -> list[E]:
+        """Captions in the network's input format."""
+        return [vocabulary.encode(text) for text in captions]  # type: ignore[misc]
+
+
+class Split(NamedTuple, Generic[E]):
+    """A role's captions and images, its captions in the network's input format, and features of the images."""
+
+    pairs: data.Pairs
+    captions: list[E]
+    regions: Regions
+
+
+class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
+    """A task whose score is recall; its embeddings begin with word vectors if the settings name some."""
+
+    settings: ClassVar[type[MatchingTraining]]
+    score = "recall_sum"
+
+    @abstractmethod
+    def network(self, options: Any, generator: torch.Generator) -> M:
+        """The network of some sizes, with first weights drawn by a generator."""
+
+    def __init__(
+        self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher, reader: Reader[E]
+    ) -> None:
+        self.config, self.device = config, device
+        train, dev = data.training_pairs(config, root, watcher.say)
+        sample = dev.sample(config.evaluation.images, config.dev_captions())
+        texts = [*train.captions, *dev.captions, *reader.texts([*train.captions, *sample.captions])]
+        self.vocabulary = data.build_vocabulary(texts, config.vocabulary.min_count, watcher.say)
+        regions, self.kind_of_features, named = open_regions(config, root, train, reader.more)
+        dev_regions, _, dev_named = open_regions(config, root, sample, reader.more)
+        self.captions = reader.encode(train.captions, self.vocabulary)
+        self.dev = Split(sample, reader.encode(sample.captions, self.vocabulary), dev_regions)
+        where = "in memory" if regions.in_memory else "read batch by batch"
+        n, each, columns = regions.shape
+        watcher.say(f"features: {n:,} x {each} regions x {columns}, {where}")
+        self.data = {"captions": train.fingerprint(), "dev captions": sample.fingerprint()}
+        self.data |= {"vocabulary": self.vocabulary.sha256, "features": named, "regions": f"{each} x {columns}"}
+        self.data |= {} if dev_named == named else {"dev features": dev_named}
+        self.options = replace(config.network, vocabulary_size=len(self.vocabulary), image_dim=columns)
+        model = self.network(self.options, torch.Generator().manual_seed(config.seed))
+        start = data.read_word_start(config.word_vectors, root, self.vocabulary, watcher.say)
+        if start is not None:
+            self.data["word vectors"] = start.sha256
+            for layer in model.modules():
+                if isinstance(layer, nn.Embedding):
+                    start.begin(layer)
+        self.record = data.training_record(train, dev, start)
+        super().__init__(config, train, regions, model, device)
+
+    def facts(self) -> dict[str, Any]:
+        """Features, photographs and captions of the training."""
+        return {**super().facts(), "features": self.kind_of_features, KEY: self.record.to_json()}
+
+    lines = staticmethod(lambda entry: recall_lines(entry))
+
+
+def split_for(
+    config: MatchingTraining, root: DataRoot | None, role: str, images: int | None, model: Any, reader: Reader[E]
+) -> Split[E]:
+    """A role's captions and features, or a sample of them, for a trained model.
+
+    Raises:
+        ModelError: the model was trained on features of another kind or size.
+    """
+    (pairs,) = data.read_pairs(config, root, role)
+    pairs = pairs.sample(images, config.dev_captions())
+    regions, kind, named = open_regions(config, root, pairs, reader.more)
+    if (None not in (model.features, kind) and model.features != kind) or regions.shape[2] != model.options.image_dim:
+        message = f"was trained on features of another kind ({model.features}) than these ({named})"
+        hint = "Pass the features that it was trained on with --features"
+        raise ModelError(message, code="wrong-features", value=kind, path=model.path, hint=hint)
+    return Split(pairs, reader.encode(pairs.captions, model.vocabulary), regions)
+
+
+# Similarities of every image with every caption of a split, block by block.
+
+IMAGES, CAPTIONS = 128, 256
+"""Images and captions that are encoded at once."""
+
+
+@torch.inference_mode()
+def similarity_matrix(
+    network: nn.Module,
+    images: int,
+    lengths: Sequence[int],
+    encode_images: Callable[[NDArray[np.int64]], Any],
+    encode_captions: Callable[[NDArray[np.int64]], Any],
+    compare: Callable[[Any, Any], Tensor],
+    pause: Callable[[], None] = lambda: None,
+) -> NDArray[np.float32]:
+    """(images, captions) similarities; each image and each caption is encoded once.
+
+    Args:
+        network: in evaluation mode during this function.
+        images: number of images.
+        lengths: length of each caption; captions of similar lengths are encoded together.
+        encode_images: encodes a block of images, by their indices.
+        encode_captions: encodes a block of captions, by their indices.
+        compare: (block of images, block of captions) similarities of two encoded blocks.
+        pause: called often; may raise an exception to stop.
+    """
+    training = network.training
+    network.eval()
+    try:
+        encoded = [encode_images(np.arange(i, min(i + IMAGES, images))) for i in range(0, images, IMAGES)]
+        matrix = np.empty((images, len(lengths)), dtype=np.float32)
+        order = np.argsort(lengths, kind="stable")
+        for first in range(0, len(order), CAPTIONS):
+            pause()
+            chosen = order[first : first + CAPTIONS]
+            captions = encode_captions(chosen)
+            matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
+    finally:
+        network.train(training)
+    return matrix
+
+
+_DIRECTIONS = (("image to text", "image_to_text"), ("text to image", "text_to_image"))
+
+
+def recall_lines(entry: Mapping[str, Any]) -> list[str]:
+    """Recalls in both directions in one line, then as a table."""
+    parts = [f"{label} R@1 {entry[key]['r@1']:.1f} R@10 {entry[key]['r@10']:.1f}" for label, key in _DIRECTIONS]
+    total = f"recall sum {entry['recall_sum']:.1f}"
+    lines = [f"{', '.join(parts)}, {total}"]
+    lines.append(f"{'':15}{'R@1':>7}{'R@5':>7}{'R@10':>7}{'median rank':>13}{'mean rank':>11}")
+    for label, key in _DIRECTIONS:
+        row = entry[key]
+        recalls = "".join(f"{row[f'r@{k}']:7.1f}" for k in (1, 5, 10))
+        lines.append(f"{label:15}{recalls}{row['median_rank']:13.1f}{row['mean_rank']:11.1f}")
+    return [*lines, total]
+
+
+# Networks that read captions as word numbers and images as features only, such as SCAN.
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of one step: (b, n, d) region features, (b, m) word numbers, (b,) their numbers on the CPU."""
+
+    images: Tensor
+    ids: Tensor
+    lengths: Tensor
+
+
+class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
+    """A task of a network with ``encode_images(regions)``, ``encode_captions(ids, lengths)`` and
+    ``similarities(images, captions, lengths)``.
+    """
+
+    load: ClassVar[Callable[..., Any]]  # reads a weight file: path, vocabulary of a released checkpoint, device=
+
+    def __init__(self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
+        super().__init__(config, root, device, watcher, Reader())
+
+    def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
+        """The batch of some captions."""
+        ids, lengths = data.pad([self.captions[i] for i in chosen])
+        ids = data.drop_words(ids, self.config.dropout.words, np.random.default_rng((self.config.seed, 2, step)))
+        (images,) = self.regions.take(self.train.image_of[chosen])
+        pin = self.device.type == "cuda"  # a GPU copies from page-locked memory while it computes
+        return Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
+
+    def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
+        """Recalls on dev."""
+        return recalls(model, self.dev, self.device, 1, pause).to_dict()
+
+    @classmethod
+    def measure(
+        cls,
+        config: Any,
+        model: Path,
+        split: str,
+        root: DataRoot | None,
+        *,
+        images: int | None = None,
+        folds: int = 1,
+        vocabulary: Path | None = None,
+        watcher: Watcher | None = None,
+    ) -> dict[str, Any]:
+        """Recalls of a trained model on a split, or the mean over equal parts of its images (``folds``)."""
+        begin, device = time.monotonic(), choose_device(config.device)
+        loaded = cls.load(model, *([] if vocabulary is None else [vocabulary]), device=str(device))
+        chosen: Split[list[int]] = split_for(config, root, split, images, loaded, Reader())
+        if len(chosen.pairs.images) % folds:
+            message = f"{len(chosen.pairs.images):,} images cannot be divided into {folds} equal parts"
+            raise UsageError(message, code="wrong-value", value=folds, hint="Change --folds")
+        found = recalls(loaded.network, chosen, device, folds)
+        sizes = f"{count(found.images, 'image')} x {count(found.captions, 'caption')}"
+        (watcher or Watcher()).say(f"{sizes} in {time.monotonic() - begin:.1f} s, data included")
+        return {"folds": folds, **found.to_dict(), "sha256": loaded.sha256}
+
+
+def recalls(
+    network: Any, split: Split[list[int]], device: torch.device, folds: int, pause: Callable[[], None] = lambda: None
+) -> Retrieval:
+    """Recalls of a network that reads word numbers."""
+
+    def encode(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        ids, lengths = data.pad([split.captions[i] for i in chosen])
+        return network.encode_captions(ids.to(device), lengths), lengths
+
+    matrix = similarity_matrix(
+        network,
+        split.regions.shape[0],
+        [len(caption) for caption in split.captions],
+        lambda images: network.encode_images(split.regions.take(images)[0].to(device)),
+        encode,
+        lambda images, captions: network.similarities(images, *captions),
+        pause,
+    )
+    return retrieval(matrix, split.pairs.image_of, folds)

@@ -1,0 +1,155 @@
+"""Captions with splits in their formats, samples, the batches of an epoch, and words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import DataError, MissingFileError
+from capbench.training.data import CaptionTraining, Pairs, drop_words, pad, read_pairs
+from capbench.training.features import open_regions
+from capbench.training.settings import parse_training
+from tests.errors import raises
+from tests.training.world import make_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def config_of(captions: Path, features: str = "f.h5", **splits: Any) -> CaptionTraining:
+    raw = {"schema": 1, "name": "a", "captions": str(captions), "features": features, "splits": splits}
+    return parse_training(CaptionTraining, raw)
+
+
+def read(captions: Path, role: str, features: str = "f.h5", **splits: Any) -> Pairs:
+    return read_pairs(config_of(captions, features, **splits), None, role)[0]
+
+
+def _scan_folder(folder: Path, captions: list[str], ids: list[str] | None, rows: int | None) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "train_caps.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
+    if ids is not None:
+        (folder / "train_ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+    if rows is not None:
+        np.save(folder / "train_ims.npy", np.arange(rows * 6, dtype=np.float32).reshape(rows, 2, 3))
+    return folder
+
+
+def test_karpathys_splits_have_their_usual_roles(world: Path, tmp_path: Path) -> None:
+    train, dev = read_pairs(config_of(world / "world.json"), None, "train", "dev")
+    assert (len(train.images), len(dev.images)) == (18, 6)
+    assert len(train.captions) == len(train.image_of) == 18 * 2 + 6
+    assert dev.images[0] == "val00"
+    assert dev.image_of.tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5]
+    images = [
+        {"filename": f"{split}.jpg", "split": split, "sentences": [{"raw": f"a {split} thing"}]}
+        for split in ("train", "restval", "val", "test")
+    ]
+    path = tmp_path / "k.json"
+    path.write_text(json.dumps({"images": images}), encoding="utf-8")
+    assert read(path, "train").images == ("train", "restval")
+    assert read(path, "train", train="train").images == ("train",)
+    assert read(path, "dev", dev=["restval", "val"]).images == ("restval", "val")
+    with raises(DataError, "unknown-name", path=path, value="vall"):
+        read(path, "dev", dev="vall")
+
+
+def test_flickr8ks_own_files(tmp_path: Path) -> None:
+    lines = [f"{name}.jpg#{n}\ta {name} {n} ." for name in ("one", "two", "six", "odd") for n in range(2)]
+    (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines), encoding="utf-8")
+    for split, names in {"train": ["one", "two"], "dev": ["six"]}.items():
+        (tmp_path / f"Flickr_8k.{split}Images.txt").write_text("".join(f"{n}.jpg\n" for n in names), encoding="utf-8")
+    assert read(tmp_path, "train").captions == ("a one 0 .", "a one 1 .", "a two 0 .", "a two 1 .")
+    assert read(tmp_path, "dev").images == ("six",)
+    with raises(DataError, "missing-option", path=tmp_path, value="test"):
+        read(tmp_path, "test")
+    listed = tmp_path / "Flickr_8k.devImages.txt"
+    for content, code, row in (("two.jpg\n", "duplicate", 1), ("six.jpg\nten.jpg\n", "unknown-item", 2)):
+        listed.write_text(content, encoding="utf-8")
+        with raises(DataError, code, path=listed, row=row):
+            read(tmp_path, "train")
+
+
+def test_scans_folder_has_one_row_for_five_captions_or_for_each(tmp_path: Path) -> None:
+    folder = _scan_folder(tmp_path / "five", [f"caption {i}" for i in range(10)], ["7", "9"], 2)
+    for features in ("ims", "f.h5"):
+        pairs = read(folder, "train", features)
+        assert pairs.images == ("7", "9")
+        assert pairs.image_of.tolist() == [0] * 5 + [1] * 5
+    folder = _scan_folder(tmp_path / "one", ["one", "two", "three"], ["b.jpg", "a.jpg", "b.jpg"], None)
+    pairs = read(folder, "train")
+    assert (pairs.images, pairs.captions) == (("b", "a"), ("one", "three", "two"))
+    folder = _scan_folder(tmp_path / "equal", [f"caption {i}" for i in range(4)], None, None)
+    rows = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    rows[1] = rows[0]
+    np.save(folder / "train_ims.npy", rows)
+    pairs = read(folder, "train", "ims")
+    assert pairs.images == ("train-0", "train-2", "train-3")
+    assert (pairs.image_of.tolist(), pairs.named) == ([0, 0, 1, 2], False)
+    regions, kind, _ = open_regions(config_of(folder, "ims"), None, pairs)
+    assert torch.equal(regions.take([1, 0])[0], torch.from_numpy(rows[[2, 0]]))
+    assert kind is None
+    sample = pairs.only(np.array([1, 2]))
+    assert sample.rows is not None
+    assert sample.rows.tolist() == [2, 3]
+
+
+def test_invalid_captions_are_named(tmp_path: Path) -> None:
+    folder = _scan_folder(tmp_path / "s", [f"caption {i}" for i in range(9)], ["1", "2"], 2)
+    with raises(DataError, "mismatch", path=folder / "train_ids.txt", value=2):
+        read(folder, "train")
+    with raises(DataError, "mismatch", path=folder / "train_ims.npy", value=2):
+        read(folder, "train", "ims")
+    (folder / "train_caps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    with raises(DataError, "missing-caption", path=folder / "train_caps.txt", row=2):
+        read(folder, "train")
+    with raises(MissingFileError, "missing-file", path="nowhere.json", value="nowhere.json"):
+        read(Path("nowhere.json"), "train")
+    token = tmp_path / "x.token"
+    token.write_text("a.jpg#0\ta thing\n", encoding="utf-8")
+    with raises(DataError, "missing-option", path=token, value="train"):
+        read(token, "train")
+
+
+def test_a_sample_keeps_images_with_their_captions(world: Path) -> None:
+    whole = read(world / "world.json", "train")
+    part = whole.sample(5, 1)
+    assert len(part.images) == len(part.captions) == 5
+    assert part.image_of.tolist() == [0, 1, 2, 3, 4]
+    first = dict(zip(whole.images, whole.of_images(whole.captions), strict=True))
+    assert [first[image][0] for image in part.images] == list(part.captions)
+    two = whole.sample(None, 2)
+    assert [texts[:2] for texts in first.values()] == two.of_images(two.captions)
+    assert whole.sample(None).fingerprint() == whole.fingerprint() != part.fingerprint()
+
+
+@pytest.mark.parametrize("order", ["captions", "rounds"])
+def test_an_epoch_has_every_caption_once_in_an_order_of_its_own(world: Path, order: str) -> None:
+    pairs = read(world / "world.json", "train")
+    first = pairs.batches(5, order, seed=1, epoch=0)
+    assert sorted(np.concatenate(first).tolist()) == list(range(len(pairs.captions)))
+    assert all(len(batch) <= 5 for batch in first)
+    for seed, epoch in ((1, 0), (1, 1), (2, 0)):
+        same = np.concatenate(pairs.batches(5, order, seed, epoch)).tolist() == np.concatenate(first).tolist()
+        assert same is ((seed, epoch) == (1, 0))
+    if order == "rounds":
+        for batch in pairs.batches(9, order, seed=1, epoch=3):
+            assert len(set(pairs.image_of[batch].tolist())) == len(batch)
+
+
+def test_dropped_words_are_unknown_and_special_ones_are_never_dropped() -> None:
+    ids, lengths = pad([[1, 10, 11, 12, 13, 2], [1, 14, 2]] * 50)
+    assert (ids[1].tolist(), lengths[:2].tolist()) == ([1, 14, 2, 0, 0, 0], [6, 3])
+    dropped = drop_words(ids, 0.5, np.random.default_rng(4))
+    changed = dropped != ids
+    assert set(dropped[changed].tolist()) == {3}
+    assert not changed[ids <= 2].any()  # <pad>, <start>, <end>
+    assert 0.35 < changed.sum() / (ids > 2).sum() < 0.65
+    assert drop_words(ids, 0.0, np.random.default_rng(4)) is ids

@@ -1,0 +1,143 @@
+"""Training files: problems, changes, and what decides a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.core.errors import StudyError
+from capbench.metrics.registry import TRAINABLES, trainable
+from capbench.metrics.scan.train import ScanTraining
+from capbench.training.settings import find_training, load_training, parse_training, shipped_trainings
+from tests.errors import raises
+
+MINIMAL = "schema: 1\nname: one\ncaptions: c.json\nfeatures: f.h5\n"
+
+
+def load(path: Path, changes: Sequence[str] = ()) -> ScanTraining:
+    return load_training(ScanTraining, path, changes)
+
+
+def parse(raw: Mapping[str, object]) -> ScanTraining:
+    return parse_training(ScanTraining, {"schema": 1, "name": "a", "captions": "c", "features": "f", **raw})
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> Path:
+    path = tmp_path / "one.yaml"
+    path.write_text(MINIMAL, encoding="utf-8")
+    return path
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    raw: dict[str, Any] = {
+        "schema": 2,
+        "name": "a/b",
+        "feature": "x.h5",
+        "captions": "c.json",
+        "loss": {"temprature": 0.1, "margin": -1},
+        "network": {"embed": 3, "image_dim": 4, "cross_attention": "i2i"},
+        "batch": 1,
+        "optimiser": {"lr": "fast"},
+        "device": "gpu",
+        "epochs": None,
+        "seed": 1e300,
+        "ema": 1,
+        "evaluation": 3,
+        "dropout": {"words": "0.1"},
+        "7": 8,
+    }
+    with raises(StudyError, "wrong-value") as caught:
+        parse_training(ScanTraining, raw)
+    for part in (
+        "schema=2: ",
+        "name=a/b: ",
+        "no setting 'feature'. Did you mean 'features'?",
+        "the key 'features' is missing",
+        "no setting 'loss.temprature'. Did you mean 'temperature'?",
+        "loss.margin=-1: ",
+        "network has no option 'embed'. Did you mean 'embed_dim'?",
+        "'image_dim' is determined by the data",
+        "network.cross_attention=i2i: not one of t2i, i2t",
+        "batch=1: ",
+        "optimiser.lr=fast: ",
+        "device=gpu: ",
+        "epochs=None: ",
+        "seed=1e+300: ",
+        "ema=1: ",
+        "evaluation=3: ",
+        "dropout.words=0.1: ",
+        "no setting '7'",
+        "16 problems",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ({"loss": {"kind": "info-nce", "margin": 0.3}}, "'loss.margin'"),
+        ({"loss": {"temperature": 0.2}}, "'loss.temperature'"),
+        ({"loss": {"hardest_after": 5}}, "'loss.hardest_after'"),
+    ],
+)
+def test_settings_that_do_nothing_are_rejected(section: dict[str, object], named: str) -> None:
+    with raises(StudyError, "wrong-value") as caught:
+        parse(section)
+    assert named in str(caught.value)
+
+
+def test_changes_replace_what_the_file_says(minimal: Path) -> None:
+    changes = ["loss.kind=info-nce", "loss.temperature=0.2", "seed=7", "splits.dev=[val, restval]", "splits.test=t"]
+    config = load(minimal, [*changes, "optimiser.clip=null", "optimiser.lr=5e-4", "network.lambda_lse=5e0"])
+    assert (config.loss.temperature, config.seed, config.splits.dev) == (0.2, 7, ("val", "restval"))
+    assert (config.splits.test, config.optimiser.clip, config.optimiser.lr_update) == (("t",), None, 15)
+    assert (config.optimiser.lr, config.network.lambda_lse, config.network.embed_dim) == (0.0005, 5.0, 1024)
+    assert parse_training(ScanTraining, config.to_dict()) == config
+    for change in ("seed", "name.first=x", "seed='"):
+        with raises(StudyError, "wrong-format", value=change):
+            load(minimal, [change])
+
+
+def test_what_does_not_decide_the_result_may_change(minimal: Path) -> None:
+    here, there = load(minimal), load(minimal, ["threads=3", "checkpoint_seconds=5", "features=g.h5", "batch=128"])
+    assert here.deciding() == there.deciding()
+    assert load(minimal, ["optimiser.clip=1.0"]).deciding() != here.deciding()
+
+
+def test_published_settings_are_those_of_the_paper() -> None:
+    coco, flickr30k = (load(find_training(name)) for name in ("scan-coco", "scan-flickr30k"))
+    network = coco.network
+    assert (network.cross_attention, network.lambda_lse, network.lambda_softmax) == ("t2i", 6, 9)
+    assert (coco.epochs, coco.optimiser.lr, coco.optimiser.lr_update, coco.loss.hardest) == (20, 5e-4, 10, True)
+    network = flickr30k.network
+    assert (network.cross_attention, network.lambda_lse, network.lambda_softmax) == ("i2t", 5, 4)
+    assert (flickr30k.epochs, flickr30k.optimiser.lr, flickr30k.optimiser.lr_update) == (30, 2e-4, 15)
+    for config in (coco, flickr30k):
+        assert (config.loss.margin, config.loss.reduction, config.optimiser.clip) == (0.2, "sum", 2.0)
+        assert (config.network.embed_dim, config.vocabulary.min_count, config.batch) == (1024, 4, 128)
+
+
+def test_shipped_files_are_valid_and_found_by_name() -> None:
+    assert find_training("configs/train/scan-coco.yaml").name == "scan-coco.yaml"
+    read = 0
+    for network in TRAINABLES:
+        for name, path in shipped_trainings().items():
+            if name.startswith(f"{network}-"):
+                assert load_training(trainable(network).settings, path).name == name
+                read += 1
+    assert read == len(shipped_trainings()) - 1  # that of a plug-in
+    with raises(StudyError, "unknown-name", value="scan-coko") as caught:
+        find_training("scan-coko")
+    assert "'scan-coco'" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "code"), [("schema: [1", "wrong-format"), ("- 1", "wrong-type"), ("", "wrong-type")])
+def test_a_file_that_is_not_a_mapping_is_rejected(tmp_path: Path, text: str, code: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text, encoding="utf-8")
+    with raises(StudyError, code, path=path):
+        load(path)
