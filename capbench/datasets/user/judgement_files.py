@@ -452,6 +452,8 @@ class _Rows:
         if plural in self.frame:
             cells = self.frame[plural].tolist()
             parsed = [self.parsed(cell) for cell in cells]
+            if stem == RATING:  # a single rating
+                parsed = [[value] if isinstance(value, int | float) else value for value in parsed]
             kinds: tuple[type, ...] = (list, type(None), *([dict] if stem == RATING else []))
             wrong = [not isinstance(value, kinds) for value in parsed]
             both = [cell is not None and given is not None for cell, given in zip(cells, lists, strict=True)]
@@ -468,13 +470,13 @@ class _Rows:
         return lists
 
     def parsed(self, cell: Any) -> Any:
-        """The JSON in a cell of a table; 0 for another text."""
+        """The JSON in a cell of a table; ``""`` for another text."""
         if not isinstance(cell, str) or not self.table.decimals:
             return cell
         try:
             return json.loads(cell)
         except ValueError:
-            return 0
+            return ""
 
     def numbers(
         self, name: str, cells: Sequence[Any], kind: str = "number", limit: float = math.inf
@@ -487,7 +489,7 @@ class _Rows:
         if bad.any():
             cell = cells[int(np.flatnonzero(bad)[0])]
             code = "wrong-type" if kind == "count" else "not-a-number"
-            self.add(bad, code, f"'{name}' is no finite {kind} ({cell!r:.40})", f"Write a {kind}", name)
+            self.add(bad, code, f"'{name}' is not a finite {kind} ({cell!r:.40})", f"Write a {kind}", name)
         return values
 
     def rated(
