@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capbench.core.errors import MetricError
 from capbench.core.machine import usable_cores
@@ -185,8 +184,8 @@ def meteor_statistics(
                 progress(len(counts))
         return np.concatenate(done)
     in_order = [[range(len(group)) for group in references]]
-    best, rows = _best_pairs(candidates, references, in_order, [sys.maxsize], progress)
-    return rows[best[0, 0], :N_COUNTS]
+    (rows,) = meteor_sweep(candidates, references, in_order, [sys.maxsize], progress=progress)
+    return rows[0, :, :N_COUNTS]
 
 
 def _in_a_process(part: tuple[Sequence[str], Sequence[Sequence[str]]]) -> FloatArray:
@@ -202,6 +201,17 @@ def _in_a_process(part: tuple[Sequence[str], Sequence[Sequence[str]]]) -> FloatA
         return meteor_statistics(*part, workers=1)  # raises the error, or there was too little memory for several
     counts: FloatArray = pickle.loads(done.stdout)
     return counts
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A candidate with one reference: the upper bound of its score, and the score once it is aligned."""
+
+    bound: float
+    matches: Matches | None
+    reference: Text
+    score: float = -1.0
+    row: int = -1
 
 
 def meteor_sweep(
@@ -224,32 +234,10 @@ def meteor_sweep(
     Returns:
         For each sample (counts, n, 24) float64: the counts of :func:`meteor_statistics`, and the score.
     """
-    best, rows = _best_pairs(candidates, references, orders, counts, progress)
-    return (rows[numbers] for numbers in best)
-
-
-@dataclass(slots=True)
-class _Pair:
-    """A candidate with one reference: the upper bound of its score, and the score once it is aligned."""
-
-    bound: float
-    matches: Matches | None
-    reference: Text
-    score: float = -1.0
-    row: int = -1
-
-
-def _best_pairs(
-    candidates: Sequence[str],
-    references: Sequence[Sequence[str]],
-    orders: Sequence[Sequence[Sequence[int]]],
-    counts: Sequence[int],
-    progress: Progress,
-) -> tuple[NDArray[np.int32], FloatArray]:
-    """Row numbers of the best pairs, (orders, counts, n), and a row of 23 counts and the score for each pair."""
     for row, group in enumerate(references):
         if not group:
             raise MetricError("METEOR requires references", code="missing-references", row=f"candidate {row + 1}")
+    # Row numbers of the best pairs; a row has the 23 counts and the score of a pair.
     best = np.empty((len(orders), len(counts), len(candidates)), dtype=np.int32)
     rows: list[list[float]] = []
     # Captions of one image are cheaper in one chunk.
@@ -279,7 +267,8 @@ def _best_pairs(
     finally:
         if collecting:
             gc.enable()
-    return best, np.array(rows, dtype=np.float64).reshape(-1, N_COUNTS + 1)
+    of_pairs = np.array(rows, dtype=np.float64).reshape(-1, N_COUNTS + 1)
+    return (of_pairs[numbers] for numbers in best)
 
 
 def _best_rows(candidate: Text, pairs: Sequence[_Pair], counts: Sequence[int], rows: list[list[float]]) -> list[int]:
