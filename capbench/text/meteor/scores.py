@@ -108,7 +108,7 @@ def meteor_score(counts: Sequence[float]) -> float:
             total += counts[place] * weight * share
         weighted[i] = total / (_DELTA * (counts[i] - counts[2 + i]) + (1.0 - _DELTA) * counts[2 + i])
     whole = chunks == 1 and counts[21] == counts[0] and counts[22] == counts[1]
-    return max(_score(*weighted, 0.0 if whole else chunks / (matched / 2.0)), 0.0)
+    return max(_score(weighted[0], weighted[1], 0.0 if whole else chunks / (matched / 2.0)), 0.0)
 
 
 def _score(precision: float, recall: float, fragmentation: float) -> float:
