@@ -225,14 +225,12 @@ def export_named(
         UsageError: there are no parses, the file exists, or it cannot be written.
         DataError: a parse file in the data folder cannot be used.
     """
-    from capbench.text.spice.scene_graph import CaptionsOf, export_parses
+    from capbench.text.spice.scene_graph import export_parses
 
     if captions is None:
         return export_parses(file, replace=replace)
-    sets = {}
-    for name, tokens in captions.tokens.items():
-        terms = _terms(name, root)
-        sets[name] = CaptionsOf(tokens, terms.licence, terms.derived)
+    terms = {name: _terms(name, root) for name in captions.tokens}
+    sets = {name: (tokens, terms[name].licence, terms[name].derived) for name, tokens in captions.tokens.items()}
     return export_parses(file, sets, data=root.path, replace=replace)
 
 

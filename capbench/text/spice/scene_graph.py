@@ -73,15 +73,6 @@ class SceneGraph:
         return cls(tuple(objects), {name: tuple(values) for name, values in attributes.items()}, tuple(triplets))
 
 
-@dataclass(frozen=True)
-class CaptionsOf:
-    """Tokenised captions to be exported, and the other facts of a :class:`CaptionSet`."""
-
-    tokens: Sequence[str]
-    licence: str
-    redistributable: bool
-
-
 def parse(captions: Sequence[str], *, data: PathGiven | None = None) -> list[SceneGraph]:
     """Scene graphs of captions as published; tokenises them first. Errors are those of both steps."""
     return [SceneGraph.from_tuples(of_caption) for of_caption in tuples(ptb.tokenize(captions), data=data)]
@@ -202,7 +193,7 @@ def key(caption: str) -> bytes:
 
 def export_parses(
     path: str | os.PathLike[str],
-    sets: Mapping[str, CaptionsOf] | None = None,
+    sets: Mapping[str, tuple[Sequence[str], str, bool]] | None = None,
     *,
     data: PathGiven | None = None,
     replace: bool = False,
@@ -211,7 +202,8 @@ def export_parses(
 
     Args:
         path: the file.
-        sets: captions by the name of their set; None for all parses in the cache, whose captions are unknown.
+        sets: name of a set → its tokenised captions, their licence, and True if parses may be published; None for all
+            parses in the cache, whose captions are unknown.
         data: the data folder, whose parse files are read, too.
         replace: True to replace an existing file.
 
@@ -224,13 +216,13 @@ def export_parses(
         with Cache(_CACHE) as store:
             parses = dict(store.entries(SPICE_PARSER_VERSION))
         recorded = [CaptionSet("cache", "unknown", redistributable=False, captions=len(parses), parses=len(parses))]
-    for name, captions in (sets or {}).items():
-        distinct = list(dict.fromkeys(captions.tokens))
+    for name, (tokens, licence, redistributable) in (sets or {}).items():
+        distinct = list(dict.fromkeys(tokens))
         unparsed = set(missing(distinct, data=data))
         new = {key(caption): _known[caption].encode() for caption in distinct if caption and caption not in unparsed}
         parses |= new
         n_distinct = len(distinct) - ("" in distinct)
-        recorded.append(CaptionSet(name, captions.licence, captions.redistributable, n_distinct, len(new)))
+        recorded.append(CaptionSet(name, licence, redistributable, n_distinct, len(new)))
     if not parses:
         raise UsageError(
             f"there is nothing to export: there are no parses of {SPICE_PARSER_VERSION}",

@@ -14,13 +14,13 @@ from capbench.text import ptb
 from capbench.text.spice import parser as spice
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parse_file import FOLDER, CaptionSet, ParseFile, parse_files, write_parses
-from capbench.text.spice.scene_graph import CaptionsOf, export_parses, import_parses
+from capbench.text.spice.scene_graph import export_parses, import_parses
 from tests.errors import raises
 from tests.installed_parser import installed_parser, parsed
 from tests.text.parsed_captions import CAPTIONS
 
 VERSION = spice.SPICE_PARSER_VERSION
-TERMS = {"invented": CaptionsOf(list(CAPTIONS), "CC0", redistributable=True)}
+TERMS = {"invented": (list(CAPTIONS), "CC0", True)}
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_lookups_are_those_of_a_dictionary(tmp_path: Path) -> None:
 def test_the_file_names_the_captions_with_their_licences(tmp_path: Path) -> None:
     some = list(CAPTIONS)
     sets = {
-        "one": CaptionsOf([*some[:3], some[0], ""], "CC0", redistributable=True),
-        "two": CaptionsOf([*some[2:5], "a new one"], "none stated", redistributable=False),
+        "one": ([*some[:3], some[0], ""], "CC0", True),
+        "two": ([*some[2:5], "a new one"], "none stated", False),
     }
     with parsed(CAPTIONS):
         export_parses(tmp_path / "x.parses", sets)
@@ -177,7 +177,7 @@ def test_parses_in_a_file_equal_fresh_ones_and_the_known_ones(tmp_path: Path, mo
         fresh = list(scene_graph.tuples(tokens))
     with parsed({}):
         assert list(scene_graph.tuples(tokens)) == fresh
-        export_parses(path, {"x": CaptionsOf(tokens, "CC0", redistributable=True)})
+        export_parses(path, {"x": (tokens, "CC0", True)})
     monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("CAPBENCH_JAVA", "/nonexistent")
     assert list(scene_graph.tuples(tokens, data=tmp_path)) == fresh
