@@ -14,7 +14,7 @@ from capbench.core.errors import ToolError, ToolMemoryError, UsageError
 from capbench.text import java as module
 from capbench.text.java import Java, find_java, meteor_jar, run_lines, tokenizer_jar
 from tests.errors import raises
-from tests.text.java_fakes import VERSION_17, fake_java
+from tests.text.java_fakes import fake_java
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +45,8 @@ def test_capbench_java_comes_before_java_home_and_the_path_is_last(
     assert find_java().path == home
     monkeypatch.setenv("CAPBENCH_JAVA", "java")
     assert find_java().path == last
-
-
-def test_no_java_at_all_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_packaged", lambda: None)
+    for name in ("CAPBENCH_JAVA", "JAVA_HOME"):
+        monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", str(tmp_path))
     with raises(ToolError, "missing-package") as caught:
         find_java()
@@ -90,15 +88,6 @@ def test_a_java_that_does_not_work_is_an_error_and_not_skipped(
         find_java()
     assert quoted in caught.value.message
     assert "Correct CAPBENCH_JAVA" in str(caught.value.hint)
-
-
-def test_found_java_is_asked_for_its_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "java"
-    path.write_text(f"#!/bin/sh\necho x >> '{tmp_path}/asked'\necho '{VERSION_17}' >&2\n")
-    path.chmod(0o755)
-    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
-    assert find_java() == find_java()
-    assert (tmp_path / "asked").read_text() == "x\n"
 
 
 def test_options_replace_the_default_memory_and_keep_the_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
