@@ -11,8 +11,6 @@ from capbench.core.errors import ToolError, UsageError
 from tests.installed_parser import parsed
 from tests.text.parsed_captions import CAPTIONS
 
-pytestmark = pytest.mark.java  # the tokeniser
-
 app = typer.Typer()
 app.command()(parse)
 

@@ -43,7 +43,6 @@ def _statistics(metric: Spice | Spider, items: list[Item]) -> np.ndarray:
     return metric.statistics(items, lambda _: None)
 
 
-@pytest.mark.java
 def test_counts_and_scores_of_cached_captions() -> None:
     with parsed(CAPTIONS):
         statistics = _statistics(Spice(), ITEMS)
@@ -60,7 +59,6 @@ def test_counts_and_scores_of_cached_captions() -> None:
     assert scores.tolist()[2:] == [0.0, 0.0]
 
 
-@pytest.mark.java
 def test_categories_are_undefined_where_the_references_have_none(tmp_path: Path) -> None:
     with parsed(CAPTIONS):
         statistics = _statistics(Spice(), ITEMS)
@@ -78,7 +76,6 @@ def test_categories_are_undefined_where_the_references_have_none(tmp_path: Path)
         capbench.score(ITEMS, metrics=["cider"], categories=True)
 
 
-@pytest.mark.java
 def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
     from capbench.metrics.metric_request import MetricRequest
 
@@ -96,7 +93,6 @@ def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
     assert "parser:spice-1.0+corenlp-3.6.0" in first.signatures["spice"]
 
 
-@pytest.mark.java
 def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -127,7 +123,6 @@ def test_an_item_without_references_is_named() -> None:
         Spice().open([Item("9", "a dog", (), "x")])
 
 
-@pytest.mark.java
 def test_spider_is_the_mean_of_spice_and_cider() -> None:
     with parsed(CAPTIONS):
         spider = Spider(Resources(), sigma=5.0)

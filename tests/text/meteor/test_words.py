@@ -56,10 +56,10 @@ def test_the_jars_normaliser_gives_the_same() -> None:
 
 STEMS = """
     running run runs run children children flies fli dies die happily happili hopping hop hoping hope skies sky
-    dying die news news proceed proceed agreed agre feed feed bled bled troubled troubl say say cry cri by by relational relat
-    operator oper decisiveness decis apology apolog formative format allowance allow adoption adopt rate rate cease ceas
-    roll roll generous generous general general communism communism arsenal arsenal dog's dog dogs' dog 'tis tis gas gas
-    this this yellow yellow saying say cafés café 😀s 😀s
+    dying die news news proceed proceed agreed agre feed feed bled bled troubled troubl say say cry cri by by
+    relational relat operator oper decisiveness decis apology apolog formative format allowance allow adoption adopt
+    rate rate cease ceas roll roll generous generous general general communism communism arsenal arsenal dog's dog
+    dogs' dog 'tis tis gas gas this this yellow yellow saying say cafés café 😀s 😀s
 """.split()  # noqa: SIM905
 
 
