@@ -7,6 +7,7 @@ check.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from capbench.core.errors import CapbenchError, UsageError
-from capbench.core.options import Choice, File, Flag
+from capbench.core.options import Choice, File
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.from_function import FunctionScores
@@ -214,22 +215,17 @@ def _repeatable(subject: _Subject) -> None:
 
 
 def _batches(subject: _Subject) -> None:
-    """Statistics of an item do not depend on the rest of its batch."""
+    """Statistics of an item depend neither on the rest of its batch nor on the order of the items."""
     metric = subject.prepared()
     whole = subject.statistics(metric)
+    advice = "Compute each item separately; what depends on all items, but not on their order, belongs in prepare()"
     for size in (1, max(2, len(subject.items) // 2)):
         starts = range(0, len(subject.items), size)
         parts = np.concatenate([subject.statistics(metric, subject.items[at : at + size]) for at in starts])
-        advice = "Compute each item separately; what depends on all items belongs in prepare()"
         subject.same(whole, parts, f"batches of {size}", advice)
-
-
-def _order(subject: _Subject) -> None:
-    """Statistics do not depend on the order of the items."""
     backwards = list(reversed(subject.items))
     found = subject.statistics(subject.prepared(backwards), backwards)[::-1]
-    advice = "Take from prepare() only what does not depend on the order of the items"
-    subject.same(subject.statistics(subject.prepared()), found, "the items in reverse order", advice)
+    subject.same(whole, found, "the items in reverse order", advice)
 
 
 def _signature(subject: _Subject) -> None:
@@ -253,18 +249,14 @@ def _other_values(subject: _Subject) -> Iterator[tuple[str, Any]]:
         value, kind = getattr(present, declared.name), declared.kind
         if not declared.sign_as or isinstance(kind, File) or value is None:
             continue  # None: the weights determine the value, possibly the one that would be tried
-        tried: list[Any] = [kind.example()]
-        if isinstance(kind, Choice | Flag):
-            tried = list(kind.choices) if isinstance(kind, Choice) else [not value]
-        elif isinstance(value, int | float):
+        tried: list[Any] = list(kind.choices) if isinstance(kind, Choice) else [not value, kind.example()]
+        if isinstance(value, int | float) and not isinstance(value, bool):
             tried = [value + 1, value / 2, kind.example()]
         for other in tried:
-            try:
+            with contextlib.suppress(ValueError):
                 if kind.read(other) != value:
                     yield declared.name, other
                     break
-            except ValueError:
-                continue
 
 
 def _pickling(subject: _Subject) -> None:
@@ -329,7 +321,6 @@ _CHECKS: Mapping[Callable[[_Subject], None], tuple[str, ...]] = {
     _scores: ("statistics",),
     _repeatable: ("statistics",),
     _batches: ("repeatable",),
-    _order: ("batches",),
     _signature: ("options",),
     _pickling: ("repeatable",),
     _cache: ("batches", "signature"),

@@ -186,7 +186,7 @@ def test_a_good_metric_passes() -> None:
         (Draws, "repeatable"),
         (AllPreparations, "repeatable"),
         (CentredOnBatch, "batches"),
-        (FirstItemCounts, "order"),
+        (FirstItemCounts, "batches"),
         (NoCorpus, "scores"),
         (OtherSums, "scores"),
         (NewSignature, "signature"),
