@@ -76,7 +76,7 @@ def trace(metric: str, folder: Path) -> list[Path]:
     given = part.files(folder, items)
     options = {**given.pop("options", {}), **options}
     if isinstance(given.get("model"), dict):
-        given["model"] = {label: given["model"][label]}
+        given["model"] = {label: given["model"].get(label) or given["model"][metric]}
     files: dict[str, None] = {}
     with traced(plugins.load("capbench.metrics", metric), files):
         capbench.score(items, metrics={label: metric}, options={label: options}, cache=False, **given)
