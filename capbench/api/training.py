@@ -225,6 +225,7 @@ def evaluate_model(
     seed: int | None = None,
     variant: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    progress: bool | ProgressFactory = False,
 ) -> Measured:
     """Evaluate a trained network on a split, as ``capbench train NETWORK CONFIG --evaluate SPLIT`` does.
 
@@ -237,13 +238,7 @@ def evaluate_model(
         vocabulary: the vocabulary (JSON) of a released checkpoint.
         number: evaluate this number of images, drawn at random; by default all.
         folds: mean over this number of equal parts of the images.
-        out: the run folder.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        features: region features, instead of the file's.
-        captions: captions with splits, instead of the file's.
-        seed: as for :func:`train`.
-        variant: as for :func:`train`.
-        settings: settings that override the file's, by dotted key.
+        out, data, features, captions, seed, variant, settings, progress: as for :func:`train`.
 
     Raises:
         UsageError: an unknown network, variant or split, or a network that cannot be evaluated.
@@ -251,13 +246,12 @@ def evaluate_model(
         ModelError: the model does not exist.
         CapbenchError: captions, features or word vectors are missing or invalid.
     """
-    from capbench.training.trainer import Watcher
-
-    check_arguments({"data": data, "seed": seed})
+    bars = _caller(progress, data=data, seed=seed).progress
     given = {**(settings or {}), "features": features, "captions": captions}
     plan = plan_training(network, config, out=out, data=data, variant=variant, seed=seed, **given)
     options = {"vocabulary": None if vocabulary is None else Path(vocabulary), "images": number, "folds": folds}
-    return plan.measure(split, Watcher(), model=None if model is None else Path(model), **options)
+    with contextlib.ExitStack() as stack:
+        return plan.measure(split, _watcher(bars, stack), model=None if model is None else Path(model), **options)
 
 
 def train_word_vectors(

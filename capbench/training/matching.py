@@ -254,7 +254,7 @@ def similarity_matrix(
     encode_images: Callable[[NDArray[np.int64]], Any],
     encode_captions: Callable[[NDArray[np.int64]], Any],
     compare: Callable[[Any, Any], Tensor],
-    pause: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None] = lambda _done: None,
 ) -> NDArray[np.float32]:
     """(images, captions) similarities; each image and each caption is encoded once.
 
@@ -265,7 +265,7 @@ def similarity_matrix(
         encode_images: encodes a block of images, by their indices.
         encode_captions: encodes a block of captions, by their indices.
         compare: (block of images, block of captions) similarities of two encoded blocks.
-        pause: called often; may raise an exception to stop.
+        progress: called with numbers of captions done; may raise an exception to stop.
     """
     training = network.training
     network.eval()
@@ -274,8 +274,8 @@ def similarity_matrix(
         matrix = np.empty((images, len(lengths)), dtype=np.float32)
         order = np.argsort(lengths, kind="stable")
         for first in range(0, len(order), CAPTIONS):
-            pause()
             chosen = order[first : first + CAPTIONS]
+            progress(len(chosen))
             captions = encode_captions(chosen)
             matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
     finally:
@@ -331,7 +331,7 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
 
     def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
         """Recalls on dev."""
-        return recalls(model, self.dev, self.device, 1, pause).to_dict()
+        return recalls(model, self.dev, self.device, 1, lambda _done: pause()).to_dict()
 
     @classmethod
     def measure(
@@ -353,14 +353,15 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         if len(chosen.pairs.images) % folds:
             message = f"{len(chosen.pairs.images):,} images cannot be divided into {folds} equal parts"
             raise UsageError(message, code="wrong-value", value=folds, hint="Change --folds")
-        found = recalls(loaded.network, chosen, device, folds)
+        with (watcher or Watcher()).bar("comparing captions", len(chosen.captions)) as step:
+            found = recalls(loaded.network, chosen, device, folds, step)
         sizes = f"{count(found.images, 'image')} x {count(found.captions, 'caption')}"
         (watcher or Watcher()).say(f"{sizes} in {time.monotonic() - begin:.1f} s, data included")
         return {"folds": folds, **found.to_dict(), "sha256": loaded.sha256}
 
 
 def recalls(
-    network: Any, split: Split[list[int]], device: torch.device, folds: int, pause: Callable[[], None] = lambda: None
+    network: Any, split: Split[list[int]], device: torch.device, folds: int, progress: Callable[[int], None]
 ) -> Retrieval:
     """Recalls of a network that reads word numbers."""
 
@@ -375,6 +376,6 @@ def recalls(
         lambda images: network.encode_images(split.regions.take(images)[0].to(device)),
         encode,
         lambda images, captions: network.similarities(images, *captions),
-        pause,
+        progress,
     )
     return retrieval(matrix, split.pairs.image_of, folds)

@@ -152,7 +152,8 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
         model = None if self.model is None else str(self.model)
-        return {**vars(self), "run": str(self.run), "model": model, "seconds": round(self.seconds, 1)}
+        values = {**vars(self), "model": model, "seconds": round(self.seconds, 1)}
+        return {key: value for key, value in values.items() if key != "run"}
 
 
 def train(

@@ -225,7 +225,7 @@ def evaluate(
     split: Split[CaptionCode],
     references: int,
     empty: CaptionCode,
-    pause: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None],
 ) -> Retrieval:
     """Recalls with each image's first caption as its candidate, and the next captions as its references.
 
@@ -234,7 +234,7 @@ def evaluate(
         split: images and captions.
         references: number of references per image; an image with fewer captions uses all of them.
         empty: the reference of an image without references.
-        pause: called often; may raise an exception to stop.
+        progress: called with numbers of candidates done; may raise an exception to stop.
     """
     of_image = split.pairs.of_images(split.captions)
     candidates = [codes[0] for codes in of_image]
@@ -252,7 +252,7 @@ def evaluate(
         encode_images,
         lambda chosen: network.encode_captions(collate([candidates[i] for i in chosen])),
         lambda union, texts: network.scores(union, texts)[0, ..., 0],
-        pause,
+        progress,
     )
     return retrieval(matrix, np.arange(len(candidates)))
 
@@ -262,14 +262,14 @@ def evaluate_all(
     split: Split[CaptionCode],
     references: Sequence[int],
     empty: CaptionCode,
-    pause: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None],
 ) -> dict[str, Any]:
     """:func:`evaluate` with several numbers of references, as JSON: ``recall_sum`` is the mean over these numbers.
 
     A network that reads no references is evaluated once.
     """
     counts = list(references) if network.options.reads_references else [0]
-    by_count = {str(n): evaluate(network, split, n, empty, pause).to_dict() for n in counts}
+    by_count = {str(n): evaluate(network, split, n, empty, progress).to_dict() for n in counts}
     mean = sum(entry["recall_sum"] for entry in by_count.values()) / len(by_count)
     return {"recall_sum": round(mean, 6), "by_references": by_count}
 
@@ -318,7 +318,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
 
     def validate(self, model: Faier, pause: Callable[[], None]) -> dict[str, Any]:
         """Recalls on dev."""
-        return evaluate_all(model, self.dev, self.config.evaluation.references, self._empty, pause)
+        return evaluate_all(model, self.dev, self.config.evaluation.references, self._empty, lambda _done: pause())
 
     def save(self, path: Path, model: Faier, facts: Mapping[str, Any]) -> None:
         """Weights, options, vocabulary and facts as one ``.safetensors``."""
@@ -338,11 +338,13 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         watcher: Watcher | None = None,
     ) -> dict[str, Any]:
         """Recalls of a trained model on a split, with each number of references of ``evaluation.references``."""
-        loaded = load_faier(model, str(choose_device(config.device)))
-        reader = GraphReader(loaded.options, watcher or Watcher(), None if root is None else root.path)
+        loaded, watcher = load_faier(model, str(choose_device(config.device))), watcher or Watcher()
+        reader = GraphReader(loaded.options, watcher, None if root is None else root.path)
         chosen = split_for(config, root, split, images, loaded, reader)
         empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)
-        numbers = evaluate_all(loaded.network, chosen, config.evaluation.references, empty)
+        counts = config.evaluation.references
+        with watcher.bar("comparing candidates", len(counts) * len(chosen.pairs.images)) as step:
+            numbers = evaluate_all(loaded.network, chosen, counts, empty, step)
         return {**numbers, "sha256": loaded.sha256}
 
     @staticmethod
