@@ -36,6 +36,8 @@ from capbench.features.records import Fingerprint, RegionFeatures
 if TYPE_CHECKING:
     import torch
 
+    from capbench.features.detectors.images import Prepared
+
 # Options of detectors, in addition to the general kinds of options.
 
 
@@ -200,15 +202,21 @@ class Network(Detector):
             ),
         )
 
-    def check_batch(self, count: int) -> None:
-        """Raise UsageError for more images than the batch size of the fingerprint."""
-        if count > self.batch:
+    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of prepared images; see :meth:`Detector.detect`."""
+        if len(prepared) > self.batch:
             raise UsageError(
-                f"{self.name} accepts {self.batch} image{'s' if self.batch > 1 else ''} per pass, not {count}",
+                f"{self.name} accepts {self.batch} image{'s' if self.batch > 1 else ''} per pass, not {len(prepared)}",
                 code="too-many",
-                value=count,
+                value=len(prepared),
                 hint="Open it with the option batch=N",
             )
+        with forward_pass(self.device, self.precision):
+            return self.regions(prepared) if prepared else []
+
+    @abc.abstractmethod
+    def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of one or more prepared images, at most as many as the batch size, without gradients."""
 
 
 @contextlib.contextmanager
@@ -468,18 +476,20 @@ def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | Non
 
 
 def region_features(
-    prepared_height: int, prepared_width: int, boxes: NDArray[np.float32], features: NDArray[np.float32], **flat: Any
+    image: Prepared, boxes: torch.Tensor, features: torch.Tensor, **flat: torch.Tensor
 ) -> RegionFeatures:
-    """The record of one image, with boxes clipped to it.
+    """The record of one image from its boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes.
 
     Raises:
         FeatureError: the network returned NaN or infinity.
     """
-    if not np.isfinite(features).all() or not np.isfinite(boxes).all():
+    if not features.isfinite().all() or not boxes.isfinite().all():
         raise FeatureError(
             "the network returned NaN or infinity",
             code="not-a-number",
             hint="Check the weights; on a GPU try float32",
         )
-    fields = {name: values for name, values in flat.items() if values is not None}
-    return RegionFeatures("", prepared_width, prepared_height, boxes.astype(np.float32), features, **fields)
+    fields: dict[str, Any] = {
+        name: values.int().cpu().numpy() if "_ids" in name else numpy32(values) for name, values in flat.items()
+    }
+    return RegionFeatures("", image.width, image.height, numpy32(boxes), numpy32(features), **fields)

@@ -24,8 +24,6 @@ from capbench.features.detectors.base import (
     NetworkOptions,
     Numbers,
     check_box_limits,
-    forward_pass,
-    numpy32,
     random_seed,
     read_names,
     region_features,
@@ -327,25 +325,23 @@ class _BottomUp(Network):
             + (", anchors of the weights" if self.anchors_of_weights else "")
         )
 
-    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images; see :meth:`Detector.detect`."""
-        self.check_batch(len(prepared))
-        if not prepared:
-            return []
-        with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, minimum=self.network.min_side)).to(self.device)
-            res4 = self.network.features(batch)
-            logits, deltas = self.network.propose(res4)
-            records = []
-            for i, image in enumerate(prepared):
-                regions = self._propose(logits[i], deltas[i], image)
-                if len(regions) == 0:
-                    # No proposals (a blank or tiny image): the whole image is the one region.
-                    _, h, w = image.pixels.shape
-                    regions = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=res4.device)
-                blocks = torch.split(regions, _REGIONS_AT_ONCE)
-                outputs = _join([self.network.describe(self.network.pool(res4[i : i + 1], [b])) for b in blocks])
-                records.append(self._record(self._choose(regions, outputs, image), outputs, image))
+    def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of prepared images."""
+        batch = torch.from_numpy(pad_batch(prepared, minimum=self.network.min_side)).to(self.device)
+        res4 = self.network.features(batch)
+        logits, deltas = self.network.propose(res4)
+        records = []
+        for i, image in enumerate(prepared):
+            regions = self._propose(logits[i], deltas[i], image)
+            if len(regions) == 0:
+                # No proposals (a blank or tiny image): the whole image is the one region.
+                _, h, w = image.pixels.shape
+                regions = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=res4.device)
+            blocks = torch.split(regions, _REGIONS_AT_ONCE)
+            parts = [self.network.describe(self.network.pool(res4[i : i + 1], [b])) for b in blocks]
+            columns: list[Any] = [None if of[0] is None else torch.cat(of) for of in zip(*parts, strict=True)]
+            outputs = HeadOutputs(*columns)
+            records.append(self._record(self._choose(regions, outputs, image), outputs, image))
         return records
 
     def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
@@ -366,30 +362,11 @@ class _BottomUp(Network):
         raise NotImplementedError
 
     def _record(self, chosen: Chosen, outputs: HeadOutputs, image: Prepared) -> RegionFeatures:
-        rows = chosen.rows
-        flat: dict[str, Any] = {}
+        flat = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
         if outputs.attributes is not None:
-            scores, ids = self._attributes(outputs.attributes[rows].float())
-            flat = {"attribute_ids": ids.int().cpu().numpy(), "attribute_scores": numpy32(scores)}
-        return region_features(
-            image.height,
-            image.width,
-            numpy32(chosen.boxes),
-            numpy32(outputs.features[rows]),
-            class_ids=chosen.class_ids.int().cpu().numpy(),
-            class_scores=numpy32(chosen.class_scores),
-            **flat,
-        )
-
-
-def _join(blocks: Sequence[HeadOutputs]) -> HeadOutputs:
-    attributes = [block.attributes for block in blocks if block.attributes is not None]
-    return HeadOutputs(
-        torch.cat([block.features for block in blocks]),
-        torch.cat([block.classes for block in blocks]),
-        torch.cat([block.boxes for block in blocks]),
-        torch.cat(attributes) if attributes else None,
-    )
+            scores, ids = self._attributes(outputs.attributes[chosen.rows].float())
+            flat |= {"attribute_ids": ids, "attribute_scores": scores}
+        return region_features(image, chosen.boxes, outputs.features[chosen.rows], **flat)
 
 
 class BottomUpCaffe(_BottomUp):

@@ -14,6 +14,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -76,16 +77,9 @@ class BottomUpConfig:
         return self.box_outputs == self.outputs
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadOutputs:
-    """Outputs of the second stage for r regions.
-
-    Attributes:
-        features: float (r, d), res5 averaged over space.
-        classes: float (r, outputs), logits.
-        boxes: float (r, 4 * box_outputs), deltas.
-        attributes: float (r, attribute_outputs), logits, or None.
-    """
+class HeadOutputs(NamedTuple):
+    """Outputs of the second stage for r regions: features (r, d), res5 averaged over space; class logits (r, outputs);
+    box deltas (r, 4 * box_outputs); attribute logits (r, attribute_outputs), or None."""
 
     features: Tensor
     classes: Tensor

@@ -24,7 +24,6 @@ from capbench.features.detectors.base import (
     Network,
     NetworkOptions,
     forward_pass,
-    numpy32,
     random_seed,
     region_features,
     weights_file,
@@ -140,21 +139,16 @@ class Grid(Network):
         # DenseNet applies a ReLU to the map outside of any module.
         return F.relu(output) if type(self.network).__name__ == "DenseNet" else output
 
-    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The cells of prepared images, row by row; see :meth:`Detector.detect`."""
-        self.check_batch(len(prepared))
-        if not prepared:
-            return []
+    def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The cells of prepared images, row by row."""
         n = self.options.cells
-        with forward_pass(self.device, self.precision):
-            maps = self._maps(torch.from_numpy(pad_batch(prepared)).to(self.device)).float()
-            if maps.shape[2:] != (n, n):
-                maps = F.adaptive_avg_pool2d(maps, n)
-            cells = maps.flatten(2).transpose(1, 2)  # (pictures, n * n, d)
-            return [
-                region_features(p.height, p.width, _tiles(n, p.height, p.width), numpy32(cells[i]))
-                for i, p in enumerate(prepared)
-            ]
+        maps = self._maps(torch.from_numpy(pad_batch(prepared)).to(self.device)).float()
+        if maps.shape[2:] != (n, n):
+            maps = F.adaptive_avg_pool2d(maps, n)
+        cells = maps.flatten(2).transpose(1, 2)  # (pictures, n * n, d)
+        return [
+            region_features(p, torch.from_numpy(_tiles(n, p.height, p.width)), cells[i]) for i, p in enumerate(prepared)
+        ]
 
 
 def _tiles(cells: int, height: int, width: int) -> NDArray[np.float32]:

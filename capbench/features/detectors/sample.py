@@ -33,8 +33,6 @@ from capbench.features.detectors.base import (
     Network,
     NetworkOptions,
     Numbers,
-    forward_pass,
-    numpy32,
     random_seed,
     region_features,
 )
@@ -225,16 +223,12 @@ class SampleDetector(Network):
         o = self.options
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, rpn 0.7 400-{o.proposals}"
 
-    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images; see :meth:`Detector.detect`."""
-        self.check_batch(len(prepared))
-        if not prepared:
-            return []
-        with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, 8)).to(self.device)
-            maps, deep = self.network.features(batch)
-            logits, deltas = self.network.propose(deep)
-            return [self._one(maps[i : i + 1], logits[i], deltas[i], p) for i, p in enumerate(prepared)]
+    def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of prepared images."""
+        batch = torch.from_numpy(pad_batch(prepared, 8)).to(self.device)
+        maps, deep = self.network.features(batch)
+        logits, deltas = self.network.propose(deep)
+        return [self._one(maps[i : i + 1], logits[i], deltas[i], p) for i, p in enumerate(prepared)]
 
     def _one(self, maps: Tensor, logits: Tensor, deltas: Tensor, image: Prepared) -> RegionFeatures:
         o = self.options
@@ -256,12 +250,11 @@ class SampleDetector(Network):
         )
         colours = outputs.colours[chosen.rows].float().softmax(dim=1).max(dim=1)
         return region_features(
-            image.height,
-            image.width,
-            numpy32(chosen.boxes),
-            numpy32(outputs.features[chosen.rows]),
-            class_ids=chosen.class_ids.int().cpu().numpy(),
-            class_scores=numpy32(chosen.class_scores),
-            attribute_ids=colours.indices.int().cpu().numpy(),
-            attribute_scores=numpy32(colours.values),
+            image,
+            chosen.boxes,
+            outputs.features[chosen.rows],
+            class_ids=chosen.class_ids,
+            class_scores=chosen.class_scores,
+            attribute_ids=colours.indices,
+            attribute_scores=colours.values,
         )

@@ -21,8 +21,6 @@ from capbench.features.detectors.base import (
     NetworkOptions,
     Numbers,
     check_box_limits,
-    forward_pass,
-    numpy32,
     random_seed,
     region_features,
     weights_file,
@@ -90,30 +88,26 @@ class TorchvisionFRCNN(Network):
         o = self.options
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
 
-    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images; see :meth:`Detector.detect`."""
-        self.check_batch(len(prepared))
-        if not prepared:
-            return []
+    def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of prepared images."""
         from torchvision.models.detection.image_list import ImageList
 
         network = self.network
-        with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, _MULTIPLE)).to(self.device)
-            sizes = [(p.pixels.shape[1], p.pixels.shape[2]) for p in prepared]
-            # torchvision's RoIAlign and NMS have no reduced precision on every device.
-            maps = {name: level.float() for name, level in network.backbone(batch).items()}
-            regions, _ = network.rpn(ImageList(batch, sizes), maps)
-            records = []
-            for i, image in enumerate(prepared):
-                image_maps = {name: level[i : i + 1] for name, level in maps.items()}
-                boxes = regions[i].float()
-                if len(boxes) == 0:
-                    boxes = torch.tensor([[0.0, 0.0, float(sizes[i][1]), float(sizes[i][0])]], device=batch.device)
-                pooled = network.roi_heads.box_roi_pool(image_maps, [boxes], [sizes[i]])
-                features = network.roi_heads.box_head(pooled)
-                classes, deltas = network.roi_heads.box_predictor(features)
-                records.append(self._record(boxes, features, classes, deltas, image))
+        batch = torch.from_numpy(pad_batch(prepared, _MULTIPLE)).to(self.device)
+        sizes = [(p.pixels.shape[1], p.pixels.shape[2]) for p in prepared]
+        # torchvision's RoIAlign and NMS have no reduced precision on every device.
+        maps = {name: level.float() for name, level in network.backbone(batch).items()}
+        regions, _ = network.rpn(ImageList(batch, sizes), maps)
+        records = []
+        for i, image in enumerate(prepared):
+            image_maps = {name: level[i : i + 1] for name, level in maps.items()}
+            boxes = regions[i].float()
+            if len(boxes) == 0:
+                boxes = torch.tensor([[0.0, 0.0, float(sizes[i][1]), float(sizes[i][0])]], device=batch.device)
+            pooled = network.roi_heads.box_roi_pool(image_maps, [boxes], [sizes[i]])
+            features = network.roi_heads.box_head(pooled)
+            classes, deltas = network.roi_heads.box_predictor(features)
+            records.append(self._record(boxes, features, classes, deltas, image))
         return records
 
     def _record(
@@ -132,10 +126,5 @@ class TorchvisionFRCNN(Network):
             max_boxes=o.max_boxes,
         )
         return region_features(
-            image.height,
-            image.width,
-            numpy32(chosen.boxes),
-            numpy32(features[chosen.rows]),
-            class_ids=chosen.class_ids.int().cpu().numpy(),
-            class_scores=numpy32(chosen.class_scores),
+            image, chosen.boxes, features[chosen.rows], class_ids=chosen.class_ids, class_scores=chosen.class_scores
         )

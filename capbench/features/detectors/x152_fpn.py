@@ -31,8 +31,6 @@ from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import (
     Network,
     NetworkOptions,
-    forward_pass,
-    numpy32,
     random_seed,
     read_names,
     region_features,
@@ -458,19 +456,15 @@ class X152Detector(Network):
         o = self.options
         return f"fc6 nms {o.nms:g} {o.boxes}, rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after}"
 
-    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images; see :meth:`Detector.detect`."""
-        self.check_batch(len(prepared))
-        if not prepared:
-            return []
-        with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, X152FPN.multiple)).to(self.device)
-            levels = self.network.features(batch)
-            outputs = self.network.propose(levels)
-            records = []
-            for i, image in enumerate(prepared):
-                image_outputs = [(logits[i], deltas[i]) for logits, deltas in outputs]
-                records.append(self._one([level[i : i + 1] for level in levels], image_outputs, image))
+    def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of prepared images."""
+        batch = torch.from_numpy(pad_batch(prepared, X152FPN.multiple)).to(self.device)
+        levels = self.network.features(batch)
+        outputs = self.network.propose(levels)
+        records = []
+        for i, image in enumerate(prepared):
+            image_outputs = [(logits[i], deltas[i]) for logits, deltas in outputs]
+            records.append(self._one([level[i : i + 1] for level in levels], image_outputs, image))
         return records
 
     def _one(
@@ -484,11 +478,4 @@ class X152Detector(Network):
         original = regions / image.scale
         rows = select(original, probabilities, nms=o.nms, count=o.boxes)
         scores, ids = probabilities[rows].max(dim=1)
-        return region_features(
-            image.height,
-            image.width,
-            numpy32(original[rows]),
-            numpy32(second.features[rows]),
-            class_ids=ids.int().cpu().numpy(),
-            class_scores=numpy32(scores),
-        )
+        return region_features(image, original[rows], second.features[rows], class_ids=ids, class_scores=scores)
