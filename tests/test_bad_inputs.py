@@ -130,7 +130,7 @@ DATASET_CASES = {
         TOKEN, line(2, lambda s: f"{s}\n{s} and more"), "flickr8k-expert", "duplicate", row=3, value=1
     ),
     "crowd: share against its counts": Bad(
-        CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", "mismatch", row=2, value="0.1"
+        CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", "mismatch", row=2
     ),
     "composite: unknown column": Bad(
         COMPOSITE,
@@ -157,13 +157,13 @@ DATASET_CASES = {
     "pascal: a list in its place": Bad(PASCAL, value(lambda v: [v]), "pascal-50s", "wrong-format"),
     "pascal: damaged .mat": Bad(VOTES, data(lambda b: b[:100]), "pascal-50s", "wrong-format"),
     "nocaps: unknown domain": Bad(
-        NOCAPS, set_at(2, "split", to="far"), "nocaps", "unknown-name", row="entry 3", value="far"
+        NOCAPS, set_at(2, "split", to="far"), "nocaps", "unknown-name", row="image 2", value="far"
     ),
     "nocaps: a caption is a number": Bad(
         NOCAPS, set_at(2, "caption", 0, to=5), "nocaps", "wrong-type", row="entry 3", value=5
     ),
     "coco: captions are no list": Bad(
-        COCO, value(lambda v: dict.fromkeys(v, "text")), "composite", "wrong-type", row="entry 'coco_001.png'"
+        COCO, value(lambda v: dict.fromkeys(v, "text")), "composite", "wrong-format"
     ),
     "coco: NaN": Bad(COCO, data(lambda b: b.replace(b"[", b"[NaN,", 1)), "composite", "not-a-number", value="NaN"),
 }
@@ -248,7 +248,7 @@ USER_CASES: dict[str, tuple[Any, Any, str, str, str | None, Any]] = {
         "entry 2",
         "x",
     ),
-    "zero references": (CANDIDATES, {"1": [], "2": ["b"]}, "r.json", "missing-references", "image '1'", None),
+    "zero references": (CANDIDATES, {"1": [], "2": ["b"]}, "r.json", "missing-caption", "image '1'", None),
 }
 
 

@@ -13,6 +13,9 @@ from capbench.core.records import Judgements
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, base_name, resolve
 from capbench.datasets.root import DataRoot
 
+AS_PUBLISHED = "1", {"1": "as published"}
+"""Version and versions of a data set with one version."""
+
 
 class Dataset(abc.ABC):
     """Reads the published files of one data set below a root folder and applies its protocols.

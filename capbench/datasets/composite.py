@@ -33,12 +33,13 @@ from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, check_choice
 from capbench.core.records import Item, Judgements, Ratings, caption_key
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
+from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import CORPORA, load_captions
 from capbench.datasets.clipscore_json import read_human_judgements
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
+    by_name,
     correlations,
     system_statistics,
     within_image_statistics,
@@ -219,13 +220,12 @@ class Composite(Dataset):
     name: ClassVar[str] = "composite"
     title: ClassVar[str] = "Composite"
     image_folders: ClassVar[Sequence[str]] = ("composite/images", "flickr8k/images", "flickr30k/images", "coco/images")
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "S. Aditya, Y. Yang, C. Baral, C. Fermüller, Y. Aloimonos: From Images to Sentences through Scene "
         "Description Graphs using Commonsense Reasoning and Knowledge. arXiv:1511.03292, 2015"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {selection.name: selection for selection in _SELECTIONS}
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(*_SELECTIONS)
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **correlations("correctness", prefix="correctness"),
         **correlations("thoroughness", prefix="thoroughness"),

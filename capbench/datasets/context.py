@@ -21,8 +21,8 @@ from pydantic import Field
 
 from capbench.core.records import Item, Judgements, Ratings
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
+from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
 from capbench.datasets.row_models import Image, Row, Text, parsed
 from capbench.datasets.tables import read_table
 
@@ -49,15 +49,14 @@ class _InContext(Dataset):
     """Aspect of the ratings → column of the file."""
     image_folders: ClassVar[Sequence[str]] = ("context_blv/images",)
     groups: ClassVar[Sequence[str] | None] = ()
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "E. Kreiss, C. Bennett, S. Hooshmand, E. Zelikman, M. R. Morris, C. Potts: Context Matters for Image "
         "Descriptions for Accessibility: Challenges for Referenceless Evaluation Metrics. EMNLP 2022"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        "all-descriptions": ItemSelection("all-descriptions", "all rated descriptions; no references")
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection("all-descriptions", "all rated descriptions; no references")
+    )
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of their first row; ``ratings`` by question."""

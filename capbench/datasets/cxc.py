@@ -28,9 +28,9 @@ from pydantic import BeforeValidator, Field
 from capbench.core.errors import count
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
+from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import load_captions
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
 from capbench.datasets.row_models import Image, Row, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions
 
@@ -87,8 +87,7 @@ class _Caption:
 
 class _Cxc(Dataset):
     citation: ClassVar[str] = _CITATION
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
     split: ClassVar[str] = "val"
     """Split of COCO: ``val`` or ``test``."""
@@ -105,20 +104,17 @@ class _Cxc(Dataset):
 
 
 class _CxcSits(_Cxc):
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "own-caption-out",
-                "all captions; the references are the image's five captions without the rated one: four for the "
-                "image's own captions, five for captions of other images",
-            ),
-            ItemSelection(
-                "four-references",
-                "as own-caption-out, with only the first four references of captions of other images",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "own-caption-out",
+            "all captions; the references are the image's five captions without the rated one: four for the "
+            "image's own captions, five for captions of other images",
+        ),
+        ItemSelection(
+            "four-references",
+            "as own-caption-out, with only the first four references of captions of other images",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {**correlations("rating"), **within_image_statistics("rating")}
     default: ClassVar[tuple[str, str]] = ("own-caption-out", "spearman")
     groups: ClassVar[Sequence[str] | None] = (OWN, CROSSED)
@@ -178,17 +174,14 @@ class _CxcSts(_Cxc):
     """
 
     judges_images: ClassVar[bool] = False
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection("first-to-second", "the first caption of a pair is the candidate, the second its reference"),
-            ItemSelection(
-                "both-directions",
-                "a pair's score is the mean of two scores: of the first caption with the second as reference, and of "
-                "the second with the first",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection("first-to-second", "the first caption of a pair is the candidate, the second its reference"),
+        ItemSelection(
+            "both-directions",
+            "a pair's score is the mean of two scores: of the first caption with the second as reference, and of "
+            "the second with the first",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations("rating")
     default: ClassVar[tuple[str, str]] = ("first-to-second", "spearman")
     groups: ClassVar[Sequence[str] | None] = (CO_CAPTIONS, CROSSED)

@@ -38,7 +38,7 @@ from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.changed_captions import read_changes
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.text import ptb
@@ -108,7 +108,7 @@ class _GeneratedDistractions(_Distractions):
         "After M. Hodosh and J. Hockenmaier: Focused Evaluation for Image Description with Binary Forced-Choice Tasks. "
         "Workshop on Vision and Language 2016; pairs made by capbench's rules"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {one.name: one for one in (_OWN_OUT, _IN_GRAPH)}
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(_OWN_OUT, _IN_GRAPH)
     groups: ClassVar[Sequence[str] | None] = TASKS
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
@@ -223,13 +223,13 @@ class DistractionsGiven(_Distractions):
         "Workshop on Vision and Language 2016, or whoever made the file"
     )
     versions: ClassVar[Mapping[str, str]] = {"1": "as given"}
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        "own-caption-out": ItemSelection(
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
             "own-caption-out",
             "all pairs of the file; the right caption is left out of the references",
             source="NNEval Table 3",
         )
-    }
+    )
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task.

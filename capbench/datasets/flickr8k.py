@@ -20,9 +20,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from capbench.core.errors import MissingFileError
 from capbench.core.records import Item, Judgements, image_id
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
+from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.clipscore_json import JudgedImage, read_human_judgements
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
 from capbench.datasets.row_models import Image, Row, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 
@@ -96,8 +96,7 @@ class _Crowd(_Pair):
 class _Flickr8k(Dataset):
     citation: ClassVar[str] = _CITATION
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     groups: ClassVar[Sequence[str] | None] = ()
     model: ClassVar[type[_Expert | _Crowd]]
     file_name: ClassVar[str]
@@ -165,24 +164,21 @@ class Flickr8kExpert(_Flickr8k):
     model = _Expert
     json_name: ClassVar[str] = "flickr8k/flickr8k.json"
     in_json: ClassVar[tuple[str, ...]] = ("no-own-captions", "one-reference")
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "no-own-captions",
-                "pairs whose caption belongs to the image are left out; all five references stay",
-                source="SPICE, TIGEr Table 1",
-            ),
-            ItemSelection("all-pairs", "all 5,822 pairs; a candidate may be one of its five references"),
-            ItemSelection(
-                "one-reference",
-                "pairs whose caption belongs to the image are left out; one of the image's five references, at random",
-                draws=5,
-                seed=0,
-                source="FAIEr Table 1",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "no-own-captions",
+            "pairs whose caption belongs to the image are left out; all five references stay",
+            source="SPICE, TIGEr Table 1",
+        ),
+        ItemSelection("all-pairs", "all 5,822 pairs; a candidate may be one of its five references"),
+        ItemSelection(
+            "one-reference",
+            "pairs whose caption belongs to the image are left out; one of the image's five references, at random",
+            draws=5,
+            seed=0,
+            source="FAIEr Table 1",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **correlations("expert", ("unaggregated", "mean", "median", "mode")),
         **within_image_statistics("expert"),
@@ -236,20 +232,16 @@ class Flickr8kCrowdFlower(_Flickr8k):
     model = _Crowd
     json_name: ClassVar[str] = "flickr8k/crowdflower_flickr8k.json"
     in_json: ClassVar[tuple[str, ...]] = ("own-reference-out",)
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "own-reference-out",
-                "all 47,830 pairs; rated captions of the image itself are left out of the references of all its "
-                "candidates",
-            ),
-            ItemSelection(
-                "no-own-captions",
-                "pairs whose caption belongs to the image are left out; all five references stay",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "own-reference-out",
+            "all 47,830 pairs; rated captions of the image itself are left out of the references of all its candidates",
+        ),
+        ItemSelection(
+            "no-own-captions",
+            "pairs whose caption belongs to the image are left out; all five references stay",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **correlations("share-of-yes"),
         **within_image_statistics("share-of-yes"),

@@ -29,8 +29,8 @@ from pydantic import BaseModel, Field
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.root import DataRoot
 from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file
@@ -81,40 +81,36 @@ class Foil(Dataset):
     name: ClassVar[str] = "foil"
     title: ClassVar[str] = "FOIL"
     image_folders: ClassVar[Sequence[str]] = ("foil/images", "coco/images")
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "R. Shekhar and others: FOIL it! Find One mismatch between Image and Language caption. ACL 2017; "
         "L. Parcalabescu and others: VALSE. ACL 2022"
     )
     file_name: ClassVar[str] = _PAIRS
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "own-caption-out",
-                "all pairs whose image has COCO captions; the caption that the pair was made from is left out of the "
-                "references",
-            ),
-            ItemSelection(
-                "one-reference",
-                "as own-caption-out, with one of the remaining references at random",
-                draws=5,
-                seed=0,
-            ),
-            ItemSelection(
-                "first-reference",
-                "as own-caption-out, with the first of the remaining references in the order of COCO's file",
-            ),
-            ItemSelection(
-                "validated",
-                "as own-caption-out, but only pairs for which at least two of three raters chose the caption",
-            ),
-            ItemSelection(
-                "all-references", "all pairs whose image has COCO captions; the pair's own caption is a reference"
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "own-caption-out",
+            "all pairs whose image has COCO captions; the caption that the pair was made from is left out of the "
+            "references",
+        ),
+        ItemSelection(
+            "one-reference",
+            "as own-caption-out, with one of the remaining references at random",
+            draws=5,
+            seed=0,
+        ),
+        ItemSelection(
+            "first-reference",
+            "as own-caption-out, with the first of the remaining references in the order of COCO's file",
+        ),
+        ItemSelection(
+            "validated",
+            "as own-caption-out, but only pairs for which at least two of three raters chose the caption",
+        ),
+        ItemSelection(
+            "all-references", "all pairs whose image has COCO captions; the pair's own caption is a reference"
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
     default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
     groups: ClassVar[Sequence[str] | None] = ()

@@ -27,9 +27,9 @@ from pydantic import AliasChoices, AliasPath, Field
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
+from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.foil import coco_captions
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file
 
@@ -63,8 +63,7 @@ class FoilSet(Dataset):
     folder: ClassVar[str]
     """Folder of the files."""
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     with_references: ClassVar[str] = "own-caption-out"
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
@@ -160,26 +159,23 @@ class Valse(FoilSet):
         "coreference-hard",
     )
     groups: ClassVar[Sequence[str] | None] = parts
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "confirmed",
-                "pairs for which at least two of three annotators chose the caption; no references",
-                source="VALSE",
-            ),
-            ItemSelection("all-pairs", "all pairs; no references"),
-            ItemSelection(
-                "own-caption-out",
-                "all pairs whose image has COCO captions, which are the references; the caption that the pair was made "
-                "from is left out of them",
-            ),
-            ItemSelection(
-                "own-caption-out-confirmed",
-                "as own-caption-out, but only pairs for which at least two of three annotators chose the caption",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "confirmed",
+            "pairs for which at least two of three annotators chose the caption; no references",
+            source="VALSE",
+        ),
+        ItemSelection("all-pairs", "all pairs; no references"),
+        ItemSelection(
+            "own-caption-out",
+            "all pairs whose image has COCO captions, which are the references; the caption that the pair was made "
+            "from is left out of them",
+        ),
+        ItemSelection(
+            "own-caption-out-confirmed",
+            "as own-caption-out, but only pairs for which at least two of three annotators chose the caption",
+        ),
+    )
     default: ClassVar[tuple[str, str]] = ("confirmed", "right-strict")
 
 
@@ -204,14 +200,11 @@ class SugarCrepe(FoilSet):
         "add_att",
     )
     groups: ClassVar[Sequence[str] | None] = parts
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection("all-pairs", "all pairs; no references", source="SugarCrepe"),
-            ItemSelection(
-                "own-caption-out",
-                "all pairs whose image has COCO captions, which are the references; the correct caption is not one",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection("all-pairs", "all pairs; no references", source="SugarCrepe"),
+        ItemSelection(
+            "own-caption-out",
+            "all pairs whose image has COCO captions, which are the references; the correct caption is not one",
+        ),
+    )
     default: ClassVar[tuple[str, str]] = ("all-pairs", "right-strict")

@@ -31,9 +31,9 @@ from pydantic import Field
 from capbench.core.errors import DataError, MissingFileError, count
 from capbench.core.records import Item, Judgements, Preferences, caption_key
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
+from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import load_captions, read_folders
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows
 
 _SMURF = "machine_captions/smurf_karpathy_cand.json"
@@ -64,16 +64,15 @@ class _HumanMachine(Dataset):
 
     corpus: ClassVar[str]
     """Name of the caption corpus with the references."""
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        "own-caption-out": ItemSelection(
+    version, versions = AS_PUBLISHED
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
             "own-caption-out",
             "every machine caption paired with the human caption of its image; the references are the first four "
             "captions of the image that do not have the human caption's text",
             source="after FAIEr Table 2",
         )
-    }
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **accuracy("human"),
         "mean": StatisticSpec(

@@ -26,8 +26,8 @@ import numpy as np
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, Preferences
-from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
+from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, graded_preferences
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
 from capbench.datasets.tables import read_table
 
@@ -87,15 +87,14 @@ class ImageInWords(Dataset):
     name: ClassVar[str] = "iiw"
     title: ClassVar[str] = "ImageInWords"
     image_folders: ClassVar[Sequence[str]] = ("iiw/images",)
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "R. Garg, A. Burns, B. Karagol Ayan and others: ImageInWords: Unlocking Hyper-Detailed Image Descriptions. "
         "EMNLP 2024"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        "all-pairs": ItemSelection("all-pairs", "all pairs whose two descriptions are published; no references")
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection("all-pairs", "all pairs whose two descriptions are published; no references")
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         name: spec for label in (_ALL, *CRITERIA) for name, spec in graded_preferences(label).items()
     }

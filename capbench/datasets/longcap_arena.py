@@ -18,7 +18,7 @@ import numpy as np
 
 from capbench.core.errors import CapbenchError, MissingFileError
 from capbench.core.records import Item, Judgements, Ratings
-from capbench.datasets.base import Dataset
+from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.judgement_files import ByName
 from capbench.datasets.nebula import RatedRow
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
@@ -34,8 +34,7 @@ class LongCapArena(Dataset):
 
     name: ClassVar[str] = "longcap-arena"
     title: ClassVar[str] = "LongCap-Arena"
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "K. Matsuda, Y. Wada, S. Hirano, S. Otsuki, K. Sugiura: VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating "
         "Long Image Captions. EMNLP 2025"

@@ -28,8 +28,8 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
 
 from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations
 from capbench.datasets.root import DataRoot
 from capbench.datasets.row_models import Image, Row, Text, read_rows, text_list
 
@@ -65,7 +65,7 @@ class RatedRow(ScoredRow):
 class _RatedCaptions(Dataset):
     """A file of rated captions: every row is an item with one rating."""
 
-    selections: ClassVar[Mapping[str, ItemSelection]] = {selection.name: selection for selection in _SELECTIONS}
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(*_SELECTIONS)
     statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations("score")
     default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")
     groups: ClassVar[Sequence[str] | None] = ()
@@ -144,8 +144,7 @@ class Polaris(_RatedCaptions):
 
     name: ClassVar[str] = "polaris"
     title: ClassVar[str] = "Polaris"
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "Y. Wada, K. Kaneda, D. Saito, K. Sugiura: Polos: Multimodal Metric Learning from Human Feedback for Image "
         "Captioning. CVPR 2024"

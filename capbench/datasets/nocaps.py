@@ -12,8 +12,8 @@ from typing import ClassVar
 from capbench.core.errors import DataError, check_choice
 from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, StatisticSpec
+from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name
 from capbench.datasets.user.caption_readers import read_captions_file
 
 DOMAINS = ("in-domain", "near-domain", "out-domain")
@@ -27,14 +27,13 @@ class Nocaps(Dataset):
     name: ClassVar[str] = "nocaps"
     title: ClassVar[str] = "nocaps (validation)"
     image_folders: ClassVar[Sequence[str]] = ("nocaps/images",)
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = "H. Agrawal et al.: nocaps: novel object captioning at scale. ICCV 2019"
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        "first-vs-rest": ItemSelection(
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
             "first-vs-rest", "the first caption of an image is the candidate, the other nine are the references"
         )
-    }
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         "mean": StatisticSpec(
             "mean",

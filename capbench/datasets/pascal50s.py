@@ -39,8 +39,8 @@ from capbench.core.cache import kept_table, packed_texts, unpacked_texts
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import IntArray, Item, Judgements, Preferences, image_id
 from capbench.datasets import judgement_files
-from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, parsed
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
@@ -350,26 +350,22 @@ class Pascal50S(Dataset):
     name: ClassVar[str] = "pascal-50s"
     title: ClassVar[str] = "PASCAL-50S"
     image_folders: ClassVar[Sequence[str]] = ("pascal50s/images",)
-    version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
         "R. Vedantam, C. L. Zitnick, D. Parikh: CIDEr: Consensus-based Image Description Evaluation. CVPR 2015"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "random-5-refs",
-                "all pairs; five of an image's fifty references, at random",
-                draws=5,
-                seed=0,
-                source="TIGEr Table 2, NNEval Table 2",
-            ),
-            ItemSelection("json-5-refs", "all pairs; the five references that were published with the consensus label"),
-            ItemSelection("random-1-ref", "all pairs; one of an image's fifty references, at random", draws=5, seed=0),
-            ItemSelection("all-50-refs", "all pairs; all fifty references of an image"),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "random-5-refs",
+            "all pairs; five of an image's fifty references, at random",
+            draws=5,
+            seed=0,
+            source="TIGEr Table 2, NNEval Table 2",
+        ),
+        ItemSelection("json-5-refs", "all pairs; the five references that were published with the consensus label"),
+        ItemSelection("random-1-ref", "all pairs; one of an image's fifty references, at random", draws=5, seed=0),
+        ItemSelection("all-50-refs", "all pairs; all fifty references of an image"),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **accuracy("direct"),
         **accuracy("consensus"),

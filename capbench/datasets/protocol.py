@@ -50,6 +50,11 @@ class ItemSelection:
     systems: int | None = None
 
 
+def by_name(*selections: ItemSelection) -> dict[str, ItemSelection]:
+    """Selections by their names, the default one first."""
+    return {selection.name: selection for selection in selections}
+
+
 @dataclass(frozen=True)
 class StatisticSpec:
     """The *statistic* part of a protocol.

@@ -30,7 +30,7 @@ from capbench.core.records import FloatArray, IntArray, Item, Judgements, Prefer
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import split_list
 from capbench.datasets.judgement_files import ByName
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name, correlations
 from capbench.datasets.user.caption_readers import read_token
 
 KINDS = ("looks-alike", "near-text", "mid-text", "anywhere")
@@ -84,20 +84,17 @@ class Flickr8kPseudo(Dataset):
     )
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "candidates by the first rules, seed 0"}
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        one.name: one
-        for one in (
-            ItemSelection(
-                "all-captions", "eight captions of other images an image; its five captions rate and are references"
-            ),
-            ItemSelection("first-three-rate", "the first three captions rate, the others are references"),
-            ItemSelection("last-two-rate", "the last two captions rate, the others are references"),
-            ItemSelection(
-                "own-caption",
-                "the image's last caption beside each of the eight of other images; the other four are references",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "all-captions", "eight captions of other images an image; its five captions rate and are references"
+        ),
+        ItemSelection("first-three-rate", "the first three captions rate, the others are references"),
+        ItemSelection("last-two-rate", "the last two captions rate, the others are references"),
+        ItemSelection(
+            "own-caption",
+            "the image's last caption beside each of the eight of other images; the other four are references",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {**correlations("pseudo"), **accuracy("own")}
     default: ClassVar[tuple[str, str]] = ("all-captions", "tau-c")
     groups: ClassVar[Sequence[str] | None] = KINDS

@@ -23,6 +23,7 @@ from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
+    by_name,
     correlations,
     system_statistics,
     within_image_statistics,
@@ -56,9 +57,9 @@ class PublicSys(Dataset):
         "A. Rohrbach, L. A. Hendricks, K. Burns, T. Darrell, K. Saenko: Object Hallucination in Image Captioning. "
         "EMNLP 2018"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        "all-references": ItemSelection("all-references", "all captions; all references of the image", source="REO")
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection("all-references", "all captions; all references of the image", source="REO")
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **correlations("rating"),
         **within_image_statistics("rating"),

@@ -20,7 +20,7 @@ from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import Dataset
 from capbench.datasets.changed_captions import read_changes
 from capbench.datasets.judgement_files import preferred_first
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.user.caption_readers import read_token
 
 _TOKEN = "flickr8k/Flickr8k.token.txt"
@@ -42,22 +42,19 @@ class Flickr8kSwaps(Dataset):
         "After M. Jiang and others: TIGEr: Text-to-Image Grounding for Image Caption Evaluation. EMNLP-IJCNLP 2019, "
         "section 4.6; pairs made by capbench's rules from Flickr8k (Hodosh and others 2013)"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "changed-reference-out",
-                "at most one pair a component for each test image; the caption that was changed is left out of the "
-                "references",
-                source="after TIGEr Figure 7, which does not say what becomes of that caption",
-            ),
-            ItemSelection(
-                "all-references",
-                "at most one pair a component for each test image; the caption that was changed stays a reference",
-                source="after TIGEr Figure 7, which does not say what becomes of that caption",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "changed-reference-out",
+            "at most one pair a component for each test image; the caption that was changed is left out of the "
+            "references",
+            source="after TIGEr Figure 7, which does not say what becomes of that caption",
+        ),
+        ItemSelection(
+            "all-references",
+            "at most one pair a component for each test image; the caption that was changed stays a reference",
+            source="after TIGEr Figure 7, which does not say what becomes of that caption",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {**accuracy("component"), **accuracy("attribute")}
     default: ClassVar[tuple[str, str]] = ("changed-reference-out", "component-strict")
     groups: ClassVar[Sequence[str] | None] = (*COMPONENTS, *CATEGORIES)

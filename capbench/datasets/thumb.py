@@ -31,6 +31,7 @@ from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
+    by_name,
     correlations,
     system_statistics,
     within_image_statistics,
@@ -88,21 +89,18 @@ class Thumb(Dataset):
         "J. Kasai, K. Sakaguchi, L. Dunagan, J. Morrison, R. Le Bras, Y. Choi, N. A. Smith: Transparent Human "
         "Evaluation for Image Captioning. NAACL 2022"
     )
-    selections: ClassVar[Mapping[str, ItemSelection]] = {
-        selection.name: selection
-        for selection in (
-            ItemSelection(
-                "all-systems",
-                "the captions of all systems and of humans; all four references",
-                source="Kasai et al. 2022, with Human",
-            ),
-            ItemSelection(
-                "no-human",
-                "only the captions of captioners; all four references",
-                source="Kasai et al. 2022, without Human",
-            ),
-        )
-    }
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection(
+            "all-systems",
+            "the captions of all systems and of humans; all four references",
+            source="Kasai et al. 2022, with Human",
+        ),
+        ItemSelection(
+            "no-human",
+            "only the captions of captioners; all four references",
+            source="Kasai et al. 2022, without Human",
+        ),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         name: spec
         for aspect in _SCALES

@@ -258,7 +258,7 @@ def test_preferences_of_a_users_file_are_taken_by_group(tmp_path: Path, root: Da
         ("my/ratings.csv/as-given/tau-b", ("my/ratings.csv", "as-given/tau-b")),
         ("my@2/ratings.jsonl@g/tau-b", ("my@2/ratings.jsonl@g", "tau-b")),
         ("ratings.tsv@g", ("ratings.tsv@g", None)),
-        ("my/ratings.xlsx", ("my/ratings.xlsx", None)),
+        ("my/ratings.ods", ("my/ratings.ods", None)),
         ("/my/folder/", ("/my/folder/", None)),
     ],
 )
@@ -273,8 +273,7 @@ def test_ids_come_apart_behind_the_data_set(text: str, expected: tuple[str, str 
         ("folder/", "wrong-format", ""),
         ("./folder/inner/", "wrong-format", ""),
         ("{here}/folder/", "wrong-format", ""),
-        ("folder/inner/ratings.xlsx", "wrong-format", ".xlsx"),
-        ("{here}/ratings.json", "wrong-format", ".json"),
+        ("folder/inner/ratings.ods", "wrong-format", ".ods"),
         ("ratings.csv", "unreadable", None),
         ("gone.xlsx", "missing-file", None),
         ("/gone/", "missing-file", None),
@@ -291,7 +290,7 @@ def test_a_path_that_is_not_a_file_of_judgements_is_called_what_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder" / "inner").mkdir(parents=True)
-    for path in ("ratings.csv", "ratings.json", "folder/inner/ratings.xlsx"):
+    for path in ("ratings.csv", "ratings.json", "folder/inner/ratings.ods"):
         with zipfile.ZipFile(tmp_path / path, "w") as workbook:
             workbook.writestr("xl/workbook.xml", "<workbook/>")
     name = name.format(here=tmp_path)

@@ -172,7 +172,7 @@ def read_user_file(
     frame = table.frame()
     frame = frame.drop(columns=[name for name in frame if name in ignore])
     report = _Report(table, frame)
-    reading = _interpret(table, frame, report, rating_columns, columns or {}, ignore)
+    reading = _interpret(frame, report, rating_columns, columns or {})
     unread = [c for c, name in reading.items() if not (_NUMBERED.fullmatch(name) or (name and frame[c].notna().any()))]
     unread += [c for c, name in reading.items() if (m := _NUMBERED.fullmatch(name)) and f"{m[1]}s" in ignore]
     frame = frame.drop(columns=unread).rename(columns=reading)
@@ -199,9 +199,8 @@ def _check_name(path: Path) -> None:
     try:
         path.name.encode()
     except UnicodeEncodeError as error:
-        raise DataError(
-            "has a name that is not UTF-8", code="unsupported", path=ascii(str(path)), hint="Rename the file"
-        ) from error
+        problem, name = "has a name that is not UTF-8", ascii(str(path))
+        raise DataError(problem, code="unsupported", path=name, hint="Rename the file") from error
 
 
 class _Report:
@@ -256,12 +255,7 @@ def _field(name: str) -> str | None:
 
 
 def _interpret(
-    table: Table,
-    frame: pd.DataFrame,
-    report: _Report,
-    rating_columns: Sequence[str],
-    columns: Mapping[str, str],
-    ignore: Collection[str],
+    frame: pd.DataFrame, report: _Report, rating_columns: Sequence[str], columns: Mapping[str, str]
 ) -> dict[str, str]:
     """The field of each column, ``""`` for empty columns that denote none."""
     names = list(map(str, frame))
@@ -271,7 +265,7 @@ def _interpret(
     for name in names:
         denoted = fields.get(name) or (name if name in rating_columns else _field(name))
         if denoted in taken:
-            _ambiguous(report, table, taken[denoted], name, denoted)
+            _ambiguous(report, taken[denoted], name, denoted)
         elif denoted is not None:
             taken[denoted] = name
     for column in fields:
@@ -289,27 +283,25 @@ def _interpret(
         if other is None:
             taken[denoted] = name
         else:
-            _ambiguous(report, table, other, name, denoted)
-    _check_header(table, frame, report, taken, filled, rating_columns, ignore, paired=paired)
+            _ambiguous(report, other, name, denoted)
+    _check_header(report, taken, filled, rating_columns, columns, paired=paired)
     report.stop()
     fields = {column: denoted for denoted, column in taken.items()}
     return {name: fields.get(name, "") for name in names}
 
 
-def _ambiguous(report: _Report, table: Table, other: str, column: str, denoted: str) -> None:
+def _ambiguous(report: _Report, other: str, column: str, denoted: str) -> None:
     meaning = "references" if denoted.startswith("reference") else f"'{denoted}'"
     hint = f"Remove one of them, or import the file with --ignore {shlex.quote(column)}"
     report.header("ambiguous", f"'{other}' and '{column}' both mean {meaning}", hint, column)
 
 
 def _check_header(
-    table: Table,
-    frame: pd.DataFrame,
     report: _Report,
     taken: Mapping[str, str],
     filled: Sequence[str],
     rating_columns: Sequence[str],
-    ignore: Collection[str],
+    columns: Mapping[str, str],
     *,
     paired: bool,
 ) -> None:
@@ -320,14 +312,16 @@ def _check_header(
         needed.append("preferred")
     if not paired and not rating_columns and not any(name.startswith(RATING) for name in taken):
         needed.append(RATING)
-    for name in needed:
-        if name not in taken:
-            hint = f"Its columns are {', '.join(table.columns)[:200]}; assign one: --columns {name}=COLUMN"
-            report.header("missing-column", f"no column '{name}'", hint, name)
-    for name in rating_columns:
-        if name not in frame:
-            report.header("missing-column", f"no column '{name}'", "Name a column of the file in --rating", name)
     used = {column: denoted for denoted, column in taken.items()}
+    missing, others = [name for name in needed if name not in taken], [name for name in filled if name not in used]
+    column = others[0] if len(others) == len(missing) == 1 else "COLUMN"
+    option = shlex.quote(",".join(f"{name}={of}" for name, of in {**columns, **dict.fromkeys(missing, column)}.items()))
+    for name in missing:
+        hint = f"Its columns are {', '.join(report.table.columns)[:200]}; assign them: --columns {option}"
+        report.header("missing-column", f"no column '{name}'", hint, name)
+    for name in rating_columns:
+        if name not in report.frame:
+            report.header("missing-column", f"no column '{name}'", "Name a column of the file in --rating", name)
     unclear = {problem.value for problem in report.problems if problem.code == "ambiguous"}
     for name in filled:
         denoted = used.get(name, "")
@@ -340,10 +334,10 @@ def _check_header(
             report.header("conflict", f"'{name}' does not belong in a file of {kind}", hint, name)
         else:
             quoted = shlex.quote(name)
-            reads = f"--columns FIELD={quoted} reads it; " + (
-                "" if paired else f"--rating {quoted} reads it as ratings; "
+            reads = "" if paired else f"--rating {quoted} reads it as ratings, "
+            hint = (
+                f"Correct the name, or import the file: --columns FIELD={quoted}{reads}, --ignore {quoted} ignores it"
             )
-            hint = f"Correct the name, or import the file: {reads}--ignore {quoted} ignores it"
             report.header("unknown-column", f"unknown column '{name}'", hint, name)
 
 
@@ -408,14 +402,16 @@ class _Rows:
         names = self.frame["image"].tolist()
         ids = {name: image_id(name) for name in dict.fromkeys(names)}
         first: dict[str, str] = {}
-        for name, image in ids.items():
-            if name and not image:
-                hint = "Write the image's file name, such as kite.jpg"
-                problem = f"'image' is '{name}', which names no image"
-                self.add([one == name for one in names], "missing-image", problem, hint, name)
-            elif first.setdefault(image, name) != name:
-                problem = f"the images '{first[image]}' and '{name}' have the same id '{image}'"
-                self.add([one == name for one in names], "duplicate", problem, "Rename one of them", image)
+        twice = {name for name, image in ids.items() if image and first.setdefault(image, name) != name}
+        nameless = {name for name, image in ids.items() if name and not image}
+        if nameless:
+            problem, hint = "'image' names no image", "Write the image's file name, such as kite.jpg"
+            value = next(name for name in names if name in nameless)
+            self.add([name in nameless for name in names], "missing-image", f"{problem}: '{value}'", hint, value)
+        if twice:
+            name = next(name for name in names if name in twice)
+            problem = f"the images '{first[ids[name]]}' and '{name}' have the same id '{ids[name]}'"
+            self.add([name in twice for name in names], "duplicate", problem, "Rename one of them", ids[name])
         self.set("image", [ids[name] for name in names])
         self.text("group")
         references = self.lists("reference")
@@ -518,7 +514,7 @@ class _Rows:
             problem, hint = f"the rating {first} is outside {low:g}-{high:g}", "Correct the rating or the scale"
             self.add(list(map(bool, of_rows)), "out-of-range", problem, hint, first)
         self.same_candidates()
-        self.ids({"": frame})
+        self.ids([""])
         self.report.stop()
         return "ratings", tuple(ratings), scale
 
@@ -616,23 +612,24 @@ class _Rows:
             hint = "Remove one; if two systems wrote the caption, add the 'system' to every row"
             self.add(twice, "duplicate", f"rater '{rater}' rated this candidate in an earlier row", hint, rater)
 
-    def ids(self, sides: Mapping[str, pd.DataFrame]) -> None:
+    def ids(self, sides: Sequence[str]) -> None:
         """Check that an id belongs to one caption of one system and image, and has not the form of generated ones."""
         owners: dict[str, list[str]] = {}
-        twice: dict[str, list[bool]] = {}
+        again = [False] * len(self.frame)
         names = [[f"candidate_id{side}", "image", f"system{side}", f"candidate{side}"] for side in sides]
-        unnamed = any((self.frame[of[0]] == "").any() for of in names)
         for of_side in names:
             for row, (name, *owner) in enumerate(zip(*(self.frame[of].tolist() for of in of_side), strict=True)):
-                if name and owners.setdefault(name, owner) != owner:
-                    twice.setdefault(name, [False] * len(self.frame))[row] = True
-        for name, rows in twice.items():
+                again[row] |= bool(name) and owners.setdefault(name, owner) != owner
+        ids = self.frame[[of[0] for of in names]]
+        if any(again):
+            name = next(filter(None, ids.iloc[again.index(True)]))
             problem = f"the candidate id '{name}' belongs to another candidate in an earlier row"
-            self.add(rows, "duplicate", problem, "Use a unique id for every caption, or omit the column", name)
-        for name in filter(_GENERATED.fullmatch, owners if unnamed else ()):
-            problem = f"the candidate id '{name}' has the form of generated ids of captions without an id"
-            own = (self.frame[[of[0] for of in names]] == name).any(axis=1)
-            self.add(own, "wrong-value", problem, "Give every caption an id, or change this one", name)
+            self.add(again, "duplicate", problem, "Use a unique id for every caption, or omit the column", name)
+        made = [name for name in owners if _GENERATED.fullmatch(name)] if (ids == "").any(axis=None) else []
+        if made:
+            problem = f"the candidate id '{made[0]}' has the form of generated ids of captions without an id"
+            bad = ids.isin(made).any(axis=1)
+            self.add(bad, "wrong-value", problem, "Give every caption an id, or change this one", made[0])
 
     def pairs(self) -> tuple[Kind, tuple[str, ...], None]:
         """Check rows with preferences."""
@@ -655,7 +652,7 @@ class _Rows:
             seen.add(key)
         hint = "Write one row per pair, with numbers of votes in votes_a and votes_b"
         self.add(again, "duplicate", "contains the pair of an earlier row", hint)
-        self.ids({"_a": frame, "_b": frame})
+        self.ids(["_a", "_b"])
         self.report.stop()
         return "preferences", (), None
 
@@ -679,13 +676,8 @@ class _Rows:
             said["the votes"] = [
                 None if not h else (a > b) - (a < b) for h, a, b in zip(has_votes, *votes, strict=True)
             ]
-            self.add(
-                has_votes & (np.array(votes).sum(axis=0) == 0),
-                "missing-value",
-                "has 0 votes",
-                "Remove the row",
-                "votes",
-            )
+            zero = has_votes & (np.array(votes).sum(axis=0) == 0)
+            self.add(zero, "missing-value", "has 0 votes", "Remove the row", "votes")
         if has_grade.any():
             grades = self.numbers("grade", frame["grade"].tolist(), "number", _LARGEST_GRADE)
             frame["grade"] = np.array([grade or 0.0 for grade in grades])
