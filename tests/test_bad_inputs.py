@@ -129,9 +129,7 @@ DATASET_CASES = {
     "token: contradicting repeat": Bad(
         TOKEN, line(2, lambda s: f"{s}\n{s} and more"), "flickr8k-expert", "duplicate", row=3, value=1
     ),
-    "crowd: share against its counts": Bad(
-        CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", "mismatch", row=2
-    ),
+    "crowd: share against its counts": Bad(CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", "mismatch", row=2),
     "composite: unknown column": Bad(
         COMPOSITE,
         line(1, lambda s: s.replace("correctness", "rating")),
@@ -162,9 +160,7 @@ DATASET_CASES = {
     "nocaps: a caption is a number": Bad(
         NOCAPS, set_at(2, "caption", 0, to=5), "nocaps", "wrong-type", row="entry 3", value=5
     ),
-    "coco: captions are no list": Bad(
-        COCO, value(lambda v: dict.fromkeys(v, "text")), "composite", "wrong-format"
-    ),
+    "coco: captions are no list": Bad(COCO, value(lambda v: dict.fromkeys(v, "text")), "composite", "wrong-format"),
     "coco: NaN": Bad(COCO, data(lambda b: b.replace(b"[", b"[NaN,", 1)), "composite", "not-a-number", value="NaN"),
 }
 
