@@ -167,8 +167,8 @@ def test_what_is_no_engine_is_one_line(capbench: Callable[..., Ran], arguments: 
 
 
 @pytest.mark.java
-def test_workers_change_no_parse(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    # More than one part of 128 captions, so that both workers have one.
+def test_workers_change_no_parse(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene_graph, "_PART", 100)  # so that both workers have one
     texts = {str(n): [f"{n} brown dogs chase a red ball"] for n in range(70)}
     texts |= {f"{n}-cat": [f"a cat sleeps on {n} green sofas"] for n in range(70)}
     (tmp_path / "captions.json").write_text(json.dumps(texts))
