@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from capbench.core.errors import DataError, ModelError
 from capbench.core.files import check_readable, read_json, real_path, sha256_file, write_text
@@ -25,29 +25,22 @@ _REMAKE = "Create it again with 'capbench models combine'"
 
 
 class Member(Protocol):
-    """A loaded network that can become a part of an ensemble."""
+    """A loaded network that can become a part of an ensemble.
 
-    @property
-    def path(self) -> Path:
-        """The file of its weights."""
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the file, 64 hex digits."""
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """Properties that all networks of an ensemble must share, as predicates: ``is a SCAN network``."""
-
-
-@dataclass(frozen=True, order=True)
-class Part:
-    """One network of an ensemble.
-
-    Attributes:
-        sha256: SHA-256 of its weights when the ensemble was created, 64 hex digits.
-        path: file of its weights.
+    ``sha256`` is that of the file of its weights (64 hex digits); ``shared`` are the properties that all networks of an
+    ensemble must share, as predicates: ``is a SCAN network``.
     """
+
+    @property
+    def path(self) -> Path: ...  # noqa: D102
+    @property
+    def sha256(self) -> str: ...  # noqa: D102
+    @property
+    def shared(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+class Part(NamedTuple):
+    """One network of an ensemble: the SHA-256 of its weights when the ensemble was created, and their file."""
 
     sha256: str
     path: Path
@@ -106,16 +99,13 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
         message = "'parts' is not a list of two networks or more"
         raise ModelError(message, code="too-few", path=file, hint=_REMAKE)
     folder = real_path(file).parent
-    parts = [_part(entry, place, file, folder) for place, entry in enumerate(entries, 1)]
+    parts = sorted(_part(entry, place, file, folder) for place, entry in enumerate(entries, 1))
     for network in parts:
         if not network.path.is_file():
-            raise ModelError(
-                f"there is no such file, which is a part of the ensemble {file}",
-                code="missing-file",
-                path=network.path,
-                hint="Restore the file, or create the ensemble again with 'capbench models combine'",
-            )
-    return Ensemble(file, tuple(sorted(parts)))
+            message = f"there is no such file, which is a part of the ensemble {file}"
+            hint = "Restore the file, or create the ensemble again with 'capbench models combine'"
+            raise ModelError(message, code="missing-file", path=network.path, hint=hint)
+    return Ensemble(file, tuple(parts))
 
 
 def _is_ensemble(file: Path) -> bool:
@@ -130,15 +120,12 @@ def _is_ensemble(file: Path) -> bool:
 
 
 def _part(entry: Any, place: int, file: Path, folder: Path) -> Part:
-    path, digest = (entry.get("path"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise ModelError(
-            "has no 'path'", code="missing-key", value="path", path=file, row=f"part {place}", hint=_REMAKE
-        )
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        message = "has no 'sha256' of 64 hex digits"
-        raise ModelError(message, code="missing-key", value="sha256", path=file, row=f"part {place}", hint=_REMAKE)
-    return Part(digest, folder / path)
+    content = entry if isinstance(entry, dict) else {}
+    for key, pattern, what in (("path", "[^\0]+", "'path'"), ("sha256", "[0-9a-f]{64}", "'sha256' of 64 hex digits")):
+        if not re.fullmatch(pattern, str(content.get(key, ""))):
+            row = f"part {place}"
+            raise ModelError(f"has no {what}", code="missing-key", value=key, path=file, row=row, hint=_REMAKE)
+    return Part(content["sha256"], folder / content["path"])
 
 
 def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -153,13 +140,8 @@ def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
 def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> Ensemble:
     """Write an ensemble file atomically; it does not depend on the order of the models.
 
-    Args:
-        path: the file. Paths of parts are stored relative to its folder.
-        models: two or more compatible networks (:func:`check_together`).
-
-    Raises:
-        ModelError: the networks are not compatible.
-        UsageError: the file cannot be written.
+    Paths of parts are stored relative to its folder. Raises ModelError if the networks are not compatible
+    (:func:`check_together`), UsageError if the file cannot be written.
     """
     check_together(models)
     file = Path(path)
@@ -187,14 +169,10 @@ def check_together(models: Sequence[Member]) -> None:
     if len(models) < 2:
         message = "an ensemble requires two networks or more"
         raise ModelError(message, code="too-few", value=len(models), hint="Name another network")
-    first = models[0]
-    for model in models[1:]:
+    first, *others = models
+    for model in others:
         for predicate, of_first in zip(model.shared, first.shared, strict=False):
             if predicate != of_first:
-                raise ModelError(
-                    f"{predicate}, and {first.path} {of_first}",
-                    code="mismatch",
-                    value=predicate,
-                    path=model.path,
-                    hint="Use networks of one kind that were trained on the same kind of data",
-                )
+                message = f"{predicate}, and {first.path} {of_first}"
+                hint = "Use networks of one kind that were trained on the same kind of data"
+                raise ModelError(message, code="mismatch", value=predicate, path=model.path, hint=hint)
