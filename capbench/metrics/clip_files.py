@@ -35,22 +35,14 @@ _HINT = "Use weights of a CLIP with a vision transformer: transformers', OpenAI'
 
 
 class Clip:
-    """CLIP's two encoders.
+    """CLIP's two encoders, from a folder or a file of weights.
 
-    Args:
-        source: a folder or a file.
-        tokenizer: a folder or file with the word pieces; None: next to the weights.
-        activation: activation of the perceptrons; None: that of the configuration next to the weights, otherwise
-            OpenAI's ``quick-gelu``.
-        precision: precision of weights and states.
-        device: ``cpu`` or ``cuda``.
+    Without a ``tokenizer`` (a folder or file), the word pieces are those next to the weights; without an ``activation``
+    of the perceptrons, it is that of the configuration in the folder, otherwise OpenAI's ``quick-gelu``.
 
     Attributes:
         sha256: SHA-256 of the weights, 64 digits.
-        activation: activation of the perceptrons.
         longest: maximum number of pieces of a text, start and end included.
-        preprocessing: preprocessing of images.
-        tokens: the tokeniser.
 
     Raises:
         SetupError: ``transformers`` is not installed.
@@ -83,13 +75,9 @@ class Clip:
         self.preprocessing = Preprocessing(config.vision_config.image_size, stated.mean, stated.std)
         self.tokens = open_tokens(tokenizer or (source if source.is_dir() else source.parent))
         if self.tokens.size > config.text_config.vocab_size:
-            raise ModelError(
-                f"has {config.text_config.vocab_size:,} word pieces, but the tokeniser has {self.tokens.size:,}",
-                code="mismatch",
-                value=self.tokens.size,
-                path=files[0],
-                hint="Use the tokeniser of these weights",
-            )
+            message = f"has {config.text_config.vocab_size:,} word pieces, but the tokeniser has {self.tokens.size:,}"
+            hint = "Use the tokeniser of these weights"
+            raise ModelError(message, code="mismatch", value=self.tokens.size, path=files[0], hint=hint)
         with torch.device("meta"):
             network = transformers.CLIPModel(config)
         network = network.to_empty(device="cpu")
@@ -320,7 +308,7 @@ def _configuration(
         heads = heads or max(1, width // 64)
         if width % heads:
             message = f"has states of {width} columns, which cannot be split into {heads} heads"
-            hint = "Use the folder with the configuration of these weights (config.json or open_clip_config.json)"
+            hint = "Use the folder with the configuration of these weights"
             raise ModelError(message, code="wrong-shape", value=width, path=path, hint=hint)
         blocks = re.compile(rf"{side}\.encoder\.layers\.(\d+)\.")
         return {
@@ -355,15 +343,10 @@ _WORDS = rf"{re.escape(_START)}|{re.escape(_END)}|'s|'t|'re|'ve|'m|'ll|'d|[\p{{L
 
 
 class ClipTokens:
-    """Tokeniser that returns ids of pieces between a start and an end piece.
+    """Tokeniser that returns ids of pieces between a start and an end piece, with the SHA-256 of its files.
 
     HTML entities and white space are cleaned as in the released code, but without ``ftfy``, which repairs wrong
     encodings and replaces curly quotes.
-
-    Attributes:
-        sha256: SHA-256 of its files.
-        size: number of pieces.
-        end: id of the end piece.
     """
 
     def __init__(self, tokenizer: Any, digest: str) -> None:
