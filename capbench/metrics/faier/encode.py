@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ class Encoder:
 
     def __init__(self, model: FaierModel, store: FeatureStore) -> None:
         self.model, self._store, self._kept = model, store, Encodings()
-        self._code = lru_cache(100_000)(partial(caption_code, vocabulary=model.vocabulary, options=model.options))
+        self._code = partial(caption_code, vocabulary=model.vocabulary, options=model.options)
 
     @torch.inference_mode()
     def scores(self, rows: Sequence[Row], triplets: Triplets) -> FloatArray:
