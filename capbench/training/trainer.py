@@ -256,7 +256,7 @@ class _Loop(Generic[M, B]):
             vars(self).update((key, state[key]) for key in self.KEPT)
             self.begin -= state["seconds"]
         with open(self.folder / LOG, "ab") as log:  # a killed run wrote lines after its last checkpoint
-            log.truncate(state.get("log_bytes", 0))
+            log.truncate(min(state.get("log_bytes", 0), log.tell()))
         self.watcher.step(self.steps, self.step)
         try:
             if not self.ended:

@@ -392,18 +392,14 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
 
 def about(config: NNEvalTraining, counts: Mapping[str, int]) -> str:
     """Description of the weights in tables, to follow "weights". Weight files store it: do not change the wording."""
-    of, alike, foreign = "", "", ""
-    if "captions of other images" in counts:
-        foreign = (
-            f"; {counts['captions of other images']:,} of them are people's of other images, which count as machines' "
-            "(the paper has none)"
-        )
-    if config.domain is not None:
-        of = f" ({config.domain})"
-        alike = f"; captions of {config.domain} images that people judged are of the same domain"
-    limit = "; no input of theirs may lower the score (the paper has no such limit)" if config.network.monotone else ""
-    return (
-        f"were trained on {counts['captions']:,} captions of {counts['images']:,} images{of}, "
-        f"those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k)"
-        f"{foreign}{alike}{limit}"
-    )
+    domain, foreign = config.domain, counts.get("captions of other images")
+    said = f"were trained on {counts['captions']:,} captions of {counts['images']:,} images"
+    said += "" if domain is None else f" ({domain})"
+    said += f", those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k)"
+    if foreign is not None:
+        said += f"; {foreign:,} of them are people's of other images, which count as machines' (the paper has none)"
+    if domain is not None:
+        said += f"; captions of {domain} images that people judged are of the same domain"
+    if config.network.monotone:
+        said += "; no input of theirs may lower the score (the paper has no such limit)"
+    return said
