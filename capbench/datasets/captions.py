@@ -56,13 +56,8 @@ def _split(*splits: str) -> Callable[[Path], Captions]:
     def read(path: Path) -> Captions:
         captions = read_captions_file(path).of_groups(*splits)
         if not captions:
-            raise DataError(
-                f"contains no image of the split {' or '.join(splits)}",
-                code="missing-value",
-                value=splits[0],
-                path=path,
-                hint="Download the file again",
-            )
+            problem, hint = f"contains no image of the split {' or '.join(splits)}", "Download the file again"
+            raise DataError(problem, code="missing-value", value=splits[0], path=path, hint=hint)
         return captions
 
     return read
@@ -126,32 +121,20 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
             return read_captions_file(path)
         if os.sep in name or path.suffix:
             raise MissingFileError("there is no such file or folder of captions", path=path)
-        raise UsageError(
-            f"'{name}' is neither the name of a caption corpus nor a file",
-            code="unknown-name",
-            value=name,
-            hint=suggest(name, list(CORPORA)),
-        )
+        problem, hint = f"'{name}' is neither the name of a caption corpus nor a file", suggest(name, list(CORPORA))
+        raise UsageError(problem, code="unknown-name", value=name, hint=hint)
     if root is None:
-        raise UsageError(
-            f"the corpus '{name}' needs a data folder",
-            code="missing-data",
-            value=name,
-            hint="Give it with --data or CAPBENCH_DATA",
-        )
+        problem, hint = f"the corpus '{name}' needs a data folder", "Give it with --data or CAPBENCH_DATA"
+        raise UsageError(problem, code="missing-data", value=name, hint=hint)
     for relative, read in corpus.sources.items():
         path = root.path / relative
         if path.is_dir() if relative.endswith("/") else path.is_file():
             return read(path)
     first, *others = corpus.sources
     nor = f", nor any of {', '.join(others)}" if others else ""
-    raise MissingFileError(
-        f"there is no such file{nor} (corpus '{name}': {corpus.description})",
-        code="missing-data",
-        value=name,
-        path=root.path / first,
-        hint="See 'capbench data info' for its source",
-    )
+    problem = f"there is no such file{nor} (corpus '{name}': {corpus.description})"
+    hint = "See 'capbench data info' for its source"
+    raise MissingFileError(problem, code="missing-data", value=name, path=root.path / first, hint=hint)
 
 
 def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Captions:
@@ -239,24 +222,16 @@ def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequen
     for path in paths:
         for name, captions in _read(path).items():
             if name in systems:
-                raise DataError(
-                    f"contains the system '{name}', which is also in another file",
-                    code="duplicate",
-                    value=name,
-                    path=path,
-                )
+                problem = f"contains the system '{name}', which is also in another file"
+                raise DataError(problem, code="duplicate", value=name, path=path)
             share = _share_of_references(captions, references)
             if share > _HUMAN_SHARE:
                 notes.append(f"{name} is left out as human: {share:.0%} of its captions are references")
             else:
                 systems[name] = captions
     if not systems:
-        raise DataError(
-            "contains no machine captions: all systems are human",
-            code="too-few",
-            path=paths[0] if paths else None,
-            hint="Name other files",
-        )
+        problem, hint = "contains no machine captions: all systems are human", "Name other files"
+        raise DataError(problem, code="too-few", path=paths[0] if paths else None, hint=hint)
     return MachineCaptions(systems, tuple(notes))
 
 

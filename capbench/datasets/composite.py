@@ -322,11 +322,8 @@ class Composite(Dataset):
                     _TABLE, _JSON, *(f"composite/{s}_correctness.csv" for s in SUBSETS), what="Composite's ratings"
                 )
             missing = next(s for s in SUBSETS if s not in exports)
-            raise MissingFileError(
-                "this export is missing, although others exist",
-                path=self.root.path / "composite" / f"{missing}_correctness.csv",
-                hint=f"Add it, or {_TABLE} instead of all three",
-            )
+            problem, hint = "this export is missing, although others exist", f"Add it, or {_TABLE} instead of all three"
+            raise MissingFileError(problem, path=self.root.path / "composite" / f"{missing}_correctness.csv", hint=hint)
         read = {path: read_export(path, subset) for subset, path in exports.items()}
         rated = [candidate for export in read.values() for candidate in export.candidates]
         rated = [candidate for candidate in rated if candidate.rating is not None]

@@ -163,13 +163,9 @@ def _in_graph(rows: Sequence[dict[str, str]], captions: Captions, data: Path) ->
     tokenised = ptb.tokenize(texts)
     unknown = scene_graph.missing(tokenised, data=data)
     if unknown:
-        raise DataError(
-            f"{len(unknown):,} right captions have not been parsed by SPICE's parser",
-            code="missing-data",
-            value=len(unknown),
-            path=captions.source,
-            hint="Parse them first: capbench data parses make distractions (for COCO: distractions@coco)",
-        )
+        problem = f"{len(unknown):,} right captions have not been parsed by SPICE's parser"
+        hint = "Parse them first: capbench data parses make distractions (for COCO: distractions@coco)"
+        raise DataError(problem, code="missing-data", value=len(unknown), path=captions.source, hint=hint)
     in_graph = []
     for row, text, tuples in zip(rows, texts, scene_graph.tuples(tokenised, data=data), strict=True):
         nouns = {name.split(" ")[-1] for name in scene_graph.SceneGraph.from_tuples(tuples).objects}

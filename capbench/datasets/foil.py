@@ -131,12 +131,9 @@ class Foil(Dataset):
                 f"{', '.join(sources)}"
             )
         if not covered:
-            raise DataError(
-                f"none of the images of the {len(pairs):,} pairs has captions in {', '.join(sources)}",
-                code="missing-references",
-                path=path,
-                hint=f"Get captions_val2014.json, which contains all of them (see 'capbench data info {self.name}')",
-            )
+            problem = f"none of the images of the {len(pairs):,} pairs has captions in {', '.join(sources)}"
+            hint = f"Get captions_val2014.json, which contains all of them (see 'capbench data info {self.name}')"
+            raise DataError(problem, code="missing-references", path=path, hint=hint)
         selected = covered
         if selection.name == "validated":
             selected = [pair for pair in covered if _votes(pair) >= _MAJORITY]

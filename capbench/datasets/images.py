@@ -30,12 +30,9 @@ def all_images(root: DataRoot) -> list[ImageFile]:
 
     folders = sorted(path for path in root.path.glob("*/images") if path.is_dir() and any(path.iterdir()))
     if not folders:
-        raise MissingFileError(
-            "contains no images (*/images)",
-            code="missing-image",
-            path=root.path,
-            hint="Add images (see 'capbench data info'), or give their folder with --images",
-        )
+        problem = "contains no images (*/images)"
+        hint = "Add images (see 'capbench data info'), or give their folder with --images"
+        raise MissingFileError(problem, code="missing-image", path=root.path, hint=hint)
     image_files: list[ImageFile] = []
     for folder in folders:
         images = images_in(folder)
@@ -67,12 +64,9 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     if not paths:
         places = [folder] if folder is not None else dataset.image_places()
         others = f", nor does {' or '.join(map(str, places[1:]))}" if places[1:] else ""
-        raise MissingFileError(
-            f"contains none of the {len(judged):,} images of {name}{others}",
-            code="missing-image",
-            path=places[0],
-            hint="Add the images (see 'capbench data info'), or give their folder with --image-root",
-        )
+        problem = f"contains none of the {len(judged):,} images of {name}{others}"
+        hint = "Add the images (see 'capbench data info'), or give their folder with --image-root"
+        raise MissingFileError(problem, code="missing-image", path=places[0], hint=hint)
     from capbench.features.images import ImageFile
 
     return [ImageFile(image, paths[image]) for image in judged if image in paths], [
@@ -161,13 +155,9 @@ def _check_same(found: Iterable[ImageFile]) -> None:
     for entry in found:
         other = first.setdefault(entry.image, entry.path)
         if other != entry.path and files.sha256_file(other) != files.sha256_file(entry.path):
-            raise DataError(
-                f"has the image id '{entry.image}', as has a different image, {other}",
-                code="duplicate",
-                value=entry.image,
-                path=entry.path,
-                hint="Give the folder of the images with --image-root",
-            )
+            problem = f"has the image id '{entry.image}', as has a different image, {other}"
+            hint = "Give the folder of the images with --image-root"
+            raise DataError(problem, code="duplicate", value=entry.image, path=entry.path, hint=hint)
 
 
 def _nocaps_files(root: DataRoot) -> dict[str, str]:

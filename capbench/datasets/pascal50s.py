@@ -233,12 +233,8 @@ def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
     """
     triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
-        raise judgement_files.file_error(
-            f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs",
-            "mismatch",
-            path,
-            value=len(triplets),
-        )
+        problem = f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs"
+        raise judgement_files.file_error(problem, value=len(triplets))
     names = triplets.dtype.names or ()
     if len(names) != 4:
         raise judgement_files.file_error("its triplets do not have four fields", "wrong-format", path)
@@ -269,12 +265,8 @@ def _load(content: bytes, path: Path) -> dict[str, Any]:
         stream: Any = io.BytesIO(content)  # scipy's stubs do not accept open files
         return dict(scipy.io.loadmat(stream, squeeze_me=True))
     except NotImplementedError as error:
-        raise DataError(
-            "is a MATLAB file of version 7.3",
-            code="wrong-version",
-            path=path,
-            hint="Save it in MATLAB with the option -v7",
-        ) from error
+        problem, hint = "is a MATLAB file of version 7.3", "Save it in MATLAB with the option -v7"
+        raise DataError(problem, code="wrong-version", path=path, hint=hint) from error
     except Exception as error:  # a damaged file makes loadmat fail in many ways
         problem = f"cannot be read as a MATLAB file ({type(error).__name__})"
         raise judgement_files.file_error(problem, "wrong-format", path) from error

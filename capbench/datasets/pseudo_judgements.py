@@ -205,12 +205,9 @@ def draw_candidates(
     texts = [text for image in images for text in captions[image]]
     owner = np.repeat(np.arange(len(images)), [len(captions[image]) for image in images])
     if len(images) <= options.look or len(texts) <= options.middle + len(texts) // len(images):
-        raise DataError(
-            f"{len(images)} images with {len(texts)} captions are too few to draw candidates from",
-            code="too-few",
-            value=len(images),
-            hint=f"More than {options.look} images and {options.middle} captions are needed",
-        )
+        problem = f"{len(images)} images with {len(texts)} captions are too few to draw candidates from"
+        hint = f"More than {options.look} images and {options.middle} captions are needed"
+        raise DataError(problem, code="too-few", value=len(images), hint=hint)
     rng = np.random.default_rng(options.seed)
     alike = _by_similarity(looks)
     vectors = _text_vectors(texts)

@@ -50,11 +50,8 @@ class DataRoot:
                 return place
         label = f" ({what})" if what else ""
         others = f", nor any of {', '.join(candidates[1:])}" if len(candidates) > 1 else ""
-        raise MissingFileError(
-            f"there is no such file{label}{others}",
-            path=self.path / candidates[0],
-            hint=_where_to_get(candidates[0]),
-        )
+        problem, hint = f"there is no such file{label}{others}", _where_to_get(candidates[0])
+        raise MissingFileError(problem, path=self.path / candidates[0], hint=hint)
 
 
 def results_folder(name: str, *, sample: bool) -> Path:
@@ -94,11 +91,8 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
         UsageError: the chosen folder does not exist.
     """
     if data is not None and not os.fspath(data):
-        raise UsageError(
-            "the name of the data folder is empty",
-            code="missing-value",
-            hint="Name a folder, or 'sample' for the embedded sample",
-        )
+        problem, hint = "the name of the data folder is empty", "Name a folder, or 'sample' for the embedded sample"
+        raise UsageError(problem, code="missing-value", hint=hint)
     if data is not None and os.fspath(data) != "sample":
         path, origin = Path(data).expanduser(), "--data"
     elif data is None and os.environ.get("CAPBENCH_DATA"):
@@ -106,10 +100,7 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
     else:
         return DataRoot(sample_dir(), True, "embedded sample")
     if not path.is_dir():
-        raise UsageError(
-            f"the data folder from {origin} does not exist or is not a folder",
-            code="missing-file",
-            path=path,
-            hint=f"Correct {origin}, or omit it to use the embedded sample",
-        )
+        problem = f"the data folder from {origin} does not exist or is not a folder"
+        hint = f"Correct {origin}, or omit it to use the embedded sample"
+        raise UsageError(problem, code="missing-file", path=path, hint=hint)
     return DataRoot(path, path.resolve() == sample_dir().resolve(), origin)

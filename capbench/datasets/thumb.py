@@ -133,13 +133,9 @@ class Thumb(Dataset):
         rows = read_thumb(path)
         version = _version(path, self.root, rows)
         if version != self.version:
-            raise DataError(
-                f"is version {version} ({self.versions[version]}), not version {self.version}",
-                code="wrong-version",
-                value=version,
-                path=path,
-                hint="Name the data set without a version, or get the file of that version",
-            )
+            problem = f"is version {version} ({self.versions[version]}), not version {self.version}"
+            hint = "Name the data set without a version, or get the file of that version"
+            raise DataError(problem, code="wrong-version", value=version, path=path, hint=hint)
         references_path = self.root.file(*_REFERENCES, what="the references")
         listed = read_rows(references_path, _References, ["segment"], form=".jsonl")
         references = {row.segment: row.texts for row in listed}
@@ -149,13 +145,8 @@ class Thumb(Dataset):
                 raise row.error("missing-references", problem, "Use files of one release", value=row.segment)
         selected = [row for row in rows if selection.name == "all-systems" or row.system != _HUMAN]
         if not selected:
-            raise DataError(
-                f"no caption is left under '{selection.name}'",
-                code="too-few",
-                value=selection.name,
-                path=path,
-                hint="Choose other items",
-            )
+            problem, hint = f"no caption is left under '{selection.name}'", "Choose other items"
+            raise DataError(problem, code="too-few", value=selection.name, path=path, hint=hint)
         notes = []
         if version == "misaligned":
             notes.append("the human captions are those of other images: get the file of January 2022 or later")

@@ -248,25 +248,6 @@ def test_coco_references_come_from_annotations_if_that_is_what_is_here(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "value"),
-    [
-        ("8k,11_ab.jpg,1,A swan,3,0", "wrong-format", 1),
-        ("8k\t11_ab.jpg\t1\tA swan\t3", "wrong-format", 5),
-        ("8k\t99_zz.jpg\t1\tA swan\t3\t0", "missing-references", "99_zz"),
-        ("8k\t11_ab.jpg\t1\tA swan\t6\t0", "out-of-range", "6"),
-        ("8k\t11_ab.jpg\t1\tA swan\t2.5\t0", "not-a-number", "2.5"),
-        ("8k\t11_ab.jpg\t1\tA swan\t3\t0", "duplicate", None),
-    ],
-)
-def test_bad_rows_of_the_table_are_refused(tmp_path: Path, row: str, code: str, value: object) -> None:
-    table(tmp_path, [*table_rows(), row])
-    with raises(DataError, code, path=tmp_path / "composite/composite_11985.tsv", row=11, value=value) as caught:
-        load(tmp_path)
-    assert "composite_11985.tsv" in str(caught.value.path)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(
     ("header", "value"),
     [
         (HEADER.replace("correctness", "score"), "correctness"),

@@ -151,28 +151,6 @@ def test_given_pairs_with_references_need_no_captions(tmp_path: Path) -> None:
         load(tmp_path, "distractions@given")
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "row", "value"),
-    [
-        ({"task": ""}, "missing-value", 1, "task"),
-        ({"image": None}, "missing-key", 1, "image"),
-        ({"correct": 3}, "wrong-type", 1, 3),
-        ({"distractor": "a man RUNS"}, "duplicate", 1, None),
-        ({"references": []}, "missing-value", 1, "references"),
-        ({"references": [""]}, "missing-value", 1, ""),
-        ({"image": "2.jpg"}, "missing-references", 1, "2"),
-        ({"references": ["a man runs"]}, "missing-references", None, "1"),
-    ],
-)
-def test_damaged_pairs_are_refused_by_row(
-    tmp_path: Path, change: dict[str, Any], code: str, row: int | None, value: object
-) -> None:
-    write_flickr30k(tmp_path)
-    write_given(tmp_path, [{**GIVEN[0], **change}])
-    with raises(DataError, code, path=tmp_path / "distractions/pairs.jsonl", row=row, value=value):
-        load(tmp_path, "distractions@given")
-
-
 def test_the_missing_file_is_named(tmp_path: Path) -> None:
     with raises(MissingFileError, "missing-file", path=tmp_path / "distractions/pairs.jsonl"):
         load(tmp_path, "distractions@given")

@@ -151,35 +151,6 @@ def test_pairs_of_unknown_origin_keep_all_references_and_are_told(folder: Path) 
     assert judged.notes[-1].startswith("1 pairs ")
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "value"),
-    [
-        ({"foil": "A red kite over a hill"}, "duplicate", "A red kite over a hill"),
-        ({"caption": "  "}, "missing-value", "caption"),
-        ({"image_file": None}, "missing-value", "image_file"),
-        ({"classes": 3}, "wrong-type", 3),
-        ({"mturk": {"caption": 2.5, "foil": 0}}, "not-a-number", 2.5),
-        ({"mturk": [3, 0]}, "wrong-type", "mturk"),
-    ],
-)
-def test_wrong_entries_are_named(folder: Path, change: dict[str, Any], code: str, value: object) -> None:
-    data = pairs()
-    data["11"].update(change)
-    write_json(folder / FOIL, data)
-    with raises(DataError, code, path=folder / "foil/valse_foil-it.json", row="entry '11'", value=value):
-        read_foil(folder / FOIL)
-
-
-@pytest.mark.parametrize(
-    ("data", "code", "row"),
-    [([], "missing-value", None), ({}, "missing-value", None), ({"1": "text"}, "wrong-type", "entry '1'")],
-)
-def test_other_json_is_refused(folder: Path, data: Any, code: str, row: str | None) -> None:
-    write_json(folder / FOIL, data)
-    with raises(DataError, code, path=folder / FOIL, row=row):
-        load(folder)
-
-
 def test_votes_are_needed_for_the_validated_pairs_only(folder: Path) -> None:
     data = pairs()
     del data["11"]["mturk"]
@@ -313,18 +284,3 @@ def test_a_wrong_annotation_is_named(
     write_json(whole / FULL, data)
     with raises(DataError, code, path=whole / "foil/foilv1.0_test_2017.json", row=row, value=value):
         read_foil_annotations(whole / FULL)
-
-
-@pytest.mark.parametrize(
-    ("data", "code", "row"),
-    [
-        ([], "missing-key", None),
-        ({"images": [], "annotations": []}, "missing-value", None),
-        ({"images": [{}], "annotations": [{}]}, "missing-key", "image 1"),
-        ({"images": [{"id": 1}], "annotations": [{}]}, "missing-key", "image 1"),
-        ({**coco_form(), "annotations": coco_form()["annotations"][:1]}, "missing-value", None),
-    ],
-)
-def test_a_file_of_another_form_is_refused(data: Any, code: str, row: str | None, tmp_path: Path) -> None:
-    with raises(DataError, code, path=tmp_path / "foil.json", row=row):
-        read_foil_annotations(write_json(tmp_path / "foil.json", data))

@@ -105,22 +105,6 @@ def test_a_part_that_is_missing_is_named(folder: Path) -> None:
         load(Valse, folder, "confirmed")
 
 
-@pytest.mark.parametrize(
-    ("entry", "code"),
-    [
-        ([], "wrong-type"),
-        (vote("a.jpg", "", "b"), "missing-value"),
-        (vote("a.jpg", "a", "b") | {"mturk": None}, "missing-key"),
-        (vote("a.jpg", "a", "b") | {"mturk": {"caption": "3"}}, "not-a-number"),
-        ({"image_file": "a.jpg", "caption": "a"}, "missing-key"),
-    ],
-)
-def test_damaged_entries_are_named(folder: Path, entry: object, code: Any) -> None:
-    write_json(folder / "valse/existence.json", {"x": entry})
-    with raises(DataError, code, row="entry 'x'"):
-        load(Valse, folder, "confirmed")
-
-
 def test_pairs_without_any_coco_caption_are_an_error(folder: Path) -> None:
     write_json(folder / "coco/karpathy_val_captions.json", {"COCO_val2014_000000000001.jpg": ["a"]})
     with raises(DataError, "too-few", value="own-caption-out"):

@@ -227,23 +227,6 @@ def test_a_rating_that_is_nan_is_counted(sample: Path, tmp_path: Path) -> None:
     assert "composite.json: 1 candidates have no correctness rating" in travelled.notes
 
 
-@pytest.mark.parametrize(
-    ("data", "code", "row", "value"),
-    [
-        ({"flickr9k": []}, "unknown-name", None, "flickr9k"),
-        ({"coco": [3]}, "wrong-type", "coco entry 1", None),
-        (judged(1, 2, 3), "unknown-name", "image 'x'", "x.jpg"),
-        ({"coco": []}, "missing-value", None, None),
-    ],
-)
-def test_a_wrong_entry_of_composite_is_named(
-    data: object, code: str, row: str | None, value: object, sample: Path, tmp_path: Path
-) -> None:
-    composite_folder(sample, tmp_path, data)
-    with raises(DataError, code, path=tmp_path / "composite/composite.json", row=row, value=value):
-        Composite(root(tmp_path)).load(Composite.selections["all-references"])
-
-
 def test_infinities_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.json", json.dumps(judged(1, 2, 3)).replace('"rating": 3', '"rating": Infinity'))
     with raises(DataError, "not-a-number", path=path, value="Infinity"):

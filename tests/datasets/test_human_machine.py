@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from capbench import correlate
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.core.records import Judgements
-from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k, read_smurf, read_where_image
+from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k, read_where_image
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.metrics.requests import resolve_metrics
@@ -136,23 +135,6 @@ def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
     study = correlate("hm-coco", ["bleu-2"], protocol="mean", data=folder, cache=False)
     assert {cell.group: cell.value for cell in study.cells} == values
     assert not score(judged.items, requests, dataset="x", cache=False).group_corpus  # nobody asked for them
-
-
-@pytest.mark.parametrize(
-    ("data", "code", "row", "value"),
-    [
-        ([3], "wrong-type", "entry 1", None),
-        (entries(("a.jpg", "x")), "mismatch", "entry 1", "a"),
-        (entries(("a.jpg", "x"), ("a.jpg", "y"), ("b.jpg", "z")), "mismatch", "entry 3", "b"),
-    ],
-)
-def test_a_damaged_file_of_smurf_is_refused_by_entry(
-    tmp_path: Path, data: Any, code: str, row: str | None, value: object
-) -> None:
-    path = tmp_path / "smurf.json"
-    path.write_text(json.dumps(data))
-    with raises(DataError, code, path=path, row=row, value=value):
-        read_smurf(path)
 
 
 def test_damaged_files_of_where_image_are_refused_by_row(folder: Path) -> None:

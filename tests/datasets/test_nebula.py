@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import MissingFileError
 from capbench.core.records import Judgements
-from capbench.datasets.nebula import Nebula, Polaris, RatedRow
+from capbench.datasets.nebula import Nebula, Polaris
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.row_models import read_rows
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write, write_json
 from tests.errors import raises
@@ -97,43 +96,6 @@ def test_parquet_gives_the_same_rows_and_names_images_by_path(tmp_path: Path) ->
     write_parquet(tmp_path / "polaris/polaris_test.parquet", rows)
     write_json(tmp_path / "nebula/nebula_test.json", ROWS)
     assert load(tmp_path, dataset=Polaris).items == load(tmp_path).items
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "value"),
-    [
-        ({"score": 1.5}, "out-of-range", 1.5),
-        ({"mt": 4}, "wrong-type", 4),
-    ],
-)
-def test_a_wrong_row_is_named(change: dict[str, Any], code: str, value: object, tmp_path: Path) -> None:
-    path = write_json(tmp_path / "rows.json", [ROWS[0], ROWS[1] | change])
-    with raises(DataError, code, path=path, row="entry 2", value=value):
-        read_rows(path, RatedRow)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "code", "row", "value"),
-    [
-        ("rows.json", "[]", "missing-value", None, None),
-        ("rows.json", "[3]", "wrong-type", "entry 1", None),
-        ("rows.json", '[{"score": NaN}]', "not-a-number", None, "NaN"),
-        ("rows.csv", "mt,refs,score,imgid\na,\"['b']\",0.5\n", "wrong-format", 2, 3),
-        ("rows.csv", 'mt,refs,score,imgid\n"a,b', "wrong-format", 2, None),
-        ("rows.parquet", "PAR1 no", "wrong-format", None, None),
-    ],
-)
-def test_files_that_are_not_what_they_should_be_are_refused(
-    name: str, text: str, code: str, row: int | str | None, value: object, tmp_path: Path
-) -> None:
-    with raises(DataError, code, row=row, value=value):
-        read_rows(write(tmp_path / name, text), RatedRow)
-
-
-@pytest.mark.parametrize("name", ["rows.json", "rows.csv", "rows.parquet"])
-def test_a_missing_file_is_one_line(name: str, tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file"):
-        read_rows(tmp_path / name, RatedRow)
 
 
 def add_spica(folder: Path, leave_out: str = "") -> None:

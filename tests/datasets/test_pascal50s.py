@@ -290,26 +290,6 @@ def _changed(key: str, value: Any) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize(
-    ("data", "code", "row", "value"),
-    [
-        (_changed("label", 2), "wrong-value", "HI entry 2", 2),
-        (_changed("captions", ["Two clocks", "Another"]), "mismatch", None, None),
-        ({**json_data(), "XY": []}, "wrong-format", None, None),
-        ({**json_data(), "HC": {}}, "wrong-type", None, "HC"),
-        ({"HC": []}, "missing-value", None, None),
-        ({**json_data(), "HI": json_data()["HI"][:1]}, "mismatch", None, None),
-        ({**json_data(), "HM": json_data()["HC"]}, "mismatch", None, 1),
-        ({"HC": [json_data()["HC"][0], {**json_data()["HC"][0], "label": 0}]}, "duplicate", "HC entry 2", None),
-    ],
-)
-def test_bad_json_is_refused(tmp_path: Path, data: Any, code: str, row: str | None, value: object) -> None:
-    pair_mat(tmp_path)
-    pair_json(tmp_path, data)
-    with raises(DataError, code, row=row, value=value):
-        load(tmp_path)
-
-
 def test_image_without_references_is_an_error(tmp_path: Path) -> None:
     pair_mat(tmp_path)
     references_mat(tmp_path, refs=struct_array([{"image": "2008_01.jpg", "sent": cell(FIVE["2008_01.jpg"])}]))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
-from capbench.datasets.publicsys import PublicSys, read_publicsys
+from capbench.datasets.publicsys import PublicSys
 from tests.datasets.native_files import root, write
 from tests.errors import raises
 
@@ -44,24 +42,6 @@ def test_references_of_the_file_come_before_cocos(tmp_path: Path) -> None:
     (item,) = load(tmp_path).items
     assert item.references == ("one", "two")
     assert item.image == "x"
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "row", "value"),
-    [
-        (HEAD, "missing-value", None, None),
-        (HEAD + "a,b,c\n", "wrong-format", 2, 3),
-        (HEAD + "a,b,c,6\n", "out-of-range", 2, "6"),
-        (HEAD + "a,b,c,3\na,d,c,3\n", "duplicate", 3, None),
-    ],
-)
-def test_a_row_that_cannot_be_right_is_named(
-    tmp_path: Path, text: str, code: str, row: int | None, value: object
-) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text(text)
-    with raises(DataError, code, path=path, row=row, value=value):
-        read_publicsys(path)
 
 
 def test_an_image_without_captions_is_named(tmp_path: Path) -> None:

@@ -315,29 +315,17 @@ def import_file(
         DataError: the file has invalid content.
     """
     if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIXES):
-        raise UsageError(
-            f"--name {name}: not a valid name for a data set",
-            code="wrong-value",
-            value=name,
-            hint="Use up to 64 letters, digits, dots, hyphens and underscores, and no file ending",
-        )
+        problem = f"--name {name}: not a valid name for a data set"
+        hint = "Use up to 64 letters, digits, dots, hyphens and underscores, and no file ending"
+        raise UsageError(problem, code="wrong-value", value=name, hint=hint)
     if name.lower() in dataset_names():
-        raise UsageError(
-            f"--name {name}: this is the name of a published data set",
-            code="exists",
-            value=name,
-            hint="Choose another name",
-        )
+        problem, hint = f"--name {name}: this is the name of a published data set", "Choose another name"
+        raise UsageError(problem, code="exists", value=name, hint=hint)
     parent = home_dir() / "imported" if in_home or root.is_sample else root.path / "imported"
     target = parent / name
     if os.path.exists(target) and not replace:  # noqa: PTH110  Path.exists raises in a folder that is closed
-        raise UsageError(
-            "a data set of this name exists",
-            code="exists",
-            value=name,
-            path=target,
-            hint="Choose another name, or give --replace",
-        )
+        problem, hint = "a data set of this name exists", "Choose another name, or give --replace"
+        raise UsageError(problem, code="exists", value=name, path=target, hint=hint)
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns, columns=columns)
     try:
         parent.mkdir(parents=True, exist_ok=True)
