@@ -36,7 +36,7 @@ from capbench.api.resolve import (
     with_inputs,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.errors import StatisticError, UsageError, require, suggest
+from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
 from capbench.metrics.needs import Resources
@@ -584,7 +584,6 @@ class CorrelationResult(StudyResult):
         Raises:
             UsageError: no table has such a column; the choices are listed.
         """
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.markup import cell_rows
@@ -612,7 +611,6 @@ class CorrelationResult(StudyResult):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.studies.results import PairTest

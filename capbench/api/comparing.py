@@ -30,7 +30,7 @@ from capbench.api.resolve import (
 )
 from capbench.api.results import ON_SAMPLE
 from capbench.core import records
-from capbench.core.errors import UsageError, count, require, suggest
+from capbench.core.errors import UsageError, count, suggest
 from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import ReadingOptions, read_systems
 from capbench.stats.power import FEWEST_UNITS
@@ -398,7 +398,6 @@ class ComparisonResult(MetricComparison):
         Raises:
             UsageError: there is no such column; the choices are listed.
         """
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.table import TableStyle
@@ -431,7 +430,6 @@ class ComparisonResult(MetricComparison):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])

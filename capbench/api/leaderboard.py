@@ -26,7 +26,7 @@ from capbench.api.resolve import (
     warn,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.errors import count, require
+from capbench.core.errors import count
 from capbench.core.files import write_text
 from capbench.datasets.root import DataRoot, find_root
 from capbench.studies.judged import ProgressFactory
@@ -239,7 +239,6 @@ class LeaderboardResult(Leaderboard):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: ``metric``, ``column``, ``protocol``, ``origin``, ``value``, interval, ``rank``, …"""
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         rows = [

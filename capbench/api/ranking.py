@@ -24,7 +24,7 @@ from capbench.api.resolve import (
     warn,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.errors import UsageError, require
+from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.ranking import TaskRanking, run_ranking
@@ -235,7 +235,6 @@ class RankingResult(TaskRanking):
         Raises:
             UsageError: there is no such column; the choices are listed.
         """
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.table import TableStyle
@@ -250,7 +249,6 @@ class RankingResult(TaskRanking):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics."""
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.studies.ranking import MetricPair

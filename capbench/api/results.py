@@ -11,7 +11,7 @@ import numpy as np
 
 from capbench.api.checking import check_name
 from capbench.core import records
-from capbench.core.errors import UsageError, require, suggest
+from capbench.core.errors import UsageError, suggest
 from capbench.core.records import FloatArray
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.protocol import Protocol
@@ -59,7 +59,6 @@ class Judgements(records.Judgements):
         Raises:
             MissingFileError: the file with the human judgements does not exist.
         """
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         return pd.DataFrame(self._rows(None), columns=self._columns())
@@ -224,7 +223,6 @@ class ScoreTable(records.ScoreTable):
             long: True for a row for each distinct caption and column, with signatures, as ``capbench score --out``
                 writes them.
         """
-        require("pandas", purpose="a data frame")
         import pandas as pd
 
         if long:

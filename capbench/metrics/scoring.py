@@ -305,7 +305,6 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
     Rows are sorted by metric column, then by item. Repeats of an item (same image, candidate and references) have one
     row.
     """
-    require("pandas", purpose="a data frame")
     import pandas as pd
 
     return pd.DataFrame(list(_rows(table)), columns=list(COLUMNS))
@@ -368,5 +367,5 @@ def check_ending(path: Path) -> str:
         message = f"'{path.name}': scores cannot be written to '{ending}' files"
         raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(_ENDINGS)}")
     if ending == ".parquet":
-        require("pandas", "pyarrow", purpose=path.name)
+        require("pyarrow", purpose=path.name)
     return ending
