@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, FeatureError, UsageError
-from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
+from capbench.core.errors import FeatureError, UsageError
+from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures, flat_dtype
 
 if TYPE_CHECKING:
     import h5py
@@ -44,13 +44,9 @@ class Header:
     """The properties that all images of a store share.
 
     Attributes:
-        fingerprint: of the detector.
         dtype: of the features as stored.
-        compression: of the features: ``none``, ``gzip`` or ``lzf``.
         class_names: names by class id, or None.
-        attribute_names: names by attribute id, or None.
         feature_size: columns of the features; 0 until the first image is known.
-        boxes: True if the images have boxes.
         fields: those of :data:`~capbench.features.records.FLAT_FIELDS` that every image has.
         probabilities: columns of the probabilities of background and classes, stored in the features' type; 0 without
             them.
@@ -91,11 +87,8 @@ class Header:
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Header:
         """Read the result of :meth:`to_dict` (from JSON, where tuples are lists)."""
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
-        }
-        values["fingerprint"] = Fingerprint.from_dict(facts["fingerprint"])
-        return cls(**values)
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+        return cls(**{**values, "fingerprint": Fingerprint.from_dict(facts["fingerprint"])})
 
 
 def _fields(header: Header) -> str:
@@ -104,17 +97,11 @@ def _fields(header: Header) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One image to be written to a file.
-
-    Attributes:
-        image: its id.
-        regions: number of its regions.
-        read: returns them, with features of the header's dtype.
-    """
+    """One image to be written: its id, the number of its regions, and a function that returns them by id."""
 
     image: str
     regions: int
-    read: Callable[[], RegionFeatures]
+    read: Callable[[str], RegionFeatures]
 
 
 def checksum(regions: RegionFeatures) -> int:
@@ -134,13 +121,7 @@ def checksum(regions: RegionFeatures) -> int:
 
 
 def build(path: Path, header: Header, entries: Sequence[Entry], progress: Callable[[int], None] | None = None) -> None:
-    """Write a whole file under a temporary name and rename it.
-
-    Args:
-        path: the file; an existing one is replaced when the new one is complete.
-        header: the common properties of the images.
-        entries: the images in any order.
-        progress: called with numbers of images written.
+    """Write a whole file, with images in any order, under a temporary name and rename it.
 
     Raises:
         FeatureError: there are no images, or an id occurs twice.
@@ -153,41 +134,35 @@ def build(path: Path, header: Header, entries: Sequence[Entry], progress: Callab
         if first.image == second.image:
             raise duplicate_image(first.image, path)
     temporary = path.with_name(f".{path.name}.finishing")
+    with writes(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _check_space(path, header, ordered)
+            _write(temporary, header, ordered, progress or (lambda _done: None))
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writes(path: Path) -> Iterator[None]:
+    """Turn the exceptions of a full disk or a folder without permission into a UsageError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _check_space(path, header, ordered)
-        _write(temporary, header, ordered, progress or (lambda _done: None))
-        os.replace(temporary, path)
-        _flush(path.parent)
-    except CapbenchError:
-        raise
-    except (OSError, RuntimeError) as error:  # HDF5 raises either on a full disk
+        yield
+    except (OSError, RuntimeError) as error:  # HDF5 raises either
+        reason = error.strerror if isinstance(error, OSError) else None
         raise UsageError(
-            f"cannot be written ({_reason(error)})",
+            f"cannot be written ({reason or ' '.join(str(error).split())[:200]})",
             code="unwritable",
             path=path,
-            hint="Check the folder's permissions and the free space, then run the same command again",
+            hint="Check permissions and free space, then run the same command again: finished images are kept",
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def duplicate_image(image: str, path: Path) -> FeatureError:
     """The error for an image that is to be stored twice."""
-    return FeatureError(
-        f"the image '{image}' occurs twice", code="duplicate", value=image, path=path, hint="Remove one of the two"
-    )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    text = " ".join(str(error).split())
-    for known in ("No space left on device", "File too large", "Permission denied", "Disk quota exceeded"):
-        if known in text:
-            return known
-    return text[:200]
+    message = f"the image '{image}' occurs twice"
+    return FeatureError(message, code="duplicate", value=image, path=path, hint="Remove one of the two")
 
 
 def _check_space(path: Path, header: Header, entries: Sequence[Entry]) -> None:
@@ -198,74 +173,9 @@ def _check_space(path: Path, header: Header, entries: Sequence[Entry]) -> None:
     needed = regions * (columns * np.dtype(header.dtype).itemsize + 32) + len(entries) * 64
     free = shutil.disk_usage(path.parent).free
     if needed > free:
-        raise UsageError(
-            f"requires {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free",
-            code="unwritable",
-            path=path,
-            hint="Free some space, then run the same command again: finished images are kept",
-        )
-
-
-class _Sink:
-    """A file for HDF5 whose methods never raise: after a failed close, HDF5 crashes the process at exit.
-
-    The first error is stored, later writes are dropped, and leaving the block raises the error.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115  closed by __exit__
-        self._error: OSError | None = None
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        try:
-            while view and self._error is None:
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            self._error = error
-        return len(data)
-
-    def read(self, size: int) -> bytes:
-        return self._file.read(size)
-
-    def readinto(self, buffer: bytearray) -> int:
-        return self._file.readinto(buffer)
-
-    def truncate(self, size: int) -> int:
-        try:
-            return size if self._error is not None else self._file.truncate(size)
-        except OSError as error:
-            self._error = error
-            return size
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def flush(self) -> None:
-        pass  # not buffered
-
-    def __enter__(self) -> _Sink:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._file:
-            self.check()
-            os.fsync(self._file.fileno())
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        message = f"requires {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free"
+        hint = "Free some space, then run the same command again: finished images are kept"
+        raise UsageError(message, code="unwritable", path=path, hint=hint)
 
 
 def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Callable[[int], None]) -> None:
@@ -275,7 +185,8 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype("<i8")
     total, size = int(offsets[-1]), header.feature_size
     # The bytes must not depend on times and library defaults: no timestamps, one fixed version of the format.
-    with _Sink(path) as sink, h5py.File(sink, "w", libver=("v110", "v110")) as file:
+    # Through a Python file, since HDF5's own driver arranges them in another way.
+    with open(path, "w+b") as raw, h5py.File(raw, "w", libver=("v110", "v110")) as file:
         file.attrs["format"] = FORMAT
         file.attrs["version"] = VERSION_WITH_PROBABILITIES if header.probabilities else VERSION
         file.attrs["fingerprint"] = header.fingerprint.json()
@@ -290,7 +201,7 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
         if header.boxes:
             arrays["boxes"] = file.create_dataset("boxes", shape=(total, 4), dtype="<f4")
         for name in header.fields:
-            arrays[name] = file.create_dataset(name, shape=(total,), dtype="<i4" if name.endswith("ids") else "<f4")
+            arrays[name] = file.create_dataset(name, shape=(total,), dtype=flat_dtype(name).newbyteorder("<"))
         if header.probabilities:
             arrays["class_probabilities"] = _make_matrix(
                 file, "class_probabilities", header, total, header.probabilities
@@ -300,16 +211,16 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
         done = 0
         for block in _blocks(entries, counts, header):
             for i, regions in enumerate(block, start=done):
-                sizes[i] = regions.width, regions.height
-                sums[i] = checksum(regions)
+                sizes[i], sums[i] = (regions.width, regions.height), checksum(regions)
             rows = slice(int(offsets[done]), int(offsets[done + len(block)]))
             for name, dataset in arrays.items():
                 dataset[rows] = np.concatenate([getattr(regions, name) for regions in block])
             done += len(block)
-            sink.check()
             progress(len(block))
         file.create_dataset("image_sizes", data=sizes)
         file.create_dataset("checksums", data=sums)
+        file.flush()
+        os.fsync(raw.fileno())
 
 
 def _write_texts(file: h5py.File, name: str, texts: Sequence[str]) -> None:
@@ -323,12 +234,11 @@ def _write_texts(file: h5py.File, name: str, texts: Sequence[str]) -> None:
 def _make_matrix(file: h5py.File, name: str, header: Header, total: int, size: int) -> h5py.Dataset:
     dtype = np.dtype(header.dtype).newbyteorder("<")
     rows = max(1, min(total, _CHUNK_BYTES[header.compression] // (size * dtype.itemsize)))
-    options: dict[str, Any] = {}
-    if header.compression != "none":
-        options["compression"] = header.compression
-    if header.compression == "gzip":
-        options["compression_opts"] = 1
-    return file.create_dataset(name, shape=(total, size), dtype=dtype, chunks=(rows, size), **options)
+    compression = None if header.compression == "none" else header.compression
+    level = 1 if compression == "gzip" else None
+    return file.create_dataset(
+        name, (total, size), dtype, chunks=(rows, size), compression=compression, compression_opts=level
+    )
 
 
 def _blocks(entries: Sequence[Entry], counts: Any, header: Header) -> Iterator[list[RegionFeatures]]:
@@ -336,13 +246,8 @@ def _blocks(entries: Sequence[Entry], counts: Any, header: Header) -> Iterator[l
     block: list[RegionFeatures] = []
     block_bytes = 0
     for entry, count in zip(entries, counts, strict=True):
-        regions = entry.read()
-        if regions.image != entry.image or len(regions) != count:
-            raise FeatureError(
-                f"the image '{entry.image}' changed while it was read", code="changed", value=entry.image
-            )
-        block.append(regions)
-        block_bytes += len(regions) * row_bytes
+        block.append(entry.read(entry.image))
+        block_bytes += int(count) * row_bytes
         if block_bytes >= _BLOCK_BYTES:
             yield block
             block, block_bytes = [], 0

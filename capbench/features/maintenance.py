@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import FeatureError, UsageError, check_choice, suggest
+from capbench.core.errors import FeatureError, UsageError, check_choice
 from capbench.core.records import image_id
 from capbench.features.layout import COMPRESSIONS, Entry, build
-from capbench.features.records import FLAT_FIELDS, RegionFeatures
+from capbench.features.records import FLAT_FIELDS, RegionFeatures, check_names, flat_dtype
 from capbench.features.store import FeatureStore, open_store
-from capbench.features.writing import partial_path
+from capbench.features.writing import check_new, partial_path
 
 _MAX_PROBLEMS = 20
 Progress = Callable[[int], None]
@@ -27,14 +27,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Verified:
-    """Result of verifying a store.
-
-    Attributes:
-        images: number of images.
-        regions: number of regions of the valid images.
-        problems: one line for each of the first 20 invalid images.
-        bad: number of invalid images.
-    """
+    """Numbers of images, of regions of valid images, and of invalid images; a line for each of the first 20 of them."""
 
     images: int
     regions: int
@@ -78,7 +71,7 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
         try:
             regions_of_image = store[image]
             regions_of_image.check()
-            _check_names(regions_of_image, header.class_names, header.attribute_names)
+            check_names(regions_of_image, header.class_names, header.attribute_names)
             regions += len(regions_of_image)
         except FeatureError as error:
             bad += 1
@@ -87,16 +80,6 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
         if progress:
             progress(1)
     return Verified(len(images), regions, tuple(problems), bad)
-
-
-def _check_names(regions: RegionFeatures, classes: tuple[str, ...] | None, attributes: tuple[str, ...] | None) -> None:
-    for kind, ids, names in (("class", regions.class_ids, classes), ("attribute", regions.attribute_ids, attributes)):
-        if ids is not None and names is not None and len(ids) and int(ids.max()) >= len(names):
-            raise FeatureError(
-                f"image '{regions.image}' has the {kind} {int(ids.max())}, but there are {len(names)} names",
-                code="out-of-range",
-                value=regions.image,
-            )
 
 
 def merge_stores(
@@ -127,32 +110,13 @@ def merge_stores(
         raise UsageError("merge requires at least one store to read", code="missing-option")
     for source in sources:
         if partial_path(source).exists():
-            raise FeatureError(
-                "is not finished: an extraction was interrupted",
-                code="unfinished",
-                path=source,
-                hint="Run the same extract-features command again, then merge",
-            )
-        if files.real_path(source) == files.real_path(path):
-            raise UsageError(
-                "a store cannot be merged into itself", code="conflict", path=path, hint="Write to another file"
-            )
-    _check_new(path, replace)
+            message, hint = "is not finished", "Run the same extract-features command again, then merge"
+            raise FeatureError(message, code="unfinished", path=source, hint=hint)
+    check_new(path, replace, map(Path, sources))
     with files.lock(path, 5.0), open_store(list(sources)) as store:
         header = dataclasses.replace(store.header, compression=compression or store.header.compression)
-        build(path, header, [Entry(i, store.regions(i), _reader(store, i)) for i in store.ids], progress)
+        build(path, header, [Entry(i, store.regions(i), store.__getitem__) for i in store.ids], progress)
     return open_store(path)
-
-
-def _check_new(path: Path, replace: bool) -> None:
-    if path.exists() and not replace:
-        raise UsageError(
-            "already exists", code="exists", path=path, hint="Write to another file, or replace it with --replace"
-        )
-
-
-def _reader(store: FeatureStore, image: str) -> Callable[[], RegionFeatures]:
-    return lambda: store[image]
 
 
 EXPORTS = ("npz", "butd-tsv", "lxmert-tsv")
@@ -181,47 +145,30 @@ def export_store(
             store's class probabilities.
     """
     path = Path(target)
-    kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix)
-    if kind not in EXPORTS:
-        problem = f"unknown format '{kind}'" if kind else f"the suffix '{path.suffix}' does not identify a format"
-        raise UsageError(
-            problem,
-            code="unknown-name",
-            value=kind or path.suffix,
-            hint=f"Choose one with --format. {suggest(kind or '', list(EXPORTS))}",
-        )
-    _check_new(path, replace)
-    missing = [] if store.header.boxes else ["boxes"]
+    kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix) or path.suffix
+    check_choice("format", kind, EXPORTS)
+    check_new(path, replace)
+    header = store.header
+    missing = [] if header.boxes else ["boxes"]
     if kind == "lxmert-tsv":
-        missing += [name for name in FLAT_FIELDS if name not in store.header.fields]
+        missing += [name for name in FLAT_FIELDS if name not in header.fields]
     if kind != "npz" and missing:
-        raise FeatureError(
-            f"has no {', '.join(missing)}, which the format {kind} requires",
-            code="missing-key",
-            value=missing[0],
-            path=store.paths[0],
-        )
-    if kind != "npz" and store.header.probabilities:
-        raise FeatureError(
-            f"has class_probabilities, which the format {kind} cannot hold",
-            code="unsupported",
-            value=kind,
-            path=store.paths[0],
-            hint="Export an npz file",
-        )
+        message = f"has no {', '.join(missing)}, which the format {kind} requires"
+        hint = "Export an npz file, which has optional fields"
+        raise FeatureError(message, code="missing-key", value=missing[0], path=store.paths[0], hint=hint)
+    if kind != "npz" and header.probabilities:
+        message = f"has class_probabilities, which the format {kind} cannot hold"
+        raise FeatureError(message, code="unsupported", value=kind, path=store.paths[0], hint="Export an npz file")
     step = progress or (lambda _done: None)
     if kind == "npz":
         _write_npz(store, path, step)
         return kind
     with files.atomic_write(path, "wb") as stream:
         for regions in store:
-            if "\t" in regions.image:
+            if "\t" in (image := regions.image):
+                message = f"the image id {image!r} contains a tab, the column separator of {kind}"
                 raise FeatureError(
-                    f"the image id {regions.image!r} contains a tab, the column separator of {kind}",
-                    code="unsupported",
-                    value=regions.image,
-                    path=store.paths[0],
-                    hint="Export an npz file",
+                    message, code="unsupported", value=image, path=store.paths[0], hint="Export an npz file"
                 )
             stream.write(_row(regions, lxmert=kind == "lxmert-tsv"))
             step(1)
@@ -253,7 +200,7 @@ def _write_npz(store: FeatureStore, path: Path, step: Callable[[int], None]) -> 
     if header.boxes:
         arrays["boxes"] = np.empty((total, 4), dtype=np.float32)
     for name in header.fields:
-        arrays[name] = np.empty(total, dtype=np.int32 if name.endswith("ids") else np.float32)
+        arrays[name] = np.empty(total, dtype=flat_dtype(name))
     if header.probabilities:
         arrays["class_probabilities"] = np.empty((total, header.probabilities), dtype=header.dtype)
     sizes = np.empty((len(images), 2), dtype=np.int32)

@@ -29,38 +29,32 @@ the area that the box covers of it. Boxes come from an ``.npz`` file with these 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core import files
 from capbench.core.errors import DataError, FeatureError, UsageError, suggest
 from capbench.core.files import sha256_file
 from capbench.core.records import image_id
-from capbench.features.importers.arrays import Npz, demand
+from capbench.features.importers.arrays import array_names, load_arrays
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
-from capbench.features.writing import StoreWriter
+from capbench.features.writing import StoreWriter, check_new
 
 _BOXES = "boxes_normalised_xyxy"
 
 
 @dataclass(frozen=True, eq=False)
 class ImageBoxes:
-    """The boxes of one image.
-
-    Attributes:
-        boxes: (n, 4) float32, x1, y1, x2, y2 as fractions.
-        class_ids: (n,) int32, or None.
-        class_scores: (n,) float32, or None.
-    """
+    """The boxes of one image: (n, 4) x1, y1, x2, y2 as fractions; (n,) classes and their scores, or None."""
 
     boxes: NDArray[np.float32]
     class_ids: NDArray[np.int32] | None
@@ -69,15 +63,7 @@ class ImageBoxes:
 
 @dataclass(frozen=True, eq=False)
 class BoxFile:
-    """Boxes of many images.
-
-    Attributes:
-        path: the file.
-        sha256: its checksum, 64 hex digits.
-        images: boxes by image id.
-        class_names: names by class id, or None.
-        classes: number of classes: that of the names, else the largest id plus one.
-    """
+    """Boxes by image id; names by class id, or None; ``classes`` is their number, else the largest id plus one."""
 
     path: Path
     sha256: str
@@ -95,96 +81,45 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
             or ends before it begins; an image occurs twice or has no box. The error names the image.
     """
     file = Path(path)
-    with Npz(file) as archive:
-        names_array = "image_ids" if "image_ids" in archive else "image_names"
-        demand(archive.names, (names_array, _BOXES), file)
-        names = [str(name) for name in np.asarray(archive.read(names_array)).reshape(-1)]
-        arrays = {name: np.asarray(archive.read(name)) for name in _arrays(archive)}
-    boxes = arrays[_BOXES]
-    if boxes.ndim != 3 or boxes.shape[0] != len(names) or boxes.shape[2] != 4 or boxes.dtype.kind != "f":
-        raise DataError(
-            f"has shape {boxes.shape} of {boxes.dtype} for {len(names):,} images, not (images, boxes, 4) of fractions",
-            code="wrong-shape",
-            value=_BOXES,
-            path=f"{file}[{_BOXES}]",
-        )
-    counts = arrays.get("num_boxes", np.full(len(names), boxes.shape[1]))
-    shapes = {"num_boxes": (boxes.shape[:1], "iu"), "class_ids": (boxes.shape[:2], "iu")}
-    shapes["class_scores"] = (boxes.shape[:2], "f")
+    ids = "image_ids" in array_names(file)
+    optional = ("num_boxes", "class_ids", "class_scores", "class_names")
+    loaded = load_arrays(file, ("image_ids" if ids else "image_names", _BOXES), optional)
+    arrays = {name: np.asarray(array) for name, array in loaded.items()}
+    names = [str(name) for name in arrays["image_ids" if ids else "image_names"].reshape(-1)]
+    most = arrays[_BOXES].shape[1:2]
+    shapes = {_BOXES: ((len(names), *most, 4), "f"), "num_boxes": ((len(names),), "iu")}
+    shapes |= {"class_ids": ((len(names), *most), "iu"), "class_scores": ((len(names), *most), "f")}
     for name, (shape, kinds) in shapes.items():
         if name in arrays and (arrays[name].shape != shape or arrays[name].dtype.kind not in kinds):
-            raise DataError(
-                f"has shape {arrays[name].shape} of {arrays[name].dtype}, which does not match boxes of {boxes.shape}",
-                code="wrong-shape",
-                value=name,
-                path=f"{file}[{name}]",
-            )
+            message = f"has shape {arrays[name].shape} of {arrays[name].dtype}, but requires {shape}"
+            raise DataError(message, code="wrong-shape", value=name, path=f"{file}[{name}]")
+    counts = arrays.get("num_boxes", np.full(len(names), most[0]))
     images: dict[str, ImageBoxes] = {}
-    for i, name in enumerate(names):
-        image = name if names_array == "image_ids" else image_id(name)
-        count = int(counts[i])
-        row = f"image '{image}'"
+    for i, (name, count) in enumerate(zip(names, counts.tolist(), strict=True)):
+        image = name if ids else image_id(name)
+        bad = partial(DataError, path=file, row=f"image '{image}'")
         if image in images:
-            raise DataError(
-                "occurs twice", code="duplicate", value=image, path=file, row=row, hint="Remove one of the two"
-            )
-        if not 1 <= count <= boxes.shape[1]:
-            raise DataError(
-                f"has {count} boxes of {boxes.shape[1]}",
-                code="out-of-range",
-                value=count,
-                path=file,
-                row=row,
-                hint="Remove the image",
-            )
-        images[image] = ImageBoxes(
-            _checked(boxes[i, :count].astype(np.float32), file, row),
-            arrays["class_ids"][i, :count].astype(np.int32) if "class_ids" in arrays else None,
-            _scores(arrays["class_scores"][i, :count], file, row) if "class_scores" in arrays else None,
-        )
+            raise bad("occurs twice", code="duplicate", value=image, hint="Remove one of the two")
+        if not 1 <= count <= most[0]:
+            raise bad(f"has {count} boxes of {most[0]}", code="out-of-range", value=count, hint="Remove the image")
+        boxes = arrays[_BOXES][i, :count].astype(np.float32)
+        if not np.isfinite(boxes).all():
+            raise bad("has a box that is NaN or infinite", code="not-a-number")
+        if (boxes < -1e-3).any() or (boxes > 1 + 1e-3).any():
+            raise bad("has a box that exceeds the image", code="out-of-range", hint="Write fractions from 0 to 1")
+        if (boxes[:, :2] > boxes[:, 2:]).any():
+            raise bad("has a box that ends before it begins", code="wrong-value", hint="Write x1, y1, x2, y2")
+        scores = arrays["class_scores"][i, :count].astype(np.float32) if "class_scores" in arrays else None
+        if scores is not None and not ((scores >= 0) & (scores <= 1)).all():
+            raise bad("has a class score that is not between 0 and 1", code="out-of-range")
+        classes = arrays["class_ids"][i, :count].astype(np.int32) if "class_ids" in arrays else None
+        images[image] = ImageBoxes(boxes.clip(0, 1), classes, scores)
     class_names = tuple(str(name) for name in arrays["class_names"].reshape(-1)) if "class_names" in arrays else None
     largest = max((int(one.class_ids.max()) for one in images.values() if one.class_ids is not None), default=-1)
     if class_names is not None and largest >= len(class_names):
-        raise DataError(
-            f"a box has the class {largest}, but there are {len(class_names)} names",
-            code="out-of-range",
-            value=largest,
-            path=file,
-        )
+        message = f"a box has the class {largest}, but there are {len(class_names)} names"
+        raise DataError(message, code="out-of-range", value=largest, path=file)
     return BoxFile(file, sha256_file(file), images, class_names, len(class_names or ()) or largest + 1)
-
-
-def _arrays(archive: Npz) -> list[str]:
-    known = (_BOXES, "num_boxes", "class_ids", "class_scores", "class_names")
-    return [name for name in known if name in archive]
-
-
-def _checked(boxes: NDArray[np.float32], file: Path, row: str) -> NDArray[np.float32]:
-    if not np.isfinite(boxes).all():
-        raise DataError("has a box that is NaN or infinite", code="not-a-number", path=file, row=row)
-    if (boxes < -1e-3).any() or (boxes > 1 + 1e-3).any():
-        raise DataError(
-            "has a box that exceeds the image",
-            code="out-of-range",
-            path=file,
-            row=row,
-            hint="Write boxes as fractions from 0 to 1",
-        )
-    if (boxes[:, :2] > boxes[:, 2:]).any():
-        raise DataError(
-            "has a box that ends before it begins",
-            code="wrong-value",
-            path=file,
-            row=row,
-            hint="Write boxes as x1, y1, x2, y2",
-        )
-    return boxes.clip(0, 1)
-
-
-def _scores(scores: NDArray[Any], file: Path, row: str) -> NDArray[np.float32]:
-    if not (np.isfinite(scores) & (scores >= 0) & (scores <= 1)).all():
-        raise DataError("has a class score that is not between 0 and 1", code="out-of-range", path=file, row=row)
-    return scores.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,15 +140,11 @@ class BoxPooling:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.classes and any(
-            one.class_ids is None or one.class_scores is None for one in self.boxes.images.values()
-        ):
+        images = self.boxes.images.values()
+        if self.classes and any(one.class_ids is None or one.class_scores is None for one in images):
+            message = "has no 'class_ids' and 'class_scores' for class columns"
             raise DataError(
-                "has no 'class_ids' and 'class_scores' for class columns",
-                code="missing-key",
-                value="class_ids",
-                path=self.boxes.path,
-                hint="Omit --class-columns",
+                message, code="missing-key", value="class_ids", path=self.boxes.path, hint="Omit --class-columns"
             )
 
     def __str__(self) -> str:
@@ -225,20 +156,11 @@ class BoxPooling:
         """The boxes of an image. Raises DataError if the file has none."""
         boxes = self.boxes.images.get(image)
         if boxes is None:
-            raise DataError(
-                f"has no boxes of image '{image}'",
-                code="missing-image",
-                value=image,
-                path=self.boxes.path,
-                hint="Pool a store of the file's images only",
-            )
+            message, hint = f"has no boxes of image '{image}'", "Pool a store of the file's images only"
+            raise DataError(message, code="missing-image", value=image, path=self.boxes.path, hint=hint)
         top = slice(self.top)
-        return dataclasses.replace(
-            boxes,
-            boxes=boxes.boxes[top],
-            class_ids=None if boxes.class_ids is None else boxes.class_ids[top],
-            class_scores=None if boxes.class_scores is None else boxes.class_scores[top],
-        )
+        ids, scores = boxes.class_ids, boxes.class_scores
+        return ImageBoxes(boxes.boxes[top], None if ids is None else ids[top], None if scores is None else scores[top])
 
     def pool(self, cells: RegionFeatures, shape: tuple[int, int]) -> RegionFeatures:
         """The boxes of one image with their features, classes and scores.
@@ -313,13 +235,7 @@ _SAME_EDGE = 1e-3
 
 @dataclass(frozen=True)
 class Level:
-    """Windows of one size.
-
-    Attributes:
-        rows: height of a window in cells.
-        columns: width of a window in cells.
-        stride: distance between neighbouring windows in cells, in both directions.
-    """
+    """Windows of ``rows`` x ``columns`` cells, ``stride`` cells apart in both directions."""
 
     rows: int
     columns: int
@@ -331,12 +247,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Pooling:
-    """Windows of one or more sizes.
-
-    Attributes:
-        levels: in the order of the windows.
-        grid: rows and columns of the grid that the pooling requires; None for any.
-    """
+    """Windows of one or more sizes; ``grid`` are the rows and columns of cells that they require, None for any."""
 
     levels: tuple[Level, ...]
     grid: tuple[int, int] | None = None
@@ -351,21 +262,15 @@ class Pooling:
             UsageError: the pooling requires another grid, or a window is larger than the grid.
         """
         if self.grid is not None and self.grid != (rows, columns):
-            size = f"{self.grid[0]} x {self.grid[1]}"
-            raise UsageError(
-                f"this pooling requires {size} cells, but the grid has {rows} x {columns}",
-                code="mismatch",
-                hint=f"Write the levels explicitly, such as '{self}'",
+            message = (
+                f"this pooling requires {self.grid[0]} x {self.grid[1]} cells, but the grid has {rows} x {columns}"
             )
+            raise UsageError(message, code="mismatch", hint=f"Write the levels explicitly, such as '{self}'")
         corners = []
         for level in self.levels:
             if level.rows > rows or level.columns > columns:
-                raise UsageError(
-                    f"the windows '{level}' are larger than the grid of {rows} x {columns} cells",
-                    code="out-of-range",
-                    value=str(level),
-                    hint="Choose smaller windows",
-                )
+                message = f"the windows '{level}' are larger than the grid of {rows} x {columns} cells"
+                raise UsageError(message, code="out-of-range", value=str(level), hint="Choose smaller windows")
             for top in range(0, rows - level.rows + 1, level.stride):
                 for left in range(0, columns - level.columns + 1, level.stride):
                     corners.append((top, left, top + level.rows - 1, left + level.columns - 1))
@@ -388,17 +293,12 @@ def parse_pooling(text: str) -> Pooling:
     for level in written.split("+"):
         match = _LEVEL.fullmatch(level)
         if match is None:
-            raise UsageError(
-                f"unknown pooling '{text}'",
-                code="unknown-name",
-                value=text,
-                hint=f"{suggest(text, list(NAMED))}. Or write levels ROWSxCOLUMNS/STRIDE, joined by '+': 3x3/1+7x7/1",
-            )
+            hint = f"{suggest(text, list(NAMED))}. Or write levels ROWSxCOLUMNS/STRIDE, joined by '+': 3x3/1+7x7/1"
+            raise UsageError(f"unknown pooling '{text}'", code="unknown-name", value=text, hint=hint)
         levels.append(Level(*(int(number) for number in match.groups())))
     if len(set(levels)) < len(levels):
-        raise UsageError(
-            f"the pooling '{text}' has a level twice", code="duplicate", value=text, hint="Write each level once"
-        )
+        message = f"the pooling '{text}' has a level twice"
+        raise UsageError(message, code="duplicate", value=text, hint="Write each level once")
     return Pooling(tuple(levels), grid)
 
 
@@ -442,43 +342,31 @@ def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int]
 def _shape(cells: RegionFeatures, stated: tuple[int, int] | None) -> tuple[int, int]:
     """Rows and columns of a grid. Raises FeatureError if the regions are not a grid."""
     n = len(cells)
+
+    def bad(problem: str, code: str, hint: str | None = None) -> FeatureError:
+        return FeatureError(f"image '{cells.image}': {problem}", code=code, value=cells.image, hint=hint)
+
     fields = [*cells.flat(), *(["class_probabilities"] if cells.probability_columns else [])]
+    grids = "Pool a store of grid features (from a detector with 'grid' in its name in 'capbench models list')"
     if fields:
-        raise FeatureError(
-            f"image '{cells.image}': its regions have {', '.join(fields)}, which have no mean",
-            code="unsupported",
-            value=cells.image,
-            hint="Pool the cells of a grid, which have features and boxes only",
-        )
+        raise bad(f"its regions have {', '.join(fields)}, which have no mean", "unsupported", grids)
     if stated is not None and stated[0] * stated[1] != n:
-        raise FeatureError(
-            f"image '{cells.image}' has {n} regions, not {stated[0]} x {stated[1]}", code="mismatch", value=cells.image
-        )
+        raise bad(f"it has {n} regions, not {stated[0]} x {stated[1]}", "mismatch")
     if cells.boxes is None:
         side = round(n**0.5)
         if stated is None and side * side != n:
-            raise FeatureError(
-                f"image '{cells.image}': {n} regions without boxes are not a square grid",
-                code="wrong-shape",
-                value=cells.image,
-                hint="Specify its rows and columns with --grid",
-            )
+            hint = "Specify its rows and columns with --grid"
+            raise bad(f"{n} regions without boxes are not a square grid", "wrong-shape", hint)
         return stated or (side, side)
-    size = float(max(cells.width, cells.height))
+    slack = _SAME_EDGE * float(max(cells.width, cells.height))
     if stated is None:
         # The first row ends at the first cell that begins below the first cell.
-        below = np.flatnonzero(cells.boxes[:, 1] > cells.boxes[0, 1] + _SAME_EDGE * size)
+        below = np.flatnonzero(cells.boxes[:, 1] > cells.boxes[0, 1] + slack)
         columns = int(below[0]) if len(below) else n
         stated = (n // columns, columns)
-    rows, columns = stated
-    if rows * columns != n or not _is_grid(cells.boxes.reshape(rows, columns, 4), _SAME_EDGE * size):
-        raise FeatureError(
-            f"image '{cells.image}': its {n} boxes are not the cells of a grid, row by row",
-            code="wrong-shape",
-            value=cells.image,
-            hint="Pool a store of grid features (from a detector with 'grid' in its name in 'capbench models list')",
-        )
-    return rows, columns
+    if stated[0] * stated[1] != n or not _is_grid(cells.boxes.reshape(*stated, 4), slack):
+        raise bad(f"its {n} boxes are not the cells of a grid, row by row", "wrong-shape", grids)
+    return stated
 
 
 def _is_grid(boxes: NDArray[np.float32], slack: float) -> bool:
@@ -501,19 +389,11 @@ def _pooled(
         return detected
     windows = boxes.without_classes(pool_regions(cells, pooling, shape))
     if windows.boxes is None or detected.boxes is None:
-        raise FeatureError(
-            f"image '{cells.image}': its cells have no boxes, so windows cannot be combined with detected boxes",
-            code="missing-value",
-            value=cells.image,
-            hint="Pool either windows or boxes",
-        )
-    return RegionFeatures(
-        cells.image,
-        cells.width,
-        cells.height,
-        np.concatenate([windows.boxes, detected.boxes]),
-        np.concatenate([windows.features, detected.features]),
-    )
+        message = f"image '{cells.image}': its cells have no boxes, so windows cannot be combined with detected boxes"
+        hint = "Pool either windows or boxes"
+        raise FeatureError(message, code="missing-value", value=cells.image, hint=hint)
+    both = np.concatenate([windows.boxes, detected.boxes]), np.concatenate([windows.features, detected.features])
+    return RegionFeatures(cells.image, cells.width, cells.height, *both)
 
 
 def pool_store(
@@ -554,46 +434,33 @@ def pool_store(
     if pooling is None and boxes is None:
         raise UsageError("neither windows nor boxes were specified", code="missing-option")
     path = Path(target)
-    if path.exists() and not replace:
-        raise UsageError(
-            "already exists", code="exists", path=path, hint="Write to another file, or replace it with --replace"
-        )
     cells = source if isinstance(source, FeatureStore) else open_store(source)
-    if files.real_path(path) in map(files.real_path, cells.paths):
-        raise UsageError(
-            "a store cannot be pooled into itself", code="conflict", path=path, hint="Write to another file"
-        )
+    check_new(path, replace, cells.paths)
     mode = cells.fingerprint.mode
     if pooling is not None:
         mode += f" windows {pooling}"
     if boxes is not None:
         mode += f" boxes {boxes}"
-    writer = StoreWriter(
-        path,
-        dataclasses.replace(cells.fingerprint, mode=mode),
-        dtype=dtype or cells.header.dtype,
-        compression=compression or cells.header.compression,
-        class_names=boxes.boxes.class_names if boxes is not None and pooling is None else None,
-        restart=True,
-    )
-    finished = False
-    try:
+    with (
+        contextlib.nullcontext() if cells is source else cells,
+        StoreWriter(
+            path,
+            dataclasses.replace(cells.fingerprint, mode=mode),
+            dtype=dtype or cells.header.dtype,
+            compression=compression or cells.header.compression,
+            class_names=boxes.boxes.class_names if boxes is not None and pooling is None else None,
+            restart=True,
+            keep=False,
+        ) as writer,
+    ):
         for regions in cells:
             try:
                 writer.add(_pooled(regions, pooling, boxes, shape))
             except FeatureError as error:
-                if error.path is not None:
-                    raise
+                place = error.path or cells.paths[0]
                 raise FeatureError(
-                    error.message, code=error.code, value=error.value, path=cells.paths[0], hint=error.hint
+                    error.message, code=error.code, value=error.value, path=place, hint=error.hint
                 ) from error
             if progress:
                 progress(1)
-        store = writer.finish()
-        finished = True
-    finally:
-        # Pooling takes seconds, so a failed run keeps no journal.
-        writer.close() if finished else writer.discard()
-        if cells is not source:
-            cells.close()
-    return store
+        return writer.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,12 @@ _LARGEST_SIDE = 2**31 - 1  # stores hold 32 bits
 
 FLAT_FIELDS = ("class_ids", "class_scores", "attribute_ids", "attribute_scores")
 """The optional fields of :class:`RegionFeatures` with one value per region."""
+
+
+def flat_dtype(name: str) -> np.dtype[Any]:
+    """Type of one of these fields."""
+    return np.dtype(np.int32 if name.endswith("ids") else np.float32)
+
 
 _Problem = tuple[str, str]
 """The code of an error, and its sentence."""
@@ -169,6 +175,14 @@ class RegionFeatures:
                 f"class_probabilities of region {row} are not a distribution (sum {sums[row]:.3g})",
             )
         return None
+
+
+def check_names(regions: RegionFeatures, classes: Sequence[str] | None, attributes: Sequence[str] | None) -> None:
+    """Raise FeatureError if a class or an attribute has no name, where names are known."""
+    for kind, ids, names in (("class", regions.class_ids, classes), ("attribute", regions.attribute_ids, attributes)):
+        if ids is not None and names is not None and (largest := int(ids.max())) >= len(names):
+            message = f"image '{regions.image}' has the {kind} {largest}, but there are {len(names)} names"
+            raise FeatureError(message, code="out-of-range", value=regions.image)
 
 
 def _numbers(row: NDArray[np.float32]) -> str:

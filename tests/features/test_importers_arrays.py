@@ -325,7 +325,7 @@ def test_any_file_may_be_given_as_scan(tmp_path: Path) -> None:
         ("empty.npy", "damaged"),
         ("header.npy", "damaged"),
         ("zip.npy.npz", "damaged"),
-        ("objects.npy", "wrong-shape"),
+        ("objects.npy", "damaged"),
     ):
         with raises(DataError, code, path=tmp_path / name):
             import_features([tmp_path / name], tmp_path / "a.h5", format="scan", ids=tmp_path / "ids.txt")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -302,7 +303,7 @@ def test_restart_replaces_the_file_only_when_the_new_one_is_complete(tmp_path: P
 
 def test_two_writers_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capbench.features.writing._LOCK_S", 0.05)
-    with StoreWriter(tmp_path / "a.h5", PRINT), raises(UsageError, "in-use", path=tmp_path / "a.h5"):
+    with StoreWriter(tmp_path / "a.h5", PRINT), raises(UsageError, "in-use", path=tmp_path / "a.h5.lock"):
         StoreWriter(tmp_path / "a.h5", PRINT)
 
 
@@ -317,46 +318,35 @@ _FULL_DISK = """
 import resource, sys
 from capbench.core.errors import UsageError
 from capbench.features.writing import StoreWriter
-from tests.errors import raises
 from tests.features.fakes import PRINT, made_up
-path, limit, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # a file beyond this cannot be written, as on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))  # a file beyond this cannot be written, as on a full disk
 try:
-    with StoreWriter(path, PRINT) as writer:
-        for i in range(count):
-            if f"i{i}" not in writer:
-                writer.add(made_up(f"i{i}", regions=10, size=512))
-        writer.finish()
+    with StoreWriter(sys.argv[1], PRINT) as writer:
+        for i in range(10):
+            writer.add(made_up(f"i{i}", regions=10, size=512))
 except UsageError as error:
     print(error)
     sys.exit(2)
 """
 
 
-@pytest.mark.parametrize("where", ["journal", "middle of the file", "end of the file"])
-def test_a_full_disk_is_told_in_one_line_and_the_run_taken_up(tmp_path: Path, where: str) -> None:
-    def run(path: Path, limit: int) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, "-c", _FULL_DISK, str(path), str(limit), "10"]
-        return subprocess.run(arguments, capture_output=True, text=True, check=False)
-
-    whole = run(tmp_path / "whole.h5", 1 << 40)
-    assert whole.returncode == 0, whole.stderr
-    size = (tmp_path / "whole.h5").stat().st_size
-    if where == "middle of the file":  # the journal is written, and is larger than what is left now
-        with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
-            for i in range(10):
-                writer.add(made_up(f"i{i}", regions=10, size=512))
-    full = run(tmp_path / "a.h5", {"journal": 30_000, "middle of the file": 100_000}.get(where, size - 50))
-    assert full.returncode == 2, full.stderr + full.stdout
-    assert full.stdout.count("\n") == 1
-    assert "cannot be written" in full.stdout
-    assert full.stderr == ""
-    assert not (tmp_path / "a.h5").exists()
-    assert partial_path(tmp_path / "a.h5").exists()
-    assert not (tmp_path / ".a.h5.finishing").exists()
-    again = run(tmp_path / "a.h5", 1 << 40)
-    assert again.returncode == 0, again.stderr
-    assert digest(tmp_path / "a.h5") == digest(tmp_path / "whole.h5")
+def test_a_full_disk_is_told_in_one_line_and_the_run_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, images = tmp_path / "a.h5", [made_up(f"i{i}", regions=10, size=512) for i in range(10)]
+    full = subprocess.run([sys.executable, "-c", _FULL_DISK, path], capture_output=True, text=True, check=False)
+    assert (full.returncode, full.stdout.count("\n"), full.stderr) == (2, 1, "")
+    with StoreWriter(path, PRINT) as writer:
+        assert writer.resumed == 1
+        for regions in images[1:]:
+            writer.add(regions)
+        monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=100_000))
+        with raises(UsageError, "unwritable", path=path):
+            writer.finish()
+    monkeypatch.undo()
+    assert [file.name for file in tmp_path.iterdir() if file.suffix != ".lock"] == ["a.h5.partial"]
+    with StoreWriter(path, PRINT) as writer:
+        assert writer.resumed == 10
+        for regions in writer.finish():
+            assert_same(regions, made_up(regions.image, regions=10, size=512))
 
 
 def _read_all(store: FeatureStore) -> float:

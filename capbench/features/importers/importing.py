@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,20 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import (
-    DataError,
-    FeatureError,
-    MissingFileError,
-    UsageError,
-    require,
-    suggest,
-)
+from capbench.core.errors import DataError, FeatureError, UsageError, check_choice, require
 from capbench.core.pickles import load_npy, load_pickle
 from capbench.core.records import image_id
 from capbench.features.importers.arrays import (
     FieldError,
     ImportedImage,
-    Npz,
+    array_names,
     base64_array,
     demand,
     flat_field,
@@ -38,12 +30,11 @@ from capbench.features.importers.arrays import (
     read_npz,
     read_scan,
     single_number,
-    unreadable,
     whole_number,
 )
 from capbench.features.records import PROBABILITY_SLACK, UNKNOWN, Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore
-from capbench.features.writing import StoreWriter
+from capbench.features.writing import StoreWriter, check_new
 
 # Tab-separated files with base64 arrays: six columns of bottom-up attention, ten of LXMERT, both without a header.
 # They are read line by line: a file of 40 GB requires the memory of one image.
@@ -66,19 +57,6 @@ _LXMERT_FIELDS = {
 _MOST_DAMAGED = 20  # images with damaged rows in a file of this format
 
 
-def columns_of(path: Path) -> int:
-    """Number of columns of the first line. Raises DataError if it cannot be read or is empty."""
-    files.check_readable(path)
-    try:
-        with open(path, "rb") as stream:
-            first = stream.readline()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not first.strip():
-        raise DataError("is empty", code="missing-value", path=path, hint="Get the file again")
-    return first.count(b"\t") + 1
-
-
 def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iterator[ImportedImage]:
     """All images of a file with 6 or 10 columns.
 
@@ -93,50 +71,38 @@ def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iter
             no intact row.
     """
     names = COLUMNS[columns]
-    files.check_readable(path)
     intact: set[bytes] = set()
-    broken: dict[bytes, DataError] = {}
-    rows: dict[bytes, list[int]] = {}
-    try:
-        with open(path, "rb") as stream:
-            for row, line in enumerate(stream, start=1):
-                text = line.rstrip(b"\r\n")
-                if not text and not stream.peek(1):
-                    break
-                image = text.partition(b"\t")[0]
-                try:
-                    regions = _parse(text, names, path, row, whole=line.endswith(b"\n"))
-                except DataError as error:
-                    if len(rows) > _MOST_DAMAGED or image.decode("utf-8", "replace") == names[0]:  # another format
-                        raise
-                    broken.setdefault(image, error)
-                    rows.setdefault(image, []).append(row)
-                    continue
-                intact.add(image)
-                yield ImportedImage(regions, path, row)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    for image, problem in broken.items():
+    broken: dict[bytes, list[tuple[int, DataError]]] = {}
+    with open(path, "rb") as stream:
+        for row, line in enumerate(stream, start=1):
+            text = line.rstrip(b"\r\n")
+            if not text and not stream.peek(1):
+                break
+            image = text.partition(b"\t")[0]
+            try:
+                regions = _parse(text, names, path, row, whole=line.endswith(b"\n"))
+            except DataError as error:
+                if len(broken) > _MOST_DAMAGED or image == names[0].encode():  # another format
+                    raise
+                broken.setdefault(image, []).append((row, error))
+                continue
+            intact.add(image)
+            yield ImportedImage(regions, path, row)
+    for image, problems in broken.items():
         if image not in intact:
-            raise problem
+            raise problems[0][1]
         if damaged is not None:
-            damaged += rows[image]
+            damaged += [row for row, _ in problems]
 
 
 def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: bool) -> RegionFeatures:
-    cut = "The file is truncated: get it again" if not whole else None
+    again = "Get the file again" if whole else "The file is truncated: get it again"
     columns = line.count(b"\t") + 1
     if columns != len(names):
-        hint = cut or f"Use tabs as separators, without a header: {', '.join(names)}"
-        plural = "s" if columns != 1 else ""
-        raise DataError(
-            f"has {columns} column{plural}, not {len(names)}",
-            code="wrong-format" if whole else "damaged",
-            value=columns,
-            path=path,
-            row=row,
-            hint=hint,
-        )
+        hint = f"Use tabs as separators, without a header: {', '.join(names)}" if whole else again
+        message = f"has {columns} column{'s' if columns != 1 else ''}, not {len(names)}"
+        code = "wrong-format" if whole else "damaged"
+        raise DataError(message, code=code, value=columns, path=path, row=row, hint=hint)
     cell = dict(zip(names, map(_bare, line.split(b"\t")), strict=True))
     lxmert = len(names) == 10
     try:
@@ -152,14 +118,9 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: 
                 flat[field] = flat_field(base64_array(cell[column], dtype, column), n, field)
     except ValueError as error:
         if row == 1 and cell["num_boxes"] == b"num_boxes":
-            raise DataError(
-                "is a header, which this format does not have",
-                code="wrong-format",
-                path=path,
-                row=1,
-                hint="Remove it",
-            ) from None
-        invalid = invalid_field(error, path, row, cut or "Get the file again")
+            message = "is a header, which this format does not have"
+            raise DataError(message, code="wrong-format", path=path, row=1, hint="Remove it") from None
+        invalid = invalid_field(error, path, row, again)
         invalid.code = invalid.code if whole else "damaged"
         raise invalid from None
     return RegionFeatures(image_id(name), width, height, boxes, features, **flat)
@@ -242,16 +203,11 @@ def import_features(
         ToolError: LMDB without the package ``lmdb``.
     """
     path = Path(target)
-    if path.exists() and not replace:
-        raise UsageError(
-            "already exists", code="exists", path=path, hint="Write to another file, or replace it with --replace"
-        )
+    check_new(path, replace)
     if not sources:
         raise UsageError("no file to import was passed", code="missing-option")
-    if format is not None and format not in FORMATS:
-        raise UsageError(
-            f"unknown format '{format}'", code="unknown-name", value=format, hint=suggest(format, list(FORMATS))
-        )
+    if format is not None:
+        check_choice("format", format, FORMATS)
     paths = _expand([Path(source) for source in sources], format)
     kind = format or detect_format(paths[0])
     if (kind == "scan") != (ids is not None):
@@ -262,13 +218,9 @@ def import_features(
             hint="Pass a file with one image id per line for SCAN's arrays only",
         )
     if class_probabilities and kind not in _WITH_PROBABILITIES:
-        raise UsageError(
-            f"the format {kind} has no class probabilities",
-            code="conflict",
-            value=kind,
-            path=paths[0],
-            hint=f"Omit --class-probabilities, or import {' or '.join(_WITH_PROBABILITIES)}",
-        )
+        hint = f"Omit --class-probabilities, or import {' or '.join(_WITH_PROBABILITIES)}"
+        message = f"the format {kind} has no class probabilities"
+        raise UsageError(message, code="conflict", value=kind, path=paths[0], hint=hint)
     ids_file = None if ids is None else Path(ids)
     damaged: list[int] = []
     images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities, damaged) for source in paths)
@@ -276,9 +228,7 @@ def import_features(
     duplicates = without_probabilities = 0
     # In these formats confidences always come from cls_prob.
     reduced = kind in _WITH_PROBABILITIES and not class_probabilities
-    writer = StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True)
-    finished = False
-    try:
+    with StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True, keep=False) as writer:
         for entry in images:
             if keep_first and entry.regions.image in writer:
                 duplicates += 1
@@ -296,18 +246,13 @@ def import_features(
             if progress:
                 progress(1)
         store = writer.finish()
-        finished = True
-    finally:
-        # An import never resumes, so a failed one keeps no journal.
-        writer.close() if finished else writer.discard()
     return Imported(store, kind, duplicates, without_probabilities, tuple(damaged))
 
 
 def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
     if weights is not None and (len(weights) != 64 or set(weights.lower()) - set("0123456789abcdef")):
-        raise UsageError(
-            f"'{weights}' is not a SHA-256", code="wrong-value", value=weights, hint="Write its 64 hex digits"
-        )
+        message = f"'{weights}' is not a SHA-256"
+        raise UsageError(message, code="wrong-value", value=weights, hint="Write its 64 hex digits")
     mode = "imported"
     if detector is None:
         summary = hashlib.sha256()
@@ -324,31 +269,23 @@ def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | Non
 def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
     """Files, with folders replaced by their files, except for LMDB folders."""
     paths: list[Path] = []
+    endings = {"milvlg": (".npz",), "npz": (".npz",), "vilbert": (".npy",), "scan": (".npy",), "lmdb": (".mdb",)}
+    suffixes = endings.get(format or "", (".tsv", ".npz", ".npy"))
     for source in sources:
-        if not source.exists():
-            raise MissingFileError("there is no such file", path=source)
         if not source.is_dir():
             files.check_readable(source)
         if not source.is_dir() or (source / "data.mdb").exists():
             paths.append(source)
             continue
-        endings = {"milvlg": (".npz",), "npz": (".npz",), "vilbert": (".npy",), "scan": (".npy",), "lmdb": (".mdb",)}
-        suffixes = endings.get(format or "", (".tsv", ".npz", ".npy"))
         inside = sorted(path for path in source.iterdir() if path.suffix in suffixes)
-        if len({path.suffix for path in inside}) > 1:
-            raise DataError(
-                f"contains files of several kinds: {', '.join(sorted({path.suffix for path in inside}))}",
-                code="ambiguous",
-                path=source,
-                hint="Name the files, or select a format with --format",
-            )
+        kinds = sorted({path.suffix for path in inside})
+        if len(kinds) > 1:
+            message = f"contains files of several kinds: {', '.join(kinds)}"
+            hint = "Name the files, or select a format with --format"
+            raise DataError(message, code="ambiguous", path=source, hint=hint)
         if not inside:
-            raise DataError(
-                f"contains no {' or '.join(suffixes)} file",
-                code="missing-file",
-                path=source,
-                hint="Name the files, or their folder",
-            )
+            message = f"contains no {' or '.join(suffixes)} file"
+            raise DataError(message, code="missing-file", path=source, hint="Name the files, or their folder")
         paths += inside
     return paths
 
@@ -357,26 +294,21 @@ def detect_format(path: Path) -> str:
     """The format of a file, by its suffix and first bytes. Raises DataError if it is not one of :data:`FORMATS`."""
     if path.is_dir() or path.suffix in (".mdb", ".lmdb"):
         return "lmdb"
-    try:
-        with open(path, "rb") as stream:
-            head = stream.read(256)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if head.startswith(b"\x93NUMPY"):
-        return "vilbert" if b"'|O'" in head[:128] else "scan"
-    if head.startswith(b"PK"):
-        with Npz(path) as archive:
-            return "milvlg" if "x" in archive and "bbox" in archive else "npz"
-    columns = columns_of(path)
+    with open(path, "rb") as stream:
+        first = stream.readline()
+    if first.startswith(b"\x93NUMPY"):
+        return "vilbert" if b"'|O'" in first[:128] else "scan"
+    if first.startswith(b"PK"):
+        return "milvlg" if {"x", "bbox"} <= set(array_names(path)) else "npz"
+    if not first.strip():
+        raise DataError("is empty", code="missing-value", path=path, hint="Get the file again")
+    columns = first.count(b"\t") + 1
     if columns not in COLUMNS:
-        raise DataError(
-            f"has {columns} column{'s' if columns > 1 else ''} separated by tabs, and is not an .npz, .npy or LMDB "
-            "file",
-            code="wrong-format",
-            path=path,
-            row=1,
-            hint=f"Known formats: {'; '.join(f'{name} ({description})' for name, description in FORMATS.items())}",
+        message = (
+            f"has {columns} tab-separated column{'s' if columns > 1 else ''}, and is not an .npz, .npy or LMDB file"
         )
+        known = "; ".join(f"{name} ({description})" for name, description in FORMATS.items())
+        raise DataError(message, code="wrong-format", path=path, row=1, hint=f"Known formats: {known}")
     return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
 
 
@@ -427,13 +359,9 @@ def parse_vilbert(
             probabilities are missing.
     """
     if not isinstance(record, Mapping):
-        raise DataError(
-            f"contains a {type(record).__name__}, not a dictionary of arrays",
-            code="wrong-type",
-            value=type(record).__name__,
-            path=path,
-            row=row,
-        )
+        kind = type(record).__name__
+        message = f"contains a {kind}, not a dictionary of arrays"
+        raise DataError(message, code="wrong-type", value=kind, path=path, row=row)
     renamed = {_VILBERT_NAMES.get(str(key), str(key)): value for key, value in record.items()}
     demand(renamed, ("features", "boxes", "image_width", "image_height"), path)
     try:
@@ -453,7 +381,7 @@ def parse_vilbert(
             **_vilbert_classes(renamed, n, probabilities),
         )
     except (ValueError, TypeError) as error:
-        raise invalid_field(error, path, row, "Get the file again") from None
+        raise invalid_field(error, path, row) from None
 
 
 def _vilbert_classes(record: Mapping[str, Any], n: int, keep_probabilities: bool) -> dict[str, NDArray[Any]]:
@@ -510,12 +438,6 @@ def _decoded(value: Any, field: str, dtype: str = "float32") -> NDArray[Any]:
     return base64_array(value, dtype, field) if isinstance(value, bytes | str) else np.asarray(value)
 
 
-# A meta page: magic number, version, address and size of the map, two trees (the first contains the page size), last
-# page, transaction. Two such pages begin a file; the one with the later transaction is valid.
-_META = struct.Struct("<16xII16xI92xQQ")
-_MAGIC = 0xBEEFC0DE
-
-
 def read_lmdb(path: Path, *, probabilities: bool = False) -> Iterator[ImportedImage]:
     """All images of a database (a folder with ``data.mdb``, or one file), read by a restricted unpickler.
 
@@ -531,49 +453,20 @@ def read_lmdb(path: Path, *, probabilities: bool = False) -> Iterator[ImportedIm
     require("lmdb", purpose=str(path))
     import lmdb
 
-    _check_whole(path / "data.mdb" if path.is_dir() else path)
+    file = path / "data.mdb" if path.is_dir() else path
+    files.check_readable(file)
     try:
         base = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, create=False)
-    except lmdb.Error as error:
-        raise DataError(
-            f"is not an LMDB database ({error})", code="wrong-format", path=path, hint="Get it again"
-        ) from error
-    try:
         with base, base.begin(buffers=False) as transaction:
+            if (base.info()["last_pgno"] + 1) * base.stat()["psize"] > file.stat().st_size:
+                raise lmdb.Error("it is truncated")  # reading beyond the end of a mapped file would be fatal
             for key, value in transaction.cursor():
                 if key == b"keys":
                     continue
                 name = key.decode("utf-8", "replace")
-                place = f"key {name[:60]!r}"  # escaped, since a key may contain line breaks
+                place = f"key {name[:60]!r}"
                 record = load_pickle(bytes(value), name=f"{path}, {place}")
                 regions = parse_vilbert(record, path, place, default_id=name, probabilities=probabilities)
                 yield ImportedImage(regions, path, place)
     except lmdb.Error as error:
         raise DataError(f"cannot be read as LMDB ({error})", code="damaged", path=path, hint="Get it again") from error
-
-
-def _check_whole(file: Path) -> None:
-    """Raise DataError if the file ends before its last page: reading beyond the end of a mapped file is fatal."""
-    files.check_readable(file)
-    try:
-        size = file.stat().st_size
-        with open(file, "rb") as stream:
-            magic, _, page_bytes, last_page, transaction = _META.unpack(stream.read(_META.size))
-            if magic != _MAGIC:
-                return  # another format, which LMDB rejects
-            stream.seek(page_bytes)
-            magic, _, _, second_last_page, second_transaction = _META.unpack(stream.read(_META.size))
-    except OSError as error:
-        raise unreadable(file, error) from error
-    except struct.error:  # too short for both pages
-        raise DataError(
-            "is not an LMDB database (it is truncated)", code="damaged", path=file, hint="Get it again"
-        ) from None
-    pages = 1 + (second_last_page if magic == _MAGIC and second_transaction > transaction else last_page)
-    if pages * page_bytes > size:
-        raise DataError(
-            f"is truncated: it has {size:,} of {pages * page_bytes:,} bytes",
-            code="damaged",
-            path=file,
-            hint="Get it again",
-        )
