@@ -70,12 +70,6 @@ def test_it_gets_image_candidate_and_references() -> None:
     assert table["noted"].dtype == np.float64
 
 
-@pytest.mark.parametrize("value", [2, 2.0, True, np.float32(2.0), np.int64(2), np.array(2.0)])
-def test_any_number_is_a_score(value: Any) -> None:
-    table = cb.score(CANDIDATES, REFERENCES, {"it": lambda image, candidate, references: value})
-    assert table["it"].tolist() == [float(value)] * 2
-
-
 @pytest.mark.parametrize(
     "value",
     ["0.5", None, np.array([1.0, 2.0]), 1j, np.array("0.5"), float("nan"), np.float32("inf")],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -133,36 +132,3 @@ def test_what_cannot_be_joined_is_one_line(capbench: Callable[..., Ran], models:
         assert message in ran.err
         assert ran.err.count("\n") == 1
         assert not out.exists()
-
-
-def test_files_that_are_there_are_kept_unless_told(
-    capbench: Callable[..., Ran], models: list[Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out.x"
-    out.write_text("mine")
-    ran = capbench("models", "combine", *models, "--out", out)
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.path) == ("exists", str(out))
-    assert out.read_text() == "mine"
-    assert capbench("models", "combine", *models, "--out", out, "--replace").code == 0
-    assert out.read_bytes() != b"mine"
-    before = models[0].read_bytes()
-    ran = capbench("models", "combine", *models, "--out", models[0], "--replace")
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.path) == ("conflict", str(models[0]))
-    assert models[0].read_bytes() == before
-
-
-def test_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
-
-    weights = Path(str(importlib.resources.files("capbench.weights") / "sample" / "sample_vilbert.safetensors"))
-    first = load_vilbert(weights)
-    other = tmp_path / "other.safetensors"
-    save_vilbert(other, first.network, first.pieces, {**first.training, "seed": 99})
-    out = tmp_path / "vilbertscore.json"
-    ran = capbench("models", "combine", weights, other, "--out", out)
-    assert ran.code == 0, ran.err
-    assert f"{out}: ensemble of 2" in ran.out.replace("\n", "")
-    assert "capbench score --metric vilbertscore --features STORE --model vilbertscore=" in ran.err
-    assert f"{len(first.pieces):,} words, {first.options.text_dim}d" in ran.out

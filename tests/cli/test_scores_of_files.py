@@ -135,19 +135,6 @@ def test_a_column_without_all_scores_says_so_in_its_own_place_in_every_command(
         assert "scores for 4 of 300" in Path("r.html").read_text(encoding="utf-8")
 
 
-def test_what_is_left_where_a_column_lacks_scores_is_what_there_is_without_it(capbench: Capbench, part: Path) -> None:
-    flags = ("--scores", str(part), "--bootstrap", "100", "--permutations", "100", "--json")
-    alone = json.loads(capbench("compare", "cider", "words", *flags).out)
-    beside = json.loads(capbench("compare", "cider", "words", "overlap", *flags).out)
-    assert beside["table"] == alone["table"]
-    assert beside["intervals"] == alone["intervals"]
-    assert alone["incomplete"] == {}
-    assert beside["incomplete"]["overlap"]["instead"] == "scores for 4 of 300"
-    study = ("correlate", "-d", "flickr8k-expert", "-m", "cider", "-m", "overlap", "--scores", str(part), "--json")
-    (cell,) = [cell for cell in json.loads(capbench(*study).out)["cells"] if cell["column"] == "overlap"]
-    assert (cell["value"], cell["placeholder"]) == (None, "scores for 4 of 300")
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -169,17 +156,6 @@ def test_where_no_number_is_left_a_column_without_all_scores_is_an_error(
     assert ran.code == 2
     (error,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
     assert "296 of the 300 items" in error
-
-
-def test_a_combination_is_not_tried_where_one_of_its_columns_has_no_scores(capbench: Capbench, scores: Path) -> None:
-    flags = ("--folds", "3", "--inner-folds", "2", "--bootstrap", "100", "--scores", str(scores), "--json")
-    ran = capbench("train", "combination", "-m", "cider", "-m", "overlap", "--test", "composite@8k", *flags)
-    assert ran.code == 1, ran.err
-    found = json.loads(ran.out)
-    assert found["transfers"] == []
-    (protocol,) = found["untried"]
-    assert protocol.startswith("composite@8k/")
-    assert len(found["parts"]) == 2
 
 
 def test_capevalkits_json_is_taken_as_it_is(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
@@ -232,20 +208,6 @@ def test_fleurs_scores_give_the_published_number(capbench: Capbench, real_data: 
     assert any("fleur_raw has 10 distinct scores" in line and "τ-b is 0.5608" in line for line in info["notes"])
 
 
-def test_rows_of_items_that_were_left_out_belong_to_items(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
-    lines = scores.read_text(encoding="utf-8").splitlines(keepends=True)
-    cut = tmp_path / "cut.csv"
-    cut.write_text("id,few\n" + "".join(line.rpartition(",")[0] + "\n" for line in lines[1:101]), encoding="utf-8")
-    ran = capbench(
-        *("correlate", "-d", "flickr8k-expert", "--allow-missing", "--json"),
-        *("--scores", str(scores), "--scores", str(cut)),
-    )
-    (protocol,) = json.loads(ran.out)["protocols"]
-    assert protocol["n_items"] == 100
-    assert not [note for note in protocol["notes"] if "none of the items" in note]
-    assert any("200 have no score in cut.csv" in note for note in protocol["notes"])
-
-
 def test_scores_of_pairs_with_a_label_are_measured_and_another_column_of_that_kind_is_named(
     capbench: Capbench, tmp_path: Path
 ) -> None:
@@ -268,20 +230,6 @@ def test_scores_of_pairs_with_a_label_are_measured_and_another_column_of_that_ki
     assert option in refused.err
     answer = json.loads(capbench(*asked, *option.split()).out)
     assert {cell["column"] for cell in answer["cells"]} == {"words"}
-
-
-def test_scores_with_other_references_are_told_of_where_they_are_left_out(capbench: Capbench, tmp_path: Path) -> None:
-    folder = tmp_path / "items"
-    capbench("data", "items", "composite@8k/same-text-out", "--out", str(folder))
-    rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
-    scores = tmp_path / "n.csv"
-    scores.write_text("id,n\n" + "".join(f"{row['id']},{len(row['caption'])}\n" for row in rows), encoding="utf-8")
-    asked = ("correlate", "-p", "composite@8k/any-candidate-out/correctness-tau-b", "--scores", str(scores))
-    refused = capbench(*asked)
-    assert refused.code == 2
-    assert "capbench data items composite@8k/any-candidate-out'" in refused.err
-    notes = json.loads(capbench(*asked, "--allow-missing", "--json").out)["protocols"][0]["notes"]
-    assert any("scores with other references are not used (first: row " in note for note in notes)
 
 
 def test_rows_that_a_text_key_does_not_decide_are_listed_and_not_joined(capbench: Capbench, tmp_path: Path) -> None:

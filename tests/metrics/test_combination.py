@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from capbench import __version__
-from capbench.api.resolve import MetricInputs, resources_of
 from capbench.core.errors import CapbenchWarning, DataError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.core.training_record import TrainingOverlap, training_overlap
@@ -22,7 +21,6 @@ from capbench.metrics.base import Metric
 from capbench.metrics.combination import image_digest, metric_of_combination, saved_name
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.metric_request import GivenMetric, MetricRequest
-from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
@@ -124,16 +122,6 @@ def test_one_metric_may_stand_in_it_twice_with_other_options(tmp_path: Path) -> 
     np.testing.assert_allclose(scores(path, "two"), apart[0] - apart[1], atol=1e-12)
 
 
-def test_files_can_belong_to_the_label_of_an_input(tmp_path: Path) -> None:
-    path = save(tmp_path / "two.json", linear("narrow", "cider", "cider", 1.0, label="narrow"), BLEU)
-    inputs = MetricInputs(features={"narrow": "narrow.h5"}, model={"narrow": "narrow.safetensors"})
-    for name in (f"combination:{path}", f"both=combination:{path}"):
-        given = resources_of([name], inputs)
-        assert (given.features_of, given.models) == ({"narrow": "narrow.h5"}, {"narrow": "narrow.safetensors"})
-    with raises(UsageError, "unknown-name", value="narrow"):
-        resources_of(["cider"], inputs)
-
-
 def test_its_signature_names_the_file_what_it_was_learnt_from_and_its_metrics(tmp_path: Path) -> None:
     path = save(tmp_path / "mine.json", BLEU, ROUGE)
     (line,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
@@ -193,16 +181,6 @@ def test_a_training_image_is_recognised_by_its_photograph(tmp_path: Path) -> Non
         assert (overlap.fitted, overlap.photographs, overlap.has_read, overlap.unrecorded) == (1, 2, True, ())
     path = save(tmp_path / "others.json", BLEU, learnt_images=[image_digest("i7")])
     assert (fitted(path, items).fitted, fitted(path, items).has_read) == (0, False)
-
-
-def test_the_needs_and_resources_of_its_metrics_are_its_own(tmp_path: Path) -> None:
-    tiger = linear("tiger", "tiger", "tiger", 1.0)
-    (request,) = resolve_metrics([f"combination:{save(tmp_path / 'grounded.json', tiger, BLEU)}"])
-    assert "region features" in request.lacks(Resources())
-    store = tmp_path / "some.h5"
-    store.write_bytes(b"")
-    assert "region features" not in request.lacks(Resources(features_of={"tiger": str(store)}))
-    assert "a grounding model" in request.lacks(Resources(features_of={"tiger": str(store)}))
 
 
 Change = Callable[[dict[str, Any]], Any]

@@ -215,11 +215,6 @@ def test_a_class_of_another_kind_and_an_unfinished_one_fail_the_first_check() ->
         assert set(found.values()) == {"skipped"}
 
 
-@pytest.mark.parametrize("name", ["bleu", "rouge-l", "meteor", "cider"])
-def test_metrics_without_weights_pass(name: str) -> None:
-    assert set(states(name).values()) <= {"passed", "skipped"}
-
-
 def overlap(image: str, candidate: str, references: Sequence[str]) -> float:
     words = set(candidate.split())
     return max((len(words & set(reference.split())) / (len(words) or 1) for reference in references), default=0.0)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.core.records import Item
 from capbench.metrics.from_file import (
-    FileScoresOptions,
     ScoresEntry,
     chosen_of_files,
     collisions,
@@ -45,14 +44,6 @@ def test_columns_are_metrics_under_their_own_names(two: Path) -> None:
     assert request.label == "judge"
     assert [(row.name, row.title) for row in request.rows] == [("good", "good"), ("bad", "bad")]
     assert values(request) == {"good": [0.5, 0.25, 0.5], "bad": [3, 4, 3]}
-
-
-def test_nothing_of_a_file_comes_from_the_cache(two: Path) -> None:
-    assert values(request_of_file(two))["good"] == [0.5, 0.25, 0.5]
-    write(two, "image,caption,good", "a,one,9", "b,two,8")
-    table = score(ITEMS, [request_of_file(two)], dataset="d")
-    assert table.cached == {"judge": 0}
-    assert next(iter(table.values.values())).tolist() == [9, 8, 9]
 
 
 def test_lower_scores_may_be_better(two: Path) -> None:
@@ -91,15 +82,6 @@ def test_invalid_options_are_named(two: Path, options: dict[str, Any], message: 
         request_of_file(two, options=options)
 
 
-def test_options_of_files_are_taken_by_label_and_problems_are_all_told(two: Path, tmp_path: Path) -> None:
-    options: dict[str, dict[str, Any]] = {"judge": {"higher": "worse"}, "cider": {"sigma": 5}}
-    entries = [ScoresEntry(str(two)), ScoresEntry(str(tmp_path / "gone.csv")), ScoresEntry("x.txt")]
-    requests, problems = requests_of_files(entries, options)
-    assert options == {"cider": {"sigma": 5}}
-    assert [FileScoresOptions.read("judge", request.options).higher for request in requests] == ["worse"]
-    assert [problem.code for problem in problems] == ["missing-file", "wrong-format"]
-
-
 def test_names_choose_columns_of_files(two: Path) -> None:
     stored = [request_of_file(two), request_of_file(two, "mine")]
 
@@ -122,16 +104,6 @@ def test_rows_of_the_same_name_are_rejected(two: Path, tmp_path: Path) -> None:
     assert collisions([request_of_file(two), request_of_file(other, "second"), *resolve_metrics(["cider"])]) == []
     twice = collisions([request_of_file(two, "a"), request_of_file(other, "a")])
     assert any("two metrics have the name 'a'" in problem for problem in twice)
-
-
-def test_references_may_be_ignored(tmp_path: Path) -> None:
-    from capbench.metrics.score_joining import item_id
-
-    others = [Item("a", "one", ("q",)), Item("b", "two", ("q",))]
-    path = write(tmp_path / "f.csv", "id,x", *(f"{item_id(item)},{place}" for place, item in enumerate(others)))
-    with raises(CapbenchError, "mismatch", path=path, row=2):
-        values(request_of_file(path))
-    assert values(request_of_file(path, options={"references": "ignored"}))["x"] == [0, 1, 0]
 
 
 def test_an_option_without_a_name_is_for_files_too(two: Path) -> None:

@@ -34,13 +34,6 @@ def test_a_metric_may_stand_twice_under_labels() -> None:
     assert labelled.score_columns == (ScoreColumn("cider-coco", "cider"),)
 
 
-def test_rows_of_a_label_are_unique_whatever_columns_are_asked_for() -> None:
-    (whole,) = resolve_metrics(["b=bleu"])
-    assert [row.name for row in whole.rows] == ["b", "b.bleu-2", "b.bleu-3", "b.bleu-4"]
-    (one,) = resolve_metrics(["b4=bleu-4"])
-    assert [row.name for row in one.rows] == ["b4.bleu-4"]
-
-
 @pytest.mark.parametrize(
     ("names", "options", "code", "value"),
     [
@@ -71,23 +64,6 @@ def test_files_given_as_an_option_are_told_their_flag_and_not_a_switch(owner: st
         resolve_metrics(["mine=tiger" if owner == "mine" else "tiger"], {owner: {option: "x"}})
     assert f"--{key} {f'{owner}=' if owner else ''}FILE" in (caught.value.hint or "")
     assert "any_features" not in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(("option", "named"), [({"sgma": 1}, "'sgma'.*'sigma'"), ({"sigma": 0}, r"x\.sigma=0")])
-def test_an_invalid_option_is_named_with_its_label(option: dict[str, object], named: str) -> None:
-    with pytest.raises(UsageError, match=named):
-        resolve_metrics(["x=cider"], {"x": option})
-
-
-def test_files_go_by_label_then_metric_then_for_all() -> None:
-    resources = Resources(
-        features="all.h5", features_of={"tiger": "t.h5", "mine": "m.h5"}, model="all.pt", models={"mine": "m.pt"}
-    )
-    assert resources.of("mine", "tiger").features == "m.h5"
-    assert resources.of("other", "tiger").features == "t.h5"
-    assert resources.of("reo", "reo").features == "all.h5"
-    assert resources.of("mine", "tiger").model == "m.pt"
-    assert resources.of("other", "tiger").model == "all.pt"
 
 
 def test_what_is_lacking_follows_from_needs(tmp_path: Path) -> None:

@@ -62,14 +62,6 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
         read_score_file(path, ["jugde"])
 
 
-def test_the_label_of_a_caption_of_a_pair_is_no_metric_unless_it_is_named(tmp_path: Path) -> None:
-    path = _write(tmp_path / "s.csv", [{**row, "label": i} for i, row in enumerate(ROWS)])
-    file = read_score_file(path)
-    assert list(file.columns) == ["clipscore", "judge"]
-    assert "label" in file.ignored
-    assert read_score_file(path, ["label"]).columns["label"].tolist() == [0, 1]
-
-
 def test_other_names_of_columns_are_known_and_numbers_may_name_images(tmp_path: Path) -> None:
     path = _write(tmp_path / "s.json", [{"imgid": 391895, "mt": "a man", "polos": 0.5}])
     file = read_score_file(path)
@@ -177,11 +169,6 @@ def test_another_separator_and_its_decimal_commas_are_read(tmp_path: Path, mark:
     path = tmp_path / "s.csv"
     path.write_text(f"id{mark}x\na{mark}0,5\n", encoding="utf-8")
     assert read_score_file(path).columns["x"].tolist() == [0.5]
-
-
-def test_spaces_around_names_of_columns_are_not_part_of_them(tmp_path: Path) -> None:
-    (tmp_path / "s.csv").write_text("id, clipscore\na, 0.5\n", encoding="utf-8")
-    assert read_score_file(tmp_path / "s.csv", ["clipscore"]).columns["clipscore"].tolist() == [0.5]
 
 
 def test_a_compressed_table_is_read_like_the_plain_one(tmp_path: Path) -> None:

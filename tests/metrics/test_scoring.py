@@ -96,13 +96,6 @@ def test_second_run_reads_the_cache_and_says_so() -> None:
         assert second.corpus[column] == first.corpus[column]
 
 
-def test_another_option_or_another_reference_is_another_score() -> None:
-    score(ITEMS, _request(), dataset="own")
-    assert score(ITEMS, _request(factor=2.0), dataset="own").cached == {"lengths": 0}
-    changed = Item("i2", "two cats", ("cats", "kittens"), "c2")
-    assert score([changed], _request(), dataset="own").cached == {"lengths": 0}
-
-
 def test_switched_off_cache_is_neither_read_nor_written() -> None:
     score(ITEMS, _request(), dataset="own", cache=False)
     assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 0}
@@ -157,16 +150,6 @@ def test_nan_score_names_metric_and_item() -> None:
 def test_a_metric_that_breaks_the_contract(methods: dict[str, Any], code: str, value: object) -> None:
     with raises(MetricError, code, value=value):
         score(ITEMS, _request(_broken(**methods)), dataset="own")
-
-
-def test_corpus_is_looked_up_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capbench.text.ptb.tokenize", lambda captions, **_: [text.lower() for text in captions])
-    path = tmp_path / "corpus.json"
-    path.write_text('{"a.jpg": ["a dog", "the dog"], "b.jpg": ["a cat"], "c.jpg": ["a tree"]}')
-    requests = resolve_metrics(["cider"], {"cider": {"df": str(path)}})
-    table = score(ITEMS, requests, dataset="own")
-    assert "|df:corpus.json(3 documents, " in table.signatures["cider"]
-    assert table.values[ScoreColumn("cider", "cider")].max() > 0
 
 
 def test_ciders_cached_scores_are_of_documents_that_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,13 +66,6 @@ def _values(name: str) -> tuple[list[float], int]:
     return table.values[ScoreColumn("own", "own")].tolist(), table.cached["own"]
 
 
-def test_unchanged_code_reads_the_cache(folder: Path) -> None:
-    _write(folder)
-    assert _values("own_metric:Own") == ([5, 8], 0)
-    _write(folder)
-    assert _values("own_metric:Own") == ([5, 8], 2)
-
-
 def test_changed_code_is_scored_anew(folder: Path) -> None:
     _write(folder)
     _values("own_metric:Own")

@@ -15,7 +15,7 @@ from tests.errors import raises
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from capbench.core.errors import CapbenchError, MetricError, MissingFileError, ModelError  # noqa: E402
+from capbench.core.errors import MetricError, MissingFileError, ModelError  # noqa: E402
 from capbench.core.records import Item  # noqa: E402
 from capbench.metrics.clip import ClipMetric, ClipScore, PacScore, harmonic_mean  # noqa: E402
 from capbench.metrics.needs import Resources  # noqa: E402
@@ -200,18 +200,6 @@ def test_what_has_the_same_word_pieces_is_encoded_once(world: Path, monkeypatch:
     assert scored(made(world, scale=5.0), items)["clipscore"] == pytest.approx([2 * value for value in values])
 
 
-def test_another_picture_of_the_same_name_is_encoded_anew(world: Path, tmp_path: Path) -> None:
-    pictures = plain.write_pictures(tmp_path, ["x", "y"])
-    resources = complete(Resources(model=str(world / "transformers"), images=str(pictures)), cache=True)
-    before = ClipScore(resources)
-    keys = [before.cache_key(Item("x", "a", ()))]
-    (pictures / "x.jpg").write_bytes((world / "pictures" / "three.jpg").read_bytes())
-    after = ClipScore(resources)
-    keys.append(after.cache_key(Item("x", "a", ())))
-    assert keys[0] != keys[1]
-    assert scored(after, [Item("x", "on", ("on",))]) == scored(made(world), [Item("three", "on", ("on",))])
-
-
 def test_matrix_is_the_scores_of_every_pair(world: Path) -> None:
     metric = made(world)
     images, captions = ["one", "two"], ["the dog", "a cat on"]
@@ -264,18 +252,13 @@ def test_a_tokeniser_must_be_there_and_fit(world: Path, tmp_path: Path) -> None:
         made(world, PacScore, lone)
 
 
-def test_python_takes_a_folder_of_pictures(world: Path) -> None:
-    import capbench as package
-
-    table = package.score(
-        {"one": "the dog", "two": "a cat"},
-        {"one": ["a dog"], "two": ["the cat on"]},
-        "clipscore",
-        model=world / "transformers",
-        images=world / "pictures",
-    )
-    items = [Item("one", "the dog", ("a dog",)), Item("two", "a cat", ("the cat on",))]
-    wanted = scored(made(world), items)
-    assert {key.column: values.tolist() for key, values in table.values.items()} == wanted
-    with pytest.raises(CapbenchError, match="nowhere"):
-        package.score(["a"], ["b"], "cider", images=world / "nowhere")
+def test_another_picture_of_the_same_name_is_encoded_anew(world: Path, tmp_path: Path) -> None:
+    pictures = plain.write_pictures(tmp_path, ["x", "y"])
+    resources = complete(Resources(model=str(world / "transformers"), images=str(pictures)), cache=True)
+    before = ClipScore(resources)
+    keys = [before.cache_key(Item("x", "a", ()))]
+    (pictures / "x.jpg").write_bytes((world / "pictures" / "three.jpg").read_bytes())
+    after = ClipScore(resources)
+    keys.append(after.cache_key(Item("x", "a", ())))
+    assert keys[0] != keys[1]
+    assert scored(after, [Item("x", "on", ("on",))]) == scored(made(world), [Item("three", "on", ("on",))])

@@ -120,12 +120,6 @@ def test_captions_are_cut_and_still_end() -> None:
     assert encode_words("", WORDS, 4) == [END]
 
 
-def test_scores_hang_on_no_other_items(world: Path, model: Path) -> None:
-    together = scored(made(world, model))
-    alone = np.concatenate([scored(made(world, model), (item,)) for item in ITEMS])
-    np.testing.assert_allclose(together, alone, atol=1e-7)
-
-
 def test_an_ensemble_scores_the_mean_and_folds_leave_out_what_saw_the_image(world: Path, tmp_path: Path) -> None:
     kind = kind_of(world)
     paths = {
