@@ -154,7 +154,8 @@ def _command(network: str) -> Callable[..., None]:
         plan = plan_training(
             network, config, out=out, data=data, seed=seed, variant=variant, changes=change or (), **given
         )
-        common.announce_root(plan.root, json_output=json_output)
+        used = not Path(getattr(plan.config, "captions", "")).expanduser().exists()
+        common.announce_root(plan.root, json_output=json_output, used=used)
         with contextlib.ExitStack() as stack:
             watcher = _watcher(plan, stack)
             if evaluate is None:
