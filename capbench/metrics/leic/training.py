@@ -89,6 +89,8 @@ class LeicTraining(settings.Training):
         """Settings that have no effect or are in conflict."""
         if not self.negatives and not self.machine:
             yield "there are no negative captions: set 'negatives' or 'machine'"
+        if self.systems and not self.machine:
+            yield "'systems' has no effect without 'machine'"
         if self.folds.out > (self.folds.of or 1):
             yield f"'folds.out' is {self.folds.out}, but there are {self.folds.of or 1} parts"
 

@@ -197,6 +197,7 @@ def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> Non
         ({"negatives": None}, "no negative captions"),
         ({"negatives": ["shuffled"]}, "negatives.0=shuffled"),
         ({"folds": {"out": 2}}, "'folds.out' is 2"),
+        ({"systems": ["one"]}, "'systems' has no effect"),
     ):
         with pytest.raises(StudyError) as caught:
             settings(world, **change)
