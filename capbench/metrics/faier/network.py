@@ -249,9 +249,10 @@ def fuse(layer: Any, gru: Any, v: Tensor, references: Nodes, places: Tensor, cou
     # The GRU's product with a = Σ_k α_k·h_k is formed as Σ_k α_k·(W·h_k): a caption has fewer nodes than the image.
     inputs = alpha @ functional.linear(references.vectors, gru.weight_ih_l0)[places] + gru.bias_ih_l0  # (B, J, R, 3d)
     m, states = torch.zeros_like(v), []
-    for step, reads in enumerate(counts.max(0).values > torch.arange(places.shape[1])[:, None]):
+    for step, of_step in enumerate(inputs.unbind(1)):
+        reads = counts.max(0).values > step  # the images that have as many references
         last = m[reads]
-        x_r, x_u, x_n = inputs[reads, step].chunk(3, -1)
+        x_r, x_u, x_n = of_step[reads].chunk(3, -1)
         h_r, h_u, h_n = functional.linear(last, gru.weight_hh_l0, gru.bias_hh_l0).chunk(3, -1)
         new = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
         m = m.index_put((reads,), torch.lerp(new, last, torch.sigmoid(x_u + h_u)))
