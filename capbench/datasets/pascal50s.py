@@ -234,7 +234,7 @@ def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
     triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
         problem = f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs"
-        raise judgement_files.file_error(problem, value=len(triplets))
+        raise judgement_files.file_error(problem, "mismatch", path, value=len(triplets))
     names = triplets.dtype.names or ()
     if len(names) != 4:
         raise judgement_files.file_error("its triplets do not have four fields", "wrong-format", path)

@@ -54,7 +54,7 @@ def test_ratings_of_a_description_in_one_context_belong_together(tmp_path: Path)
         ("3,2,5,2,3", "3,2,5,2,6", "out-of-range", 2),
         ("3,2,5,2,3", "3,2,,2,3", "not-a-number", 2),
         ("3,2,5,2,3", "3,2,5,2", "wrong-format", 2),
-        ("A window,", ",", "missing-key", 5),
+        ("A window,", ",", "missing-value", 5),
         ("Roof,p2", "Roof,p1", "duplicate", 4),
         ("q_imgfit", "q_fit", "missing-column", 1),
         (ROWS, "", "missing-value", None),

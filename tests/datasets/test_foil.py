@@ -266,8 +266,8 @@ def test_a_foil_that_changes_nothing_is_told(whole: Path) -> None:
     ("place", "change", "code", "row", "value"),
     [
         (0, {"foil": "no"}, "wrong-type", "annotation 1", "no"),
-        (0, {"id": None}, "missing-key", "annotation 1", None),
-        (0, {"caption": ""}, "missing-value", "annotation 1", None),
+        (0, {"id": None}, "missing-value", "annotation 1", "id"),
+        (0, {"caption": ""}, "missing-value", "annotation 1", "caption"),
         (1, {"image_id": 8}, "unknown-item", "annotation 2", 8),
         (1, {"caption": 4}, "wrong-type", "annotation 2", 4),
         (1, {"foil_word": None}, "wrong-type", "annotation 2", None),

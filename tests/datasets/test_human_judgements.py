@@ -150,8 +150,7 @@ def test_a_share_of_yes_is_from_0_to_1(tmp_path: Path) -> None:
         DataError,
         "out-of-range",
         path=tmp_path / "flickr8k/crowdflower_flickr8k.json",
-        row="image 'x', judgement 3",
-        value=1.2,
+        row="image 'x'",
     ):
         dataset.load(dataset.selections["own-reference-out"])
 

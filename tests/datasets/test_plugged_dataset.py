@@ -13,6 +13,7 @@ from tests.plugged import install, on_path
 
 MODULE = '''
 from capbench.datasets import judgement_files as judging
+from capbench.datasets.tables import read_table
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, correlations
 from capbench.core.records import Item, Judgements
@@ -32,9 +33,10 @@ class Stars(Dataset):
     def load(self, selection):
         path = self.root.file("starry/stars.tsv", what="the stars")
         items, stars = [], []
-        for row, (image, text, value) in judging.table_rows(path, ("image", "caption", "stars")):
-            items.append(Item(image, text, ("a dog in the snow",), f"{image}#{row}"))
-            stars.append(float(judging.parse_integer(value, 1, 5, "number of stars", path=path, row=row)))
+        table = read_table(path, header=("image", "caption", "stars"))
+        for row, cells in zip(table.numbers, table.records()):
+            items.append(Item(cells["image"], cells["caption"], ("a dog in the snow",), f"{cells['image']}#{row}"))
+            stars.append(float(cells["stars"]))
         ratings = {"stars": judging.ratings(range(len(items)), stars, (1.0, 5.0))}
         return (Judgements(self.name, selection.name, tuple(items), ratings),)
 '''

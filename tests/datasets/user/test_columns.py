@@ -305,7 +305,7 @@ def test_the_command_line_reads_and_names_them(tmp_path: Path, capbench: Callabl
     file = written(tmp_path / "a.csv", renamed(RATED, {"image": "image_id", "candidate": "text, final"}))
     ran = capbench("correlate", "-d", file, "-m", "bleu-1")
     assert (ran.code, ran.failure.code, ran.failure.value) == (2, "missing-column", "candidate")
-    assert "--columns candidate=COLUMN" in ran.err
+    assert "--columns 'candidate=text, final'" in ran.err
     words = ["data", "import", str(file), "--name", "mine", "--columns", "candidate=text, final"]
     ran = capbench(*words)
     assert ran.code == 0, ran.err
