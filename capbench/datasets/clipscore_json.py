@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from capbench.core import files
-from capbench.datasets import judgement_files
+from capbench.datasets.judgement_files import file_error
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
 
 
@@ -67,6 +67,6 @@ def read_human_judgements(path: Path, data: Any = None) -> list[JudgedImage]:
     if data is None:
         data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not all(isinstance(entry, dict) for entry in data.values()) or not data:
-        raise judgement_files.file_error("is not a JSON object of images", "wrong-format", path)
+        raise file_error("is not a JSON object of images", "wrong-format", path)
     images = (parsed(JudgedImage, {**e, "key": key, "image": key}, path, f"image '{key}'") for key, e in data.items())
     return distinct(images, ["image"], path)

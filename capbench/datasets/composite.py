@@ -36,6 +36,7 @@ from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import CORPORA, load_captions
 from capbench.datasets.clipscore_json import read_human_judgements
+from capbench.datasets.judgement_files import ByName, drawn, file_error, require_references
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
@@ -105,7 +106,7 @@ def read_export(path: Path, subset: str) -> Export:
     while rows and "Input.image_url" not in rows[-1][1]:
         rows.pop()
     if not rows:
-        raise judgement_files.file_error("contains no row with an image", "missing-value", path)
+        raise file_error("contains no row with an image", "missing-value", path)
     candidates = []
     for number, record in rows:
         if "Input.image_url" not in record:
@@ -142,7 +143,7 @@ def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
     """
     data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not data:
-        raise judgement_files.file_error("is not a JSON object", "wrong-format", path)
+        raise file_error("is not a JSON object", "wrong-format", path)
     by_source = all(isinstance(value, list) for value in data.values())
     of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
     blank = 0
@@ -165,7 +166,7 @@ def _by_source(data: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any
         for number, entry in enumerate(entries, 1):
             row = f"{source} entry {number}"
             if not isinstance(entry, dict):
-                raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
+                raise file_error("is not a JSON object", "wrong-type", path, row)
             cells = {"image": entry.get("image"), "candidate": entry.get("caption"), "subset": _SOURCES[source]}
             rating = entry.get("human")
             yield cells | {"correctness": None if rating != rating else rating}, row
@@ -276,7 +277,7 @@ class Composite(Dataset):
             more_notes = [*more_notes, note]
         references = self._references(rated)
         items, left_out = _items(rated, references, selection.name)
-        judgement_files.require_references(items, selection.name, rated[0].path)
+        require_references(items, selection.name, rated[0].path)
         notes += more_notes
         if left_out:
             whose = "a candidate of the image" if selection.name == "any-candidate-out" else "the candidate"
@@ -290,13 +291,11 @@ class Composite(Dataset):
         if thoroughness is not None:
             aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), scale)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
-        ratings = judgement_files.ByName(
-            aspects, {"thoroughness": self._no_thoroughness, "both": self._no_thoroughness}
-        )
+        ratings = ByName(aspects, {"thoroughness": self._no_thoroughness, "both": self._no_thoroughness})
         if selection.seed is not None:
             notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
-        return judgement_files.drawn(judged, selection)
+        return drawn(judged, selection)
 
     def _exports(self, aspect: str) -> dict[str, Path]:
         # The published names have "throughness"; accept corrected ones too.
@@ -328,14 +327,14 @@ class Composite(Dataset):
         rated = [candidate for export in read.values() for candidate in export.candidates]
         rated = [candidate for candidate in rated if candidate.rating is not None]
         if not rated:
-            raise judgement_files.file_error("contains no correctness rating", "missing-value", exports["8k"])
+            raise file_error("contains no correctness rating", "missing-value", exports["8k"])
         return rated, _skipped_notes(read, "correctness")
 
     @staticmethod
     def _correctness_from_json(path: Path) -> tuple[list[RatedCandidate], list[str]]:
         rated, blank = read_composite_json(path)
         if not rated:
-            raise judgement_files.file_error("contains no correctness rating", "missing-value", path)
+            raise file_error("contains no correctness rating", "missing-value", path)
         return rated, [f"{path.name}: {blank} candidates have no correctness rating"] if blank else []
 
     def _thoroughness(self, rated: Sequence[RatedCandidate]) -> tuple[dict[int, float] | None, list[str]]:
@@ -370,7 +369,7 @@ class Composite(Dataset):
             if unrated:
                 notes.append(f"{path.name}: {unrated} candidates of images without correctness ratings are left out")
         if not rating_of:
-            raise judgement_files.file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
+            raise file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
         return dict(sorted(rating_of.items())), notes
 
     def _no_thoroughness(self) -> Exception:
@@ -420,7 +419,7 @@ def _machine_captions(
     """The candidates that are not human, their thoroughness by the new index of the item, and a note."""
     places = [place for place, candidate in enumerate(rated) if candidate.position != HUMAN]
     if not places:
-        raise judgement_files.file_error("contains no rated machine caption", "too-few", rated[0].path)
+        raise file_error("contains no rated machine caption", "too-few", rated[0].path)
     kept = None
     if thoroughness is not None:
         kept = {new: thoroughness[old] for new, old in enumerate(places) if old in thoroughness} or None

@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import Field
 
 from capbench.core.records import Item, Judgements, Ratings
-from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.judgement_files import file_error
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
 from capbench.datasets.row_models import Image, Row, Text, parsed
 from capbench.datasets.tables import read_table
@@ -132,7 +132,7 @@ def read_context_ratings(path: Path, reader: str, columns: Sequence[str]) -> lis
     table = read_table(path)
     for column in ("img_id", "context", "description", reader, *columns):
         if column not in table.columns:
-            raise judgement_files.file_error(f"has no column '{column}'", "missing-column", path, 1, value=column)
+            raise file_error(f"has no column '{column}'", "missing-column", path, 1, value=column)
     rows: list[ContextRow] = []
     seen: set[tuple[str, str, str, str]] = set()
     for number, record in zip(table.numbers, table.records(), strict=True):

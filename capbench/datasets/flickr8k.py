@@ -22,6 +22,7 @@ from capbench.core.records import Item, Judgements, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.clipscore_json import JudgedImage, read_human_judgements
+from capbench.datasets.judgement_files import drawn, file_error, require_references, split_caption_id
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
 from capbench.datasets.row_models import Image, Row, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
@@ -36,7 +37,7 @@ _AGGREGATIONS = ("unaggregated", "mean", "median", "mode")
 
 
 def _caption_id(text: object) -> tuple[str, int]:
-    split = judgement_files.split_caption_id(str(text))
+    split = split_caption_id(str(text))
     if split is None:
         raise wrong("wrong-value", f"'{text}' is not an image's file name, '#' and the caption's number")
     return split
@@ -201,15 +202,13 @@ class Flickr8kExpert(_Flickr8k):
         if selection.seed is not None:
             notes.append(f"one reference per image is sampled (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
-        return judgement_files.drawn(judged, selection)
+        return drawn(judged, selection)
 
     def _from_release(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
         path, captions, pairs = self._read()
         selected = pairs if selection.name == "all-pairs" else [pair for pair in pairs if not pair.is_own]
         if not selected:
-            raise judgement_files.file_error(
-                f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name
-            )
+            raise file_error(f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name)
         items = tuple(_item(pair, captions, captions[pair.image]) for pair in selected)
         left_out = len(pairs) - len(selected)
         notes = [f"{left_out} pairs whose caption belongs to the image are left out"] if left_out else []
@@ -262,15 +261,13 @@ class Flickr8kCrowdFlower(_Flickr8k):
             selected, dropped = list(pairs), own_captions
             note = f"{len(own_captions)} rated captions of the image itself are left out of its references"
         if not selected:
-            raise judgement_files.file_error(
-                f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name
-            )
+            raise file_error(f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name)
         references = {
             image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
             for image in {pair.image for pair in selected}
         }
         items = tuple(_item(pair, captions, references[pair.image]) for pair in selected)
-        judgement_files.require_references(items, selection.name, path)
+        require_references(items, selection.name, path)
         ratings = {
             "share-of-yes": judgement_files.ratings(
                 range(len(selected)), (pair.values[0] for pair in selected), (0.0, 1.0)

@@ -28,8 +28,8 @@ from pydantic import BaseModel, Field
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
-from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.judgement_files import drawn, file_error, preferred_first, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.root import DataRoot
 from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
@@ -152,14 +152,14 @@ class Foil(Dataset):
             )
         if unknown:
             notes.append(f"{unknown} pairs were made from unknown captions: all references of their images are used")
-        judgement_files.require_references(items, selection.name, path)
+        require_references(items, selection.name, path)
         if selection.name == "first-reference":
             items = tuple(replace(item, references=item.references[:1]) for item in items)
-        preferences = {"right": judgement_files.preferred_first([""] * len(selected))}
+        preferences = {"right": preferred_first([""] * len(selected))}
         if selection.seed is not None:
             notes.append(f"one reference per image is sampled (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
-        return judgement_files.drawn(judged, selection)
+        return drawn(judged, selection)
 
     def _read(self, path: Path) -> list[FoilPair]:
         return read_foil(path)
@@ -247,7 +247,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
         texts |= {"right": one.right, "wrong": one.wrong, "name": f"{one.id}.{counted[one.id]}"}
         pairs.append(parsed(FoilPair, texts, path, one.row))
     if not pairs:
-        raise judgement_files.file_error("contains no foil", "missing-value", path)
+        raise file_error("contains no foil", "missing-value", path)
     return pairs
 
 

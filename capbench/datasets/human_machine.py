@@ -30,9 +30,9 @@ from pydantic import Field
 
 from capbench.core.errors import DataError, MissingFileError, count
 from capbench.core.records import Item, Judgements, Preferences, caption_key
-from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import load_captions, read_folders
+from capbench.datasets.judgement_files import require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows
 
@@ -122,7 +122,7 @@ class _HumanMachine(Dataset):
                 first.append(place)
                 second.append(len(items))
                 items.append(Item(entry.image, text, references, f"{entry.image}#{system}", MACHINE, system))
-        judgement_files.require_references(items, selection.name, path)
+        require_references(items, selection.name, path)
         pairs = Preferences(
             np.array(first, dtype=np.int64),
             np.array(second, dtype=np.int64),

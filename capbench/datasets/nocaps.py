@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from capbench.core.errors import DataError, check_choice
 from capbench.core.records import Item, Judgements
-from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.judgement_files import require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name
 from capbench.datasets.user.caption_readers import read_captions_file
 
@@ -55,6 +55,6 @@ class Nocaps(Dataset):
             Item(name := numbers.get(image, image), first, tuple(rest), f"{name}#0", captions.groups.get(image, ""))
             for image, (first, *rest) in captions.items()
         )
-        judgement_files.require_references(items, selection.name, path)
+        require_references(items, selection.name, path)
         notes = ("there are no human ratings: only mean scores can be reported",)
         return (Judgements(self.name, selection.name, items, notes=notes),)

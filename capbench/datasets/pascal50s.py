@@ -38,8 +38,8 @@ from capbench.core import files
 from capbench.core.cache import kept_table, packed_texts, unpacked_texts
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import IntArray, Item, Judgements, Preferences, image_id
-from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.judgement_files import ByName, drawn, file_error, parse_caption
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, parsed
 
@@ -104,7 +104,7 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
     categories = np.atleast_1d(_variable(mat, "category", path)).tolist()
     results = _records(mat, "result", path)
     if not len(entries) == len(categories) == len(results):
-        raise judgement_files.file_error(
+        raise file_error(
             f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}", "mismatch", path
         )
     pairs = []
@@ -113,16 +113,16 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
         row = f"pair {number}"
         if category not in range(1, len(CATEGORIES) + 1):
             problem = f"the category {category} is not one of 1 to 4"
-            raise judgement_files.file_error(problem, "out-of-range", path, row, value=category)
+            raise file_error(problem, "out-of-range", path, row, value=category)
         image = image_id(_text(_field(entry, "name", path, row)))
         texts = [_field(entry, name, path, row) for name in ("sent1", "sent2")]
         candidates = _two_captions([_text(text) for text in texts], path, row)
         votes = _numbers(_field(result, "result", path, row))
         if not votes or any(vote not in (1.0, -1.0) for vote in votes):
-            raise judgement_files.file_error("its votes are not all +1 or -1", "wrong-value", path, row)
+            raise file_error("its votes are not all +1 or -1", "wrong-value", path, row)
         # Two published pairs occur twice with different votes: only a different category is a contradiction.
         if known.setdefault((image, candidates), category) != category:
-            raise judgement_files.file_error("the pair has another category above", "duplicate", path, row)
+            raise file_error("the pair has another category above", "duplicate", path, row)
         counted = (votes.count(1.0), votes.count(-1.0))
         pairs.append(Pair(image, candidates, CATEGORIES[int(category) - 1], counted))
     return pairs
@@ -174,16 +174,14 @@ def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
         row = f"image {number}"
         image = image_id(_text(_field(entry, name, path, row)).strip())
         if not image:
-            raise judgement_files.file_error("the image's name is empty", "missing-image", path, row)
+            raise file_error("the image's name is empty", "missing-image", path, row)
         if image in references_by_image:
-            raise judgement_files.file_error(f"image {image} already occurs above", "duplicate", path, row, value=image)
+            raise file_error(f"image {image} already occurs above", "duplicate", path, row, value=image)
         texts = [_text(text) for text in np.atleast_1d(_field(entry, sentences, path, row)).ravel().tolist()]
         if not texts:
-            raise judgement_files.file_error(
-                f"image {image} has no reference", "missing-references", path, row, value=image
-            )
+            raise file_error(f"image {image} has no reference", "missing-references", path, row, value=image)
         references_by_image[image] = tuple(
-            judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
+            parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )
     return references_by_image
 
@@ -196,22 +194,20 @@ def read_json_pairs(path: Path) -> list[LabelledPair]:
     """
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
-        raise judgement_files.file_error(
-            "is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path
-        )
+        raise file_error("is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path)
     pairs = []
     labels: dict[tuple[str, str, tuple[str, str]], int] = {}
     for category in CATEGORIES:
         entries = data.get(category, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise judgement_files.file_error(f"'{category}' is not a list of pairs", "wrong-type", path, value=category)
+            raise file_error(f"'{category}' is not a list of pairs", "wrong-type", path, value=category)
         for number, entry in enumerate(entries, 1):
             pair = parsed(LabelledPair, entry | {"category": category}, path, f"{category} entry {number}")
             if labels.setdefault((category, pair.image, pair.candidates), pair.label) != pair.label:
                 raise pair.error("duplicate", "the pair has another label above")
             pairs.append(pair)
     if not pairs:
-        raise judgement_files.file_error("contains no pair", "missing-value", path)
+        raise file_error("contains no pair", "missing-value", path)
     return pairs
 
 
@@ -234,10 +230,10 @@ def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
     triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
         problem = f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs"
-        raise judgement_files.file_error(problem, "mismatch", path, value=len(triplets))
+        raise file_error(problem, "mismatch", path, value=len(triplets))
     names = triplets.dtype.names or ()
     if len(names) != 4:
-        raise judgement_files.file_error("its triplets do not have four fields", "wrong-format", path)
+        raise file_error("its triplets do not have four fields", "wrong-format", path)
     votes_by_pair = []
     for number, pair in enumerate(pairs):
         votes = [0, 0]
@@ -246,12 +242,10 @@ def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
             _, b, c, winner = (triplets[index][name] for name in names)
             shown = (_text(b).strip(), _text(c).strip())
             if shown not in (pair.candidates, pair.candidates[::-1]):
-                raise judgement_files.file_error(
-                    f"its candidates are not those of pair {number + 1}", "mismatch", path, row
-                )
+                raise file_error(f"its candidates are not those of pair {number + 1}", "mismatch", path, row)
             vote = _numbers(winner)
             if vote not in ([1.0], [-1.0]):
-                raise judgement_files.file_error(f"its winner {vote} is not 1 or -1", "wrong-value", path, row)
+                raise file_error(f"its winner {vote} is not 1 or -1", "wrong-value", path, row)
             for_first = (vote == [1.0]) == (shown == pair.candidates)
             votes[0 if for_first else 1] += 1
         votes_by_pair.append((votes[0], votes[1]))
@@ -269,29 +263,27 @@ def _load(content: bytes, path: Path) -> dict[str, Any]:
         raise DataError(problem, code="wrong-version", path=path, hint=hint) from error
     except Exception as error:  # a damaged file makes loadmat fail in many ways
         problem = f"cannot be read as a MATLAB file ({type(error).__name__})"
-        raise judgement_files.file_error(problem, "wrong-format", path) from error
+        raise file_error(problem, "wrong-format", path) from error
 
 
 def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:
     if name not in mat:
         known = ", ".join(key for key in mat if not key.startswith("__")) or "nothing"
         problem = f"contains no variable {name} (it contains {known})"
-        raise judgement_files.file_error(problem, "missing-key", path, value=name)
+        raise file_error(problem, "missing-key", path, value=name)
     return mat[name]
 
 
 def _records(mat: dict[str, Any], name: str, path: Path) -> Any:
     records = np.atleast_1d(_variable(mat, name, path))
     if records.dtype.names is None or records.ndim != 1 or not len(records):
-        raise judgement_files.file_error(
-            f"its variable {name} is not a list of structures", "wrong-type", path, value=name
-        )
+        raise file_error(f"its variable {name} is not a list of structures", "wrong-type", path, value=name)
     return records
 
 
 def _field(record: Any, name: str, path: Path, row: str) -> Any:
     if name not in record.dtype.names:
-        raise judgement_files.file_error(f"has no field {name}", "missing-key", path, row, value=name)
+        raise file_error(f"has no field {name}", "missing-key", path, row, value=name)
     return record[name]
 
 
@@ -314,12 +306,8 @@ def _numbers(value: Any) -> list[float]:
 
 def _two_captions(texts: Sequence[object], path: Path, row: str) -> tuple[str, str]:
     if len(texts) != 2:
-        raise judgement_files.file_error(
-            f"has {len(texts)} candidates, not 2", "wrong-shape", path, row, value=len(texts)
-        )
-    first, second = (
-        judgement_files.parse_caption(text, f"candidate {n}", path=path, row=row) for n, text in enumerate(texts, 1)
-    )
+        raise file_error(f"has {len(texts)} candidates, not 2", "wrong-shape", path, row, value=len(texts))
+    first, second = (parse_caption(text, f"candidate {n}", path=path, row=row) for n, text in enumerate(texts, 1))
     return first, second
 
 
@@ -399,7 +387,7 @@ class Pascal50S(Dataset):
         if selection.seed is not None:
             notes.append(f"{count} references per image are sampled (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
-        return judgement_files.drawn(judged, selection, count)
+        return drawn(judged, selection, count)
 
     def _pairs(self, labelled: Sequence[LabelledPair] | None) -> tuple[Pairs, Path]:
         if not (self.root.path / _PAIRS).is_file():
@@ -411,9 +399,7 @@ class Pascal50S(Dataset):
         path = self.root.file(_PAIRS, _JSON, what="the pairs and human preferences")
         return read_pairs(path), path
 
-    def _preferences(
-        self, pairs: Pairs, labelled: Sequence[LabelledPair] | None
-    ) -> judgement_files.ByName[Preferences]:
+    def _preferences(self, pairs: Pairs, labelled: Sequence[LabelledPair] | None) -> ByName[Preferences]:
         here: dict[str, Preferences] = {}
         absent: dict[str, Callable[[], Exception]] = {}
         later: dict[str, Callable[[], Preferences]] = {}
@@ -434,7 +420,7 @@ class Pascal50S(Dataset):
             absent["triplets"] = self._missing(_PAIRS, "order of the triplets' pairs")
         else:
             later["triplets"] = lambda: _by_votes(pairs, read_triplets(path, pairs))
-        return judgement_files.ByName(here, absent, later)
+        return ByName(here, absent, later)
 
     def _missing(self, name: str, what: str) -> Callable[[], MissingFileError]:
         hint = f"See 'capbench data info {self.name}' for its source, or choose another statistic"
@@ -447,10 +433,10 @@ class Pascal50S(Dataset):
             if pair.image not in of_image:
                 problem = f"image '{pair.image}' has no references in {path.name}"
                 row = f"pair {number}"
-                raise judgement_files.file_error(problem, "missing-references", source, row, value=pair.image)
+                raise file_error(problem, "missing-references", source, row, value=pair.image)
             if len(of_image[pair.image]) < minimum:
                 problem = f"image '{pair.image}' has {len(of_image[pair.image])} references, {minimum} are required"
-                raise judgement_files.file_error(problem, "too-few", path, value=pair.image)
+                raise file_error(problem, "too-few", path, value=pair.image)
         return [of_image[pair.image] for pair in pairs]
 
 
@@ -468,12 +454,12 @@ def _align(pairs: Pairs, labelled: Sequence[LabelledPair], source: Path, json_pa
         if match is None or (match.image, match.candidates) != (pair.image, pair.candidates):
             which = f"pair {number} ({pair.category}, image {pair.image})"
             problem = f"{which} is not the next {pair.category} pair of {json_path.name}"
-            raise judgement_files.file_error(problem, "mismatch", source)
+            raise file_error(problem, "mismatch", source)
         ordered.append(match)
     left = sum(len(of_category) for of_category in remaining.values())
     if left:
         problem = f"contains {left} pairs that {source.name} does not"
-        raise judgement_files.file_error(problem, "mismatch", json_path, value=left)
+        raise file_error(problem, "mismatch", json_path, value=left)
     return ordered
 
 
