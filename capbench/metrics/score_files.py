@@ -115,12 +115,9 @@ def _of_captions(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreF
     cells = table.columns
     chosen = {kind: next((name for name in aliases if name in cells), None) for kind, aliases in _NAMES.items()}
     if not (chosen["id"] or chosen["candidate_id"] or (chosen["image"] and chosen["caption"])):
-        raise DataError(
-            f"has no columns that identify captions; its columns are {', '.join(map(repr, cells)) or 'none'}",
-            code="missing-column",
-            path=file.path,
-            hint="Add 'id' (from 'capbench data items'), 'candidate_id', or 'image' and 'caption'",
-        )
+        problem = f"has no columns that identify captions; its columns are {', '.join(map(repr, cells)) or 'none'}"
+        hint = "Add 'id' (from 'capbench data items'), 'candidate_id', or 'image' and 'caption'"
+        raise DataError(problem, code="missing-column", path=file.path, hint=hint)
     names = {kind: _texts(file, name, cells[name], kind) for kind, name in chosen.items() if name is not None}
     used = {name for aliases in _NAMES.values() for name in aliases}
     others = {name: values for name, values in cells.items() if name not in used}
