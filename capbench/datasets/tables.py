@@ -74,7 +74,9 @@ class Table:
             return [_finite(cell) for cell in cells]
         with contextlib.suppress(TypeError, ValueError):  # fast path: a finite number in every row
             numbers = [float(cell) for cell in cells]
-            if all(map(math.isfinite, numbers)) and not any(cell is True or "_" in str(cell) for cell in cells):
+            if all(map(math.isfinite, numbers)) and not any(
+                cell is True or (isinstance(cell, str) and "_" in cell) for cell in cells
+            ):
                 return list(numbers)
         given = [text if isinstance(cell, str) and _NUMBER.fullmatch(text := cell.strip()) else "" for cell in cells]
         if "," in self.decimals and any("," in text for text in given):
@@ -132,7 +134,7 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
     else:
         cells, mark = _sheet_cells(path) if form == ".xlsx" else _separated_cells(path, form, quotes)
         numbers, columns = _named(path, cells, header, mark)
-        blank = sum(len(of_row) > 1 and not any(map(str.strip, of_row)) for _, of_row in cells)
+        blank = sum(len(of_row) > 1 and not _is_filled(of_row) for _, of_row in cells)
         return Table(path, numbers, columns, "." if mark == "," else ".,", blank)
     if not rows:
         raise _no_rows(path)
@@ -193,11 +195,16 @@ def _sheet_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
     return list(enumerate(rows, 1)), ","
 
 
+def _is_filled(cells: list[str]) -> bool:
+    """True if a cell is not blank; mostly the first one."""
+    return bool(cells) and (bool(cells[0].strip()) or any(map(str.strip, cells)))
+
+
 def _named(
     path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], mark: str
 ) -> tuple[list[Number], dict[str, list[Any]]]:
     """The place of each row that is not blank, and the cells by column."""
-    rows = [(number, cells) for number, cells in rows if any(cells) and any(map(str.strip, cells))]
+    rows = [(number, cells) for number, cells in rows if _is_filled(cells)]
     names = list(header) or [name.strip() for name in rows.pop(0)[1]]
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         problem = f"the column '{twice[0]}' occurs twice"
