@@ -235,11 +235,7 @@ class CxcSts(_CxcSts):
 
 
 def _texts(rows: Sequence[_Sits], captions: Captions) -> dict[int, _Caption]:
-    """The captions by their numbers: those of an image in ascending order are its first captions in the corpus.
-
-    Raises:
-        DataError: an image is not in the corpus, or does not have five captions in both files.
-    """
+    """The captions by their numbers: those of an image in ascending order are its first captions in the corpus."""
     of_image: dict[str, list[_Sits]] = {}
     for row in rows:
         if row.image not in captions:

@@ -112,13 +112,7 @@ class _GeneratedDistractions(_Distractions):
     groups: ClassVar[Sequence[str] | None] = TASKS
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task.
-
-        Raises:
-            MissingFileError: a file does not exist.
-            DataError: a file has invalid content or other captions than those that the pairs were made from, or a
-                correct caption has not been parsed (``in-scene-graph``).
-        """
+        """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task."""
         captions = self._captions()
         rows = read_changes(self.table, captions)
         notes = ["ours, after Hodosh and Hockenmaier (2016): made by rules; no human judged them"]

@@ -107,11 +107,7 @@ class _Flickr8k(Dataset):
     """The selections for which the JSON is sufficient."""
 
     def _json(self, selection: ItemSelection) -> tuple[Path, list[JudgedImage]] | None:
-        """Path and content of the JSON, or None if the original files exist or the JSON does not.
-
-        Raises:
-            MissingFileError: the JSON is not sufficient for the selection.
-        """
+        """Path and content of the JSON, or None if the original files exist or the JSON does not."""
         path = self.root.path / self.json_name
         whole = all((self.root.path / name).is_file() for name in (self.file_name, _CAPTIONS))
         if whole or not path.is_file():
