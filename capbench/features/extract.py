@@ -1,8 +1,6 @@
 """Feature extraction: images through a detector into a store, resumable, in shards, with a list of unusable images.
 
-Other processes decode and preprocess images, a few images ahead of the network. Preprocessed images are large (13 MB
-for a network that reads 800 x 1333 pixels): their arrays are passed in shared memory if it has room, and only a short
-message passes through the pipe.
+Other processes decode and preprocess images, a few images ahead of the network.
 """
 
 from __future__ import annotations
@@ -11,19 +9,11 @@ import contextlib
 import dataclasses
 import json
 import math
-import multiprocessing
 import os
-import pickle
-import signal
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import connection, shared_memory
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,26 +32,39 @@ from capbench.features.writing import StoreWriter
 if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
 
-_SHARED_FROM = 1 << 16
 Preprocessor = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An image ready for the network, or the error that prevents it.
-
-    Attributes:
-        source: the image.
-        value: result of the detector's preprocessor; None if there is an error.
-        error: the reason why the image cannot be used.
-    """
+    """An image ready for the network: the result of the detector's preprocessor, or the error that prevents it."""
 
     source: ImageFile
     value: Any
     error: CapbenchError | None = None
 
 
-def prepare_all(images: Iterable[ImageFile], preprocessor: Preprocessor, workers: int) -> Iterator[Prepared]:
+@dataclass(frozen=True)
+class _Preparation:
+    """The images as a data set of PyTorch, each decoded and prepared on access."""
+
+    images: Sequence[ImageFile]
+    preprocessor: Preprocessor
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, place: int) -> Prepared:
+        image = self.images[place]
+        try:
+            return Prepared(image, self.preprocessor(decode(image.path)))
+        except CapbenchError as error:
+            return Prepared(image, None, error)
+
+
+def prepare_all(
+    images: Sequence[ImageFile], preprocessor: Preprocessor, workers: int
+) -> Generator[Prepared, None, None]:
     """Decode and prepare images, in their order.
 
     Args:
@@ -72,134 +75,27 @@ def prepare_all(images: Iterable[ImageFile], preprocessor: Preprocessor, workers
     Raises:
         ToolError: a worker process died.
     """
+    prepared = _Preparation(images, preprocessor)
     if workers <= 0:
-        for image in images:
-            yield _prepare_here(image, preprocessor)
+        yield from (prepared[place] for place in range(len(images)))
         return
+    from torch.utils.data import DataLoader
+
     # Spawned, since a forked process would inherit the network's threads and locks, and the lock on the store.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(pickle.dumps(preprocessor),))
-    waiting: deque[tuple[ImageFile, Future[_Message]]] = deque()
-    todo = iter(images)
+    loader = DataLoader(
+        prepared, batch_size=None, num_workers=workers, collate_fn=_unchanged, multiprocessing_context="spawn"
+    )
     try:
-        while True:
-            while len(waiting) < 2 * workers + 2:
-                following = next(todo, None)
-                if following is None:
-                    break
-                waiting.append((following, pool.submit(_work, following.path)))
-            if not waiting:
-                return
-            image, future = waiting.popleft()
-            yield _received(image, future.result())
-    except BrokenProcessPool as error:
-        raise ToolError(
-            "a worker process that decodes images died",
-            hint="If memory ran out, use fewer processes with --workers",
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        for _, future in waiting:  # releases the shared memory of unused images
-            if future.done() and not future.cancelled() and future.exception() is None:
-                _received(ImageFile("", Path()), future.result())
+        yield from loader
+    except RuntimeError as error:
+        if "exited unexpectedly" not in str(error):
+            raise
+        hint = "If memory ran out, use fewer processes with --workers"
+        raise ToolError("a worker process that decodes images died", hint=hint) from error
 
 
-def _prepare_here(image: ImageFile, preprocessor: Preprocessor) -> Prepared:
-    try:
-        return Prepared(image, preprocessor(decode(image.path)))
-    except CapbenchError as error:
-        return Prepared(image, None, error)
-
-
-# -- in a worker ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Message:
-    """A pickle without its arrays, which lie in shared memory or, if it had no room, in ``buffers``."""
-
-    pickled: bytes
-    sizes: tuple[int, ...] = ()
-    shared: str | None = None
-    buffers: tuple[bytes, ...] = ()
-    error: CapbenchError | None = None
-
-
-_preprocessor: Preprocessor | None = None
-
-
-def _begin(pickled: bytes) -> None:
-    global _preprocessor
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
-    _preprocessor = pickle.loads(pickled)
-
-
-def _leave_with(sentinel: Any) -> None:
-    """Exit when the parent has ended."""
-    connection.wait([sentinel])
-    os._exit(1)
-
-
-def _work(path: Path) -> _Message:
-    assert _preprocessor is not None
-    try:
-        value = _preprocessor(decode(path))
-    except CapbenchError as error:
-        return _Message(b"", error=error)
-    buffers: list[pickle.PickleBuffer] = []
-    pickled = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    raw = [buffer.raw() for buffer in buffers]
-    sizes = tuple(len(buffer) for buffer in raw)
-    if sum(sizes) >= _SHARED_FROM:
-        name = _share(raw, sum(sizes))
-        if name is not None:
-            return _Message(pickled, sizes, shared=name)
-    return _Message(pickled, sizes, buffers=tuple(bytes(buffer) for buffer in raw))
-
-
-def _share(buffers: list[memoryview], size: int) -> str | None:
-    try:
-        block = shared_memory.SharedMemory(create=True, size=size)
-    except OSError:
-        return None
-    try:
-        if hasattr(os, "posix_fallocate"):  # otherwise writing to a full /dev/shm kills the process
-            os.posix_fallocate(block._fd, 0, size)  # type: ignore[attr-defined]
-        assert block.buf is not None
-        position = 0
-        for buffer in buffers:
-            block.buf[position : position + len(buffer)] = buffer
-            position += len(buffer)
-        return block.name
-    except OSError:
-        block.unlink()
-        return None
-    finally:
-        block.close()
-
-
-# -- in the parent process --------------------------------------------------------------------------------------------
-
-
-def _received(image: ImageFile, message: _Message) -> Prepared:
-    if message.error is not None:
-        return Prepared(image, None, message.error)
-    if message.shared is None:
-        return Prepared(image, pickle.loads(message.pickled, buffers=[bytearray(buffer) for buffer in message.buffers]))
-    block = shared_memory.SharedMemory(message.shared)
-    try:
-        block.unlink()
-        assert block.buf is not None
-        copies, position = [], 0
-        for size in message.sizes:  # copied, so that no array refers to the block when it is closed
-            copies.append(bytearray(block.buf[position : position + size]))
-            position += size
-    finally:
-        block.close()
-    return Prepared(image, pickle.loads(message.pickled, buffers=copies))
+def _unchanged(prepared: Prepared) -> Prepared:
+    return prepared
 
 
 _IMAGES_A_PART = 16
@@ -208,13 +104,7 @@ _WORKER_MB = 2500  # a large network on a CPU
 
 @dataclass(frozen=True)
 class Failure:
-    """An image without features.
-
-    Attributes:
-        image: its id.
-        file: its file, ``""`` if it does not exist.
-        reason: the error message.
-    """
+    """An image without features: its id, its file (``""`` if it does not exist), and the reason."""
 
     image: str
     file: str
@@ -233,9 +123,8 @@ class Shard:
         """Read ``i/n``. Raises UsageError for any other text."""
         index, slash, count = text.partition("/")
         if not slash or not index.isdecimal() or not count.isdecimal() or not 1 <= int(index) <= int(count):
-            raise UsageError(
-                f"'{text}' is not a shard", code="wrong-value", value=text, hint="Example: 1/4, 2/4, 3/4, 4/4"
-            )
+            hint = "Example: 1/4, 2/4, 3/4, 4/4"
+            raise UsageError(f"'{text}' is not a shard", code="wrong-value", value=text, hint=hint)
         return cls(int(index), int(count))
 
     def path(self, whole: Path) -> Path:
@@ -349,12 +238,11 @@ def extract(
         step(sum(len(group) for group in groups) - sum(len(group) for group in todo))
         begin = time.perf_counter()
         count = 0
-        with contextlib.ExitStack() as stack:
-            if spread is None:
-                results = _here(todo, detector, workers, seconds)
-            else:
-                results = _spread(parts, spread, opener or (lambda: detector))
-            stack.callback(results.close)  # type: ignore[attr-defined]
+        if spread is None:
+            results = _here(todo, detector, workers, seconds)
+        else:
+            results = _spread(parts, spread, opener or (lambda: detector))
+        with contextlib.closing(results):
             for detected in results:
                 failures += detected.failures
                 started = time.perf_counter()
@@ -373,13 +261,12 @@ def extract(
         still_missing = [failure for failure in earlier if failure.image not in order and failure.image not in writer]
         _report(report_path(target), [*still_missing, *failures])
         if not writer.done:
-            raise FeatureError(
+            first, hint = failures[0], f"All images are listed in {report_path(target)}"
+            message = (
                 f"none of the {len(requested) - len(missing):,} images could be used; the first: "
-                f"{failures[0].file or failures[0].image}: {failures[0].reason}",
-                code="unreadable",
-                value=failures[0].image,
-                hint=f"All images are listed in {report_path(target)}",
+                f"{first.file or first.image}: {first.reason}"
             )
+            raise FeatureError(message, code="unreadable", value=first.image, hint=hint)
         resumed = writer.resumed
         started = time.perf_counter()
         store = writer.finish()
@@ -435,20 +322,23 @@ class _Detected:
     failures: Sequence[Failure]
 
 
-def _here(todo: Sequence[Group], detector: Detector, workers: int, seconds: dict[str, float]) -> Iterator[_Detected]:
+def _here(
+    todo: Sequence[Group], detector: Detector, workers: int, seconds: dict[str, float]
+) -> Generator[_Detected, None, None]:
     """Pass groups through the network in this process; adds to ``seconds``."""
-    source = prepare_all((entry for group in todo for entry in group), detector.preprocessor, workers)
-    try:
+    with contextlib.closing(
+        prepare_all([entry for group in todo for entry in group], detector.preprocessor, workers)
+    ) as source:
         for group in todo:
             started = time.perf_counter()
             prepared = [next(source) for _ in group]
             seconds["waiting"] += time.perf_counter() - started
             yield _Detected(group, *_detect(detector, prepared, seconds))
-    finally:
-        source.close()  # type: ignore[attr-defined]
 
 
-def _spread(parts: Sequence[Sequence[Group]], spread: Spread, opener: Callable[[], Detector]) -> Iterator[_Detected]:
+def _spread(
+    parts: Sequence[Sequence[Group]], spread: Spread, opener: Callable[[], Detector]
+) -> Generator[_Detected, None, None]:
     """Pass groups through networks in other processes; results in the order of completion."""
     for place, result in spread.run(partial(_opened, opener), parts, memory_mb=_WORKER_MB):
         if isinstance(result, PartFailure):
@@ -484,19 +374,13 @@ def _detect(
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise
-        raise FeatureError(
-            "the GPU is out of memory",
-            code="out-of-memory",
-            hint="Use a smaller --batch; finished images are kept, and the next run resumes",
-        ) from error
+        hint = "Use a smaller --batch; finished images are kept, and the next run resumes"
+        raise FeatureError("the GPU is out of memory", code="out-of-memory", hint=hint) from error
     finally:
         seconds["network"] += time.perf_counter() - started
     if len(records) != len(usable):
-        raise FeatureError(
-            f"{detector.name} returned {len(records)} results for {len(usable)} images",
-            code="mismatch",
-            value=detector.name,
-        )
+        message = f"{detector.name} returned {len(records)} results for {len(usable)} images"
+        raise FeatureError(message, code="mismatch", value=detector.name)
     return [dataclasses.replace(r, image=e.source.image) for r, e in zip(records, usable, strict=True)], failures
 
 
@@ -571,12 +455,11 @@ def measure(
     dtype: str = "float32",
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """Time some images, evenly spaced among all, after one warm-up image.
+    """Time ``count`` images, evenly spaced among all, after one warm-up image.
 
     Args:
         images: all images.
         opener: opens the detector.
-        count: number of images to measure.
         dtype: type of the stored features.
         progress: called with numbers of images done.
 
@@ -585,9 +468,8 @@ def measure(
         FeatureError: none of the measured images could be used.
     """
     if not images:
-        raise UsageError(
-            "there are no images to plan for", code="missing-image", hint="Select some with --images or --dataset"
-        )
+        hint = "Select some with --images or --dataset"
+        raise UsageError("there are no images to plan for", code="missing-image", hint=hint)
     check_choice("dtype", dtype, DTYPES, code="wrong-value")
     step = progress or (lambda _: None)
     started = time.perf_counter()
@@ -601,7 +483,7 @@ def measure(
     for group in chosen:
         started = time.perf_counter()
         try:
-            records = detector.detect([_prepared(entry, detector) for entry in group])
+            records = detector.detect([detector.preprocessor(decode(entry.path)) for entry in group])
         except CapbenchError as error:
             failure = error
             continue
@@ -617,7 +499,3 @@ def measure(
     disk = len(images) * (mean_regions * a_region + _BYTES_AN_IMAGE)
     parts = len(parts_of(groups))
     return Plan(len(images), parts, len(counted), opening_s, float(np.median(counted)), mean_regions, round(disk))
-
-
-def _prepared(entry: ImageFile, detector: Detector) -> Any:
-    return detector.preprocessor(decode(entry.path))
