@@ -118,14 +118,8 @@ class Flag(Kind):
         return self.words[bool(value)]
 
 
-class _Real(Kind):
-    def sign(self, value: Any) -> str:
-        """The shortest digits that parse to the same number."""
-        return _shortest(value)
-
-
 @dataclass(frozen=True)
-class Number(_Real):
+class Number(Kind):
     """A finite number in a range.
 
     Attributes:
@@ -148,41 +142,37 @@ class Number(_Real):
 
     def read(self, value: object) -> float:
         """The number."""
-        number = _finite(value)
-        if not self.minimum <= number <= self.maximum:
+        # bool is a subclass of int in Python, but users do not mean a number.
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError
-        return number
+        if not (math.isfinite(value) and self.minimum <= value <= self.maximum):
+            raise ValueError
+        return float(value)
+
+    def sign(self, value: Any) -> str:
+        """The shortest digits that parse to the same number: ``6`` for 6.0, ``0.1`` for 0.1."""
+        short = f"{value:g}"
+        return short if float(short) == value else repr(float(value))
 
 
 @dataclass(frozen=True)
-class Positive(_Real):
-    """A finite number above 0.
+class Positive(Number):
+    """A finite number above 0 whose square does not overflow."""
 
-    Attributes:
-        maximum: the largest valid value; squares of larger ones overflow.
-    """
-
+    minimum: float = 1e-100
     maximum: float = 1e100
 
     def describe(self) -> str:
         """The range."""
         return "a number above 0"
 
-    def example(self) -> str:
-        """A value."""
-        return "1.5"
-
-    def read(self, value: object) -> float:
-        """The number."""
-        number = _finite(value)
-        if not 1 / self.maximum <= number <= self.maximum:
-            raise ValueError
-        return number
-
 
 @dataclass(frozen=True)
-class Share(_Real):
+class Share(Number):
     """A number between 0 and 1, exclusive."""
+
+    minimum: float = math.ulp(0)
+    maximum: float = math.nextafter(1, 0)
 
     def describe(self) -> str:
         """The range."""
@@ -191,13 +181,6 @@ class Share(_Real):
     def example(self) -> str:
         """A value."""
         return "0.05"
-
-    def read(self, value: object) -> float:
-        """The number."""
-        number = _finite(value)
-        if not 0 < number < 1:
-            raise ValueError
-        return number
 
     def schema(self) -> dict[str, Any]:
         """The range."""
@@ -298,22 +281,6 @@ class File(Kind):
         from capbench.core import files
 
         return files.sha256_file(value)[:16]
-
-
-def _finite(value: object) -> float:
-    # bool is a subclass of int in Python, but users do not mean a number.
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _shortest(value: float) -> str:
-    """``6`` for 6.0, ``0.1`` for 0.1; always digits that parse to the same number."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(float(value))
 
 
 _METADATA = "capbench.option"

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from capbench.core.errors import CapbenchError, ModelError, UsageError
-from capbench.core.files import atomic_write, check_readable, sha256_file
+from capbench.core.errors import ModelError, UsageError
+from capbench.core.files import atomic_write, sha256_file
 from capbench.core.options import Options
 from capbench.text.vocabulary import Vocabulary, tokenizer_version
-from capbench.weights.arrays import LONGEST_HEADER, read_metadata
+from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import fitting_tensors, read_checkpoint
 from capbench.weights.ensembles import read_ensemble
 
@@ -32,7 +31,9 @@ from capbench.weights.ensembles import read_ensemble
 _TYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 
-def _pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes]:
+def _pieces(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> Iterator[bytes]:
     """The header and the tensors one by one, so that a large file is never in memory twice."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
@@ -42,21 +43,17 @@ def _pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Itera
         end = at + tensor.numel() * dtype.itemsize
         header[name] = {"dtype": _TYPES[dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
-    yield _head(header)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu()
         if tensor.is_floating_point():
             tensor = tensor.float()
             if not bool(torch.isfinite(tensor).all()):
                 message = f"'{name}' contains NaN or infinity"
-                raise ModelError(message, code="not-a-number", value=name, hint="No file was written")
+                raise ModelError(message, code="not-a-number", value=name, path=path, hint="No file was written")
         yield tensor.contiguous().numpy().tobytes()
-
-
-def _head(header: Mapping[str, object]) -> bytes:
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
 
 
 def write_safetensors(
@@ -74,50 +71,8 @@ def write_safetensors(
     Raises:
         ModelError: a tensor contains NaN or infinity.
     """
-    try:
-        with atomic_write(path, "wb") as stream:
-            for piece in _pieces(tensors, metadata):
-                stream.write(piece)
-    except ModelError as error:
-        raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
-
-
-def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The float32 tensors of a file by name, mapped into memory, so that unused parts are never loaded.
-
-    Processes that map the same file share its memory. Changes to a tensor affect this process only, not the file.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is not a safetensors file, is truncated, or contains other types than float32.
-    """
-    file = Path(path)
-    check_readable(file)
-    hint = "Download or create the file again"
-    damaged = ModelError("is not a complete safetensors file", code="damaged", path=file, hint=hint)
-    with open(file, "rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        text = stream.read(length) if 2 <= length <= LONGEST_HEADER else b""
-    try:
-        header = json.loads(text)
-        places = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        size = file.stat().st_size - 8 - length
-        ends = [tuple(entry["data_offsets"]) for entry in places.values()]
-        if not places or not all(0 <= begin <= end <= size for begin, end in ends):
-            raise damaged
-        whole = np.memmap(file, np.uint8, "c", offset=8 + length)
-        tensors = {}
-        for name, entry in places.items():
-            if entry["dtype"] != "F32":
-                message = f"'{name}' has the type {entry['dtype']} instead of F32"
-                raise ModelError(message, code="wrong-type", value=name, path=file)
-            begin, end = entry["data_offsets"]
-            tensors[name] = torch.from_numpy(whole[begin:end].view(np.float32).reshape(entry["shape"]))
-    except ModelError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged from error
-    return tensors
+    with atomic_write(path, "wb") as stream:
+        stream.writelines(_pieces(path, tensors, metadata))
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -268,18 +223,8 @@ def write_trained(
     write_safetensors(path, network.state_dict(), metadata)
 
 
-def read_trained(path: Path, kind: str, name: str, command: str, option_type: type[O]) -> Stored[O] | None:
-    """Read a file of :func:`write_trained`.
-
-    Args:
-        path: the file.
-        kind: identifier of the kind, as written.
-        name: name of the kind, for messages (``SCAN``).
-        command: command that trains one, for messages.
-        option_type: the class of its options.
-
-    Returns:
-        The content; None if it is not a safetensors file.
+def read_trained(path: Path, family: Family, option_type: type[O]) -> Stored[O] | None:
+    """Read a file of :func:`write_trained`; None if it is not a safetensors file.
 
     Raises:
         ModelError: it contains another kind of network, or is damaged.
@@ -287,25 +232,23 @@ def read_trained(path: Path, kind: str, name: str, command: str, option_type: ty
     metadata = read_metadata(path)
     if metadata is None:
         return None
-    if metadata.get("kind") != kind:
-        raise _other_kind(f"{name} model", metadata.get("kind"), path, command)
+    if metadata.get("kind") != family.kind:
+        raise _other_kind(family, metadata.get("kind"), path)
     try:
         options = option_type.stored(json.loads(metadata["options"]))
         vocabulary = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
         training = dict(json.loads(metadata["training"]))
     except UsageError as error:  # an option that the network rejects
         raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
-    except CapbenchError:
-        raise
     except (KeyError, TypeError, ValueError) as error:
         message = f"its metadata cannot be read ({error})"
         raise ModelError(message, code="damaged", path=path, hint="Download the file again") from error
     return Stored(read_checkpoint(path).tensors, options, vocabulary, training)
 
 
-def _other_kind(noun: str, kind: str | None, path: Path, command: str) -> ModelError:
-    message = f"is not a {noun} of capbench"
-    return ModelError(message, code="wrong-weights", value=kind, path=path, hint=f"Create one with '{command}'")
+def _other_kind(family: Family, kind: str | None, path: Path) -> ModelError:
+    message, hint = f"is not a {family.noun} of capbench", f"Create one with '{family.command}'"
+    return ModelError(message, code="wrong-weights", value=kind, path=path, hint=hint)
 
 
 def load_trained(
@@ -333,9 +276,9 @@ def load_trained(
     file = Path(path)
     digest = sha256_file(file)
     refuse_ensemble(file)
-    stored = read_trained(file, family.kind, family.name, family.command, option_type)
+    stored = read_trained(file, family, option_type)
     if stored is None:
-        raise _other_kind(family.noun, None, file, family.command)
+        raise _other_kind(family, None, file)
     check_size(stored.vocabulary, getattr(stored.options, "vocabulary_size"), file)  # noqa: B009  # of all options here
     network = with_weights(lambda: network_type(stored.options), stored.tensors, file)
     return model_type(network.to(device), stored.vocabulary, digest, file, stored.training, device)

@@ -83,7 +83,7 @@ def test_npz_and_safetensors_are_read(tmp_path: Path, tensors: dict[str, torch.T
     assert _same(loaded, {"half": torch.tensor([[1.5], [-2.0]]), "brain": torch.tensor([1.5, -2.0])})
     cut = (tmp_path / "w.safetensors").read_bytes()[:-2]
     (tmp_path / "cut.safetensors").write_bytes(cut)
-    with raises(ModelError, "damaged", path=tmp_path / "cut.safetensors", value="brain"):
+    with raises(ModelError, "unreadable", path=tmp_path / "cut.safetensors"):
         read_checkpoint(tmp_path / "cut.safetensors")
 
 

@@ -24,7 +24,15 @@ from capbench.core.files import sha256_file
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.weights.checkpoints import read_torch, tensors_of
-from capbench.weights.files import TrainedModel, check_size, read_trained, refuse_ensemble, with_weights, write_trained
+from capbench.weights.files import (
+    Family,
+    TrainedModel,
+    check_size,
+    read_trained,
+    refuse_ensemble,
+    with_weights,
+    write_trained,
+)
 
 # Options of the released code by our names; "no_*" are negated. The others follow from the weights' shapes.
 _RELEASED = {
@@ -97,6 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 KIND = "capbench.scan/1"
+_FAMILY = Family(KIND, "SCAN", "SCAN model", "capbench train scan")
 _BATCH = 128  # captions encoded at once
 
 
@@ -181,7 +190,7 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 def _read(file: Path) -> tuple[dict[str, Tensor], ScanOptions, Mapping[str, Any], Vocabulary | str | None]:
     """Weights, options, training facts, and the vocabulary or its name."""
     try:
-        stored = read_trained(file, KIND, "SCAN", "capbench train scan", ScanOptions)
+        stored = read_trained(file, _FAMILY, ScanOptions)
         if stored is None:
             return read_released(file)
         return stored.tensors, stored.options, stored.training, stored.vocabulary

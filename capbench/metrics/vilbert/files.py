@@ -22,8 +22,8 @@ from capbench.core.files import read_json, sha256_file
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 from capbench.weights.arrays import read_metadata
-from capbench.weights.checkpoints import fit_state, fitting_tensors, read_checkpoint, tensors_of
-from capbench.weights.files import TrainedWeights, check_size, map_safetensors, refuse_ensemble, write_safetensors
+from capbench.weights.checkpoints import fit_state, fitting_tensors, read_checkpoint
+from capbench.weights.files import TrainedWeights, check_size, refuse_ensemble, write_safetensors
 
 KIND = "capbench.vilbert/1"
 VOCABULARY = "vocab.txt"
@@ -304,9 +304,8 @@ def load_vilbert(
         except (KeyError, TypeError, ValueError, UsageError) as error:
             message = f"its metadata cannot be read ({error})"
             raise ModelError(message, code="damaged", path=file, hint="Download the file again") from error
-        tensors = tensors_of(map_safetensors(file), file)
-    else:
-        tensors = read_checkpoint(file).tensors
+    tensors = read_checkpoint(file).tensors
+    if metadata.get("kind") != KIND:
         if not any(name.startswith("bert.encoder.c_layer.") for name in tensors):
             hint = "Use pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'"
             raise ModelError("is not a ViLBERT", code="wrong-weights", path=file, hint=hint)

@@ -13,7 +13,8 @@ from capbench.metrics.vilbert.encode import ImageRows, states
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces
-from capbench.weights.files import map_safetensors, write_safetensors
+from capbench.weights.checkpoints import read_checkpoint
+from capbench.weights.files import write_safetensors
 from capbench.weights.registry import locate
 from tests.errors import raises
 from tests.metrics.vilbert.plain import TINY, arrays, forward, random_state
@@ -156,7 +157,7 @@ def test_a_mapped_file_shares_memory_and_keeps_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     write_safetensors(path, {"x": torch.arange(6.0).reshape(2, 3), "empty": torch.zeros(0, 3)}, {})
     before = path.read_bytes()
-    tensors = map_safetensors(path)
+    tensors = read_checkpoint(path).tensors
     assert tensors["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert tensors["empty"].shape == (0, 3)
     tensors["x"][0, 0] = 9
