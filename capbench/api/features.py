@@ -17,7 +17,7 @@ from capbench.core.files import check_folder, check_writable, real_path
 
 if TYPE_CHECKING:
     from capbench.api.resolve import Caller, PathGiven
-    from capbench.core.workers import Spread
+    from capbench.core.workers import Engine
     from capbench.datasets.root import DataRoot
     from capbench.features.detectors.base import Detector
     from capbench.features.extract import Extracted, Failure, Shard
@@ -279,7 +279,7 @@ class PlannedExtraction:
         dtype: str = "float32",
         compression: str | None = None,
         restart: bool = False,
-        engine: AbstractContextManager[Spread | None] | None = None,
+        engine: AbstractContextManager[Engine | None] | None = None,
     ) -> ExtractedFeatures:
         """Extract.
 

@@ -13,7 +13,7 @@ from capbench.core.errors import DataError, MissingFileError, UsageError, sugges
 
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
-    from capbench.core.workers import Spread
+    from capbench.core.workers import Engine
     from capbench.datasets.catalog import CaptionTerms
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
@@ -157,7 +157,7 @@ def make_parses(
     captions: NamedCaptions,
     root: DataRoot,
     caller: Caller,
-    spread: Callable[[], AbstractContextManager[Spread | None]],
+    spread: Callable[[], AbstractContextManager[Engine | None]],
 ) -> Made:
     """Parse the captions that have no parse, after a note with their number and the expected time.
 

@@ -52,7 +52,7 @@ from capbench.metrics.spice import Spice
 from capbench.studies.judged import Incomplete, ProgressFactory, items_with_scores, judge
 
 if TYPE_CHECKING:
-    from capbench.core.workers import Spread
+    from capbench.core.workers import Engine
     from capbench.stats.intervals import Interval
 
 __all__ = ["TEXT_METRICS", "Captions", "load", "resolve_captions", "score", "score_captions"]
@@ -282,7 +282,7 @@ def score_captions(
     bootstrap: int | None = None,
     seed: int = 0,
     categories: bool = False,
-    spread: Callable[[], AbstractContextManager[Spread | None]] = nullcontext,
+    spread: Callable[[], AbstractContextManager[Engine | None]] = nullcontext,
 ) -> ScoreTable:
     """Score captions.
 

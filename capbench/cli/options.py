@@ -22,7 +22,7 @@ from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.api.resolve import MetricInputs
-    from capbench.core.workers import Spread
+    from capbench.core.workers import Engine
     from capbench.datasets.root import DataRoot
     from capbench.metrics.from_file import ScoresEntry
     from capbench.reports.figures.style import Look
@@ -394,7 +394,7 @@ class Place(OptionGroup):
     ] = None
 
     @contextlib.contextmanager
-    def engine(self, workers: int | None, threads: int | None) -> Iterator[Spread | None]:
+    def engine(self, workers: int | None, threads: int | None) -> Iterator[Engine | None]:
         """The requested engine; None if this process does the work.
 
         Args:
@@ -441,7 +441,7 @@ class SpreadPlace(Place):
     ] = None
 
     @contextlib.contextmanager
-    def spread(self) -> Iterator[Spread | None]:
+    def spread(self) -> Iterator[Engine | None]:
         """The requested engine; see :meth:`Place.engine`."""
         if self.on is None and (self.workers is not None or self.threads is not None):
             raise UsageError("--workers and --threads require --on", code="missing-option", hint="Add --on ray")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from capbench.core.workers import Spread
+    from capbench.core.workers import Engine
 
 LONG_S: Final = 30.0
 """Seconds of expected work that are announced before the start, and interval of progress lines."""
@@ -89,7 +89,7 @@ class SlowWork:
     units: frozenset[str]
     per_second: float
     run: Callable[[Progress], None] = field(compare=False, repr=False)
-    run_on: Callable[[Spread, Progress], None] | None = field(default=None, compare=False, repr=False)
+    run_on: Callable[[Engine, Progress], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def seconds(self) -> float:

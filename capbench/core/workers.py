@@ -1,4 +1,4 @@
-"""Parallel work in other processes: the protocol (:class:`Spread`), the worker, and Ray as the engine (``--on ray``).
+"""Parallel work in other processes by Ray (``--on ray``).
 
 The split into parts does not depend on the number of workers, and one process gathers all results. The number of
 workers therefore changes no byte of the output.
@@ -22,76 +22,50 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from capbench.core.errors import CapbenchError, CapbenchWarning, ToolError, UsageError, require
-from capbench.core.machine import usable_cores
+from capbench.core.machine import limit_cores, usable_cores
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """Settings that a worker takes over from the main process.
+class Done(NamedTuple):
+    """The outcome of a part: its result, or the error if a second attempt cannot succeed; and its warnings."""
 
-    Attributes:
-        folder: the working directory, for relative paths.
-        paths: the module search path, for user-defined metrics.
-        variables: capbench's environment variables.
-        threads: cores that the worker may use.
-    """
-
-    folder: str
-    paths: tuple[str, ...]
-    variables: Mapping[str, str]
-    threads: int
-
-    def take_over(self) -> None:
-        """Apply the settings to this process. Raises OSError without the folder, which must be on a shared disk."""
-        from capbench.core.machine import limit_cores
-
-        os.chdir(self.folder)
-        sys.path[:] = dict.fromkeys([*sys.path, *self.paths])
-        for name in [name for name in os.environ if name.startswith("CAPBENCH_")]:
-            del os.environ[name]
-        os.environ.update(self.variables)
-        limit_cores(self.threads)
-
-
-def surroundings(threads: int) -> Surroundings:
-    """The settings of this process."""
-    variables = {name: value for name, value in os.environ.items() if name.startswith("CAPBENCH_")}
-    return Surroundings(os.getcwd(), tuple(sys.path), variables, threads)
-
-
-@dataclass(frozen=True)
-class Done:
-    """The outcome of a part.
-
-    Attributes:
-        result: its result.
-        error: its error, if a second attempt cannot succeed.
-        warnings: its warnings.
-    """
-
-    result: Any = None
-    error: CapbenchError | None = None
-    warnings: tuple[Warning, ...] = ()
+    result: Any
+    error: CapbenchError | None
+    warnings: tuple[Warning, ...]
 
 
 class Worker:
-    """The engine's actor.
+    """A Ray actor with the settings of the main process.
 
     Args:
-        taken_over: the settings of the main process.
+        folder: the working directory, for relative paths; it must be on a shared disk.
+        paths: the module search path, for user-defined metrics.
+        variables: capbench's environment variables.
+        threads: cores that the worker may use.
         opener: returns the function that processes a part; called at the first part, so that its errors are reported.
     """
 
-    def __init__(self, taken_over: Surroundings, opener: Callable[[], Callable[[Any], Any]]) -> None:
-        taken_over.take_over()
+    def __init__(
+        self,
+        folder: str,
+        paths: Sequence[str],
+        variables: Mapping[str, str],
+        threads: int,
+        opener: Callable[[], Callable[[Any], Any]],
+    ) -> None:
+        os.chdir(folder)
+        sys.path[:] = dict.fromkeys([*sys.path, *paths])
+        for name in _variables():
+            del os.environ[name]
+        os.environ.update(variables)
+        limit_cores(threads)
         self._opener = opener
         self._work: Callable[[Any], Any] | None = None
 
     def do(self, part: Any) -> Done:
-        """Process a part. The engine repeats the part after any exception other than a CapbenchError."""
+        """Process a part. Ray repeats the part after any exception other than a CapbenchError."""
         with warnings.catch_warnings(record=True) as caught:
             try:
                 if self._work is None:
@@ -102,41 +76,18 @@ class Worker:
         return Done(result, error, tuple(w.message for w in caught if isinstance(w.message, Warning)))
 
 
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("CAPBENCH_")}
+
+
 PartT = TypeVar("PartT")
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(frozen=True)
-class PartFailure:
-    """A part that failed three times.
-
-    Attributes:
-        reason: one line.
-    """
+class PartFailure(NamedTuple):
+    """A part that failed three times, with the reason in one line."""
 
     reason: str
-
-
-class Spread(Protocol):
-    """Processes parts of a computation in parallel."""
-
-    def run(
-        self, opener: Callable[[], Callable[[PartT], ResultT]], parts: Sequence[PartT], *, memory_mb: int
-    ) -> Iterator[tuple[int, ResultT | PartFailure]]:
-        """Process all parts; yields positions and results as the parts end, in any order.
-
-        A part whose worker dies, or that raises an exception other than a CapbenchError, is repeated up to twice.
-
-        Args:
-            opener: called once in each worker for slow initialisation; returns the function that processes a part.
-                Opener, parts and results must be picklable.
-            parts: the parts.
-            memory_mb: memory that a worker may need; limits the number of workers.
-
-        Raises:
-            CapbenchError: raised by ``opener`` or a part.
-        """
-        ...
 
 
 _RETRIES = 2
@@ -236,7 +187,15 @@ class Engine:
     def run(
         self, opener: Callable[[], Callable[[PartT], ResultT]], parts: Sequence[PartT], *, memory_mb: int
     ) -> Iterator[tuple[int, ResultT | PartFailure]]:
-        """Process all parts; see :class:`capbench.core.workers.Spread`.
+        """Process all parts; yields positions and results as the parts end, in any order.
+
+        A part whose worker dies, or that raises an exception other than a CapbenchError, is repeated up to twice.
+
+        Args:
+            opener: called once in each worker for slow initialisation; returns the function that processes a part.
+                Opener, parts and results must be picklable.
+            parts: the parts.
+            memory_mb: memory that a worker may need; limits the number of workers.
 
         Raises:
             CapbenchError: raised by ``opener`` or a part.
@@ -306,9 +265,9 @@ class Engine:
             max_task_retries=_RETRIES,
         )
         # The opener is an argument, not a shared object, since a restarted actor needs it again.
-        around = surroundings(cluster.threads)
+        settings = os.getcwd(), tuple(sys.path), _variables(), cluster.threads
         try:
-            return [actor.remote(around, opener) for _ in range(count)]
+            return [actor.remote(*settings, opener) for _ in range(count)]
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise UsageError(
                 f"the work cannot be pickled for the workers ({' '.join(str(error).split())[:200]})",

@@ -22,7 +22,7 @@ import numpy as np
 from capbench.core import files
 from capbench.core.errors import CapbenchError, FeatureError, ToolError, UsageError, check_choice
 from capbench.core.machine import usable_cores
-from capbench.core.workers import PartFailure, Spread
+from capbench.core.workers import Engine, PartFailure
 from capbench.features.images import ImageFile, decode
 from capbench.features.layout import DTYPES
 from capbench.features.records import Fingerprint, RegionFeatures
@@ -175,7 +175,7 @@ def extract(
     shard: Shard | None = None,
     workers: int = 0,
     threads: int | None = None,
-    spread: Spread | None = None,
+    spread: Engine | None = None,
     opener: Callable[[], Detector] | None = None,
     dtype: str = "float32",
     compression: str | None = None,
@@ -337,7 +337,7 @@ def _here(
 
 
 def _spread(
-    parts: Sequence[Sequence[Group]], spread: Spread, opener: Callable[[], Detector]
+    parts: Sequence[Sequence[Group]], spread: Engine, opener: Callable[[], Detector]
 ) -> Generator[_Detected, None, None]:
     """Pass groups through networks in other processes; results in the order of completion."""
     for place, result in spread.run(partial(_opened, opener), parts, memory_mb=_WORKER_MB):

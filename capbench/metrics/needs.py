@@ -203,9 +203,9 @@ class PublishedWeights(GivenModel):
 
     def how(self, label: str) -> str:
         """A file, a folder or a registered name."""
-        from capbench.weights.registry import entry, has_address
+        from capbench.weights.registry import entry
 
-        command = "download" if has_address(entry(self.entry)) else "list"
+        command = "download" if entry(self.entry).url is not None else "list"
         return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"
 
 

@@ -13,7 +13,7 @@ from capbench.core.errors import CapbenchWarning, MetricError, UnfinishedError
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.core.version import code_digest
-from capbench.core.workers import PartFailure, Spread
+from capbench.core.workers import Engine, PartFailure
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.needs import Scores
 from capbench.metrics.signing import code_signature
@@ -44,7 +44,7 @@ class Extraction:
         index: IntArray,
         store: Cache,
         progress: Progress,
-        spread: Spread | None = None,
+        spread: Engine | None = None,
         documents: Sequence[Item] | None = None,
     ) -> None:
         self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
@@ -245,7 +245,7 @@ _Work = tuple[Sequence[Item], Mapping[int, Sequence[int]]]
 
 
 def extract_on(
-    spread: Spread, runs: Sequence[_Run], items: Sequence[Item], groups: Iterable[tuple[list[int], list[_Run]]]
+    spread: Engine, runs: Sequence[_Run], items: Sequence[Item], groups: Iterable[tuple[list[int], list[_Run]]]
 ) -> None:
     """Extract missing statistics in other processes; only this process stores and caches them.
 

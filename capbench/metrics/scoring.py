@@ -27,7 +27,7 @@ from capbench.core.records import (
     references_hash,
 )
 from capbench.core.training_record import TrainingRecord
-from capbench.core.workers import Spread
+from capbench.core.workers import Engine
 from capbench.datasets.user.caption_warnings import caption_warnings
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
@@ -66,7 +66,7 @@ def score(
     dataset: str,
     cache: bool = True,
     progress: Progress | None = None,
-    spread: Spread | None = None,
+    spread: Engine | None = None,
     by_group: bool = False,
     documents: Sequence[Item] | None = None,
 ) -> ScoreTable:
@@ -117,7 +117,7 @@ def score_for_resampling(
     dataset: str,
     cache: bool = True,
     progress: Progress | None = None,
-    spread: Spread | None = None,
+    spread: Engine | None = None,
     by_group: bool = False,
     documents: Sequence[Item] | None = None,
 ) -> tuple[ScoreTable, dict[str, CorpusStatistics]]:

@@ -9,38 +9,47 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Literal, Protocol
 
-from capbench.core.errors import DataError, ModelError
-from capbench.core.files import check_readable, read_json, real_path, sha256_file, write_text
+from pydantic import Field
 
-_NAME = "capbench.ensemble/"
-_KIND = f"{_NAME}1"
+from capbench.core.errors import ModelError
+from capbench.core.files import read_json, real_path, sha256_file, write_text
+from capbench.core.typed_json import Strict, validated
+from capbench.weights.arrays import damage_reported
+
+_KIND: Literal["capbench.ensemble/1"] = "capbench.ensemble/1"
 _HEAD = 1 << 16
 _REMAKE = "Create it again with 'capbench models combine'"
 
 
 class Member(Protocol):
-    """A loaded network that can become a part of an ensemble.
+    """A loaded network that can become a part of an ensemble."""
 
-    ``sha256`` is that of the file of its weights (64 hex digits); ``shared`` are the properties that all networks of an
-    ensemble must share, as predicates: ``is a SCAN network``.
+    @property
+    def path(self) -> Path:
+        """The file of its weights."""
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the file, 64 hex digits."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Properties that all networks of an ensemble must share, as predicates: ``is a SCAN network``."""
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """One network of an ensemble.
+
+    Attributes:
+        sha256: SHA-256 of its weights when the ensemble was created, 64 hex digits.
+        path: file of its weights.
     """
-
-    @property
-    def path(self) -> Path: ...  # noqa: D102
-    @property
-    def sha256(self) -> str: ...  # noqa: D102
-    @property
-    def shared(self) -> tuple[str, ...]: ...  # noqa: D102
-
-
-class Part(NamedTuple):
-    """One network of an ensemble: the SHA-256 of its weights when the ensemble was created, and their file."""
 
     sha256: str
     path: Path
@@ -73,6 +82,16 @@ class Ensemble:
                 )
 
 
+class _Part(Strict):
+    path: str = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class _Content(Strict):
+    kind: Literal["capbench.ensemble/1"]
+    parts: list[_Part] = Field(min_length=2)
+
+
 def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     """The ensemble in a file; None if there is no such file or it has another format, such as weights.
 
@@ -85,47 +104,29 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     file = Path(path)
     if not _is_ensemble(file):
         return None
-    try:
-        content = read_json(file)
-    except DataError as error:
-        code, value = error.code, error.value
-        raise ModelError(error.message, code=code, value=value, path=file, row=error.row, hint=_REMAKE) from error
-    kind = content.get("kind") if isinstance(content, dict) else None
-    if kind != _KIND:
-        message = f"is not an ensemble that this version of capbench reads ('{_KIND}')"
-        raise ModelError(message, code="wrong-version", value=kind, path=file, hint=_REMAKE)
-    entries = content.get("parts")
-    if not isinstance(entries, list) or len(entries) < 2:
-        message = "'parts' is not a list of two networks or more"
-        raise ModelError(message, code="too-few", path=file, hint=_REMAKE)
+    with damage_reported(file):
+        raw = read_json(file)
+    content = validated(_Content, raw, file, error=ModelError, code="wrong-format", hint=_REMAKE)
     folder = real_path(file).parent
-    parts = sorted(_part(entry, place, file, folder) for place, entry in enumerate(entries, 1))
-    for network in parts:
-        if not network.path.is_file():
-            message = f"there is no such file, which is a part of the ensemble {file}"
-            hint = "Restore the file, or create the ensemble again with 'capbench models combine'"
-            raise ModelError(message, code="missing-file", path=network.path, hint=hint)
-    return Ensemble(file, tuple(parts))
+    parts = tuple(sorted(Part(part.sha256, folder / part.path) for part in content.parts))
+    for part in parts:
+        if not part.path.is_file():
+            raise ModelError(
+                f"there is no such file, which is a part of the ensemble {file}",
+                code="missing-file",
+                path=part.path,
+                hint="Restore the file, or create the ensemble again with 'capbench models combine'",
+            )
+    return Ensemble(file, parts)
 
 
 def _is_ensemble(file: Path) -> bool:
     """True if a file is JSON text with the kind of an ensemble; False for weights and other JSON files."""
-    try:
-        check_readable(file)
-        with open(file, "rb") as stream:
-            head = stream.read(_HEAD)
-    except (OSError, DataError):
-        return False  # reading it as weights raises the error
-    return head.lstrip()[:1] == b"{" and b"\0" not in head and f'"{_NAME}'.encode() in head
-
-
-def _part(entry: Any, place: int, file: Path, folder: Path) -> Part:
-    content = entry if isinstance(entry, dict) else {}
-    for key, pattern, what in (("path", "[^\0]+", "'path'"), ("sha256", "[0-9a-f]{64}", "'sha256' of 64 hex digits")):
-        if not re.fullmatch(pattern, str(content.get(key, ""))):
-            row = f"part {place}"
-            raise ModelError(f"has no {what}", code="missing-key", value=key, path=file, row=row, hint=_REMAKE)
-    return Part(content["sha256"], folder / content["path"])
+    if not file.is_file():
+        return False
+    with open(file, "rb") as stream:
+        head = stream.read(_HEAD)
+    return head.lstrip()[:1] == b"{" and b"\0" not in head and b'"capbench.ensemble/' in head
 
 
 def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -138,10 +139,13 @@ def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
 
 
 def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> Ensemble:
-    """Write an ensemble file atomically; it does not depend on the order of the models.
+    """Write an ensemble of compatible networks atomically; it does not depend on their order.
 
-    Paths of parts are stored relative to its folder. Raises ModelError if the networks are not compatible
-    (:func:`check_together`), UsageError if the file cannot be written.
+    Paths of parts are stored relative to the file's folder.
+
+    Raises:
+        ModelError: the networks are not compatible.
+        UsageError: the file cannot be written.
     """
     check_together(models)
     file = Path(path)
@@ -169,10 +173,14 @@ def check_together(models: Sequence[Member]) -> None:
     if len(models) < 2:
         message = "an ensemble requires two networks or more"
         raise ModelError(message, code="too-few", value=len(models), hint="Name another network")
-    first, *others = models
-    for model in others:
+    first = models[0]
+    for model in models[1:]:
         for predicate, of_first in zip(model.shared, first.shared, strict=False):
             if predicate != of_first:
-                message = f"{predicate}, and {first.path} {of_first}"
-                hint = "Use networks of one kind that were trained on the same kind of data"
-                raise ModelError(message, code="mismatch", value=predicate, path=model.path, hint=hint)
+                raise ModelError(
+                    f"{predicate}, and {first.path} {of_first}",
+                    code="mismatch",
+                    value=predicate,
+                    path=model.path,
+                    hint="Use networks of one kind that were trained on the same kind of data",
+                )

@@ -162,13 +162,11 @@ class Family:
 
     Attributes:
         kind: identifier in the file, with the version of the format: ``capbench.scan/1``.
-        name: name of the kind (``SCAN``).
         noun: noun for one network (``FAIEr model``).
         command: command that trains one.
     """
 
     kind: str
-    name: str
     noun: str
     command: str
 

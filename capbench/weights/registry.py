@@ -18,11 +18,11 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError, suggest
+from capbench.core.errors import MissingFileError, ModelError, UsageError, check_choice, suggest
 from capbench.core.files import atomic_write, lock, read_json, sha256_file, write_text
 from capbench.core.typed_json import Strict, validated
 from capbench.weights.ensembles import read_ensemble
@@ -39,7 +39,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    name: str
+    name: str = ""
     title: str
     used_by: tuple[str, ...] = Field(alias="for", min_length=1)
     file: str = Field(pattern=r"^[\w.+-]+$")
@@ -123,17 +123,12 @@ class _Registry(Strict):
     models: dict[str, Entry]
 
 
-def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
+def parse_registry(text: str) -> dict[str, Entry]:
     """Parse and check a registry's YAML text. Raises DataError for the first invalid key."""
     from capbench.core.yaml import parse_own
 
-    registry = parse_own(text, path)
-    if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
-        registry["models"] = {
-            name: {"name": name, **value} if isinstance(value, dict) else value
-            for name, value in registry["models"].items()
-        }
-    return validated(_Registry, registry, path).models
+    models = validated(_Registry, parse_own(text, "registry.yaml"), "registry.yaml").models
+    return {name: entry.model_copy(update={"name": name}) for name, entry in models.items()}
 
 
 @functools.cache
@@ -158,44 +153,29 @@ def _grid_entry(name: str) -> Entry:
     from torchvision import models
 
     backbone = name.partition(":")[2]
-    backbones = models.list_models(module=models)
-    if backbone not in backbones:
-        near = suggest(backbone, backbones).split(" Choices")[0]
-        hint = near if near.startswith("Did") else f"torchvision's backbones: {', '.join(backbones)}"
-        raise UsageError(
-            f"torchvision has no backbone '{backbone}'",
-            code="unknown-name",
-            value=backbone,
-            hint=hint.rstrip("?") + "?" * hint.endswith("?"),
-        )
+    check_choice("backbone", backbone, models.list_models(module=models))
     weights = models.get_model_weights(backbone).DEFAULT
     file = str(weights.url).rsplit("/", 1)[-1]
     digits = re.search(r"-([0-9a-f]{8,})\.pth$", file)
     size = weights.meta.get("_file_size")
-    return Entry.model_validate(
-        {
-            "name": name,
-            "title": f"{backbone} of torchvision ({weights.name}), for grid features",
-            "for": (name,),
-            "file": file,
-            "page": "https://docs.pytorch.org/vision/stable/models.html",
-            "url": weights.url,
-            "sha256": None if digits else UNKNOWN,
-            "sha256_prefix": digits.group(1) if digits else None,
-            "megabytes": round(size) if size else None,
-            "terms": _terms(weights),
-            "manual": "Download the file from its address",
-        }
-    )
-
-
-def _terms(weights: Any) -> str:
-    """Licence terms of a backbone's weights."""
-    if "license" in weights.meta:  # the SWAG weights; torchvision names no licence for others
-        return f"CC BY-NC 4.0 according to torchvision's README ({weights.meta['license']})"
-    return (
+    terms = (
         "torchvision's code is under the BSD 3-clause licence; according to its README, terms for the weights may "
         "derive from the training data: ImageNet (non-commercial research and education)"
+    )
+    if "license" in weights.meta:  # the SWAG weights; torchvision names no licence for others
+        terms = f"CC BY-NC 4.0 according to torchvision's README ({weights.meta['license']})"
+    return Entry(
+        name=name,
+        title=f"{backbone} of torchvision ({weights.name}), for grid features",
+        used_by=(name,),
+        file=file,
+        page="https://docs.pytorch.org/vision/stable/models.html",
+        url=weights.url,
+        sha256=None if digits else UNKNOWN,
+        sha256_prefix=digits.group(1) if digits else None,
+        megabytes=round(size) if size else None,
+        terms=terms,
+        manual="Download the file from its address",
     )
 
 
@@ -216,17 +196,19 @@ def _record_path(path: Path) -> Path:
     return path.with_name(path.name + ".record.json")
 
 
-def _recorded(path: Path) -> dict[str, Any]:
-    """The record from when a file was added, with at least its ``sha256``; empty without a record."""
-    record = _record_path(path)
-    if not record.exists():
-        return {}
-    facts = read_json(record)
-    digest = facts.get("sha256") if isinstance(facts, dict) else None
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+class _Record(BaseModel):
+    """The record from when a file was added; ``difference`` is that of its tensors, if they were compared."""
+
+    sha256: str | None = Field(pattern="^[0-9a-f]{64}$")
+    difference: str | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> _Record:
+        """The record of a file; an empty one without a record."""
+        record = _record_path(path)
         hint = "Remove the record and add the weights again"
-        raise DataError("has no SHA-256", code="missing-key", value="sha256", path=record, hint=hint)
-    return dict(facts)
+        raw = read_json(record) if record.exists() else {"sha256": None}
+        return validated(cls, raw, record, code="damaged", hint=hint)
 
 
 def status(name: str) -> Status:
@@ -237,16 +219,16 @@ def status(name: str) -> Status:
     """
     weights = entry(name)
     path = weights.path
-    record = _recorded(path)
-    expected = weights.expected or record.get("sha256")
+    record = _Record.of(path)
+    expected = weights.expected or record.sha256
     official = weights.expected is not None
     if not path.exists():
         return Status(name, "missing", str(path), None, weights.expected, official)
     digest = sha256_file(path)
     right = expected is None or digest.startswith(expected)
-    difference = record.get("difference")
-    fits = difference is None if "difference" in record and record.get("sha256") == digest else None
-    remark = _remark(weights, digest, str(difference) if fits is False else None)
+    compared = "difference" in record.model_fields_set and record.sha256 == digest
+    fits = record.difference is None if compared else None
+    remark = _remark(weights, digest, record.difference if compared else None)
     return Status(name, "here" if right else "wrong", str(path), digest, expected, official, remark, fits)
 
 
@@ -277,16 +259,27 @@ def _difference(weights: Entry, tensors: Mapping[str, torch.Tensor]) -> str | No
     return None
 
 
-def _wrong_file(path: Path, expected: str, actual: str, *, official: bool) -> ModelError:
+def _wrong_file(
+    path: str | os.PathLike[str], expected: str | None, actual: str | None, *, official: bool
+) -> ModelError:
     source = "official" if official else "recorded when it was added"
-    digits = f"{expected}... ({len(expected)} digits are known)" if len(expected) < 64 else expected
     return ModelError(
-        f"these are other weights: expected SHA-256 {digits}, {source}; found {actual}",
+        f"these are other weights: expected SHA-256 {expected}, {source}; found {actual}",
         code="wrong-weights",
         value=actual,
         path=path,
         hint="Download the file again from its official source",
     )
+
+
+def _installed(status: Status) -> Path:
+    """The file of installed weights. Raises ModelError if it is missing or has another checksum."""
+    if status.state == "wrong":
+        raise _wrong_file(status.path, status.expected, status.sha256, official=status.official)
+    if status.state == "missing":
+        message, hint = f"the weights '{status.name}' are not installed", how_to_install(entry(status.name))
+        raise ModelError(message, code="missing-weights", value=status.name, path=status.path, hint=hint)
+    return Path(status.path)
 
 
 def _read_tensors(file: Path) -> Mapping[str, torch.Tensor]:
@@ -325,7 +318,7 @@ def add(
         raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models list {name}'")
     digest = sha256_file(source)
     if weights.expected is not None and not digest.startswith(weights.expected):
-        raise _wrong_file(source, weights.expected, digest, official=True)
+        raise _wrong_file(str(source), weights.expected, digest, official=True)
     # Without an official checksum, the file must at least contain weights.
     difference = None if weights.expected is not None else _difference(weights, (read or _read_tensors)(source))
     target = weights.path
@@ -353,14 +346,9 @@ def add(
     return status(name)
 
 
-def has_address(weights: Entry) -> bool:
-    """True if weights can be downloaded: their publisher offers an address."""
-    return weights.url is not None
-
-
 def how_to_install(weights: Entry) -> str:
     """The commands that install weights, for messages."""
-    if has_address(weights):
+    if weights.url is not None:
         return f"Run 'capbench models download {weights.name}'"
     return f"'capbench models list {weights.name}' shows their source; then: capbench models add {weights.name} FILE"
 
@@ -386,7 +374,7 @@ def way_to(metric: str, made_by: str) -> str:
         return f"'{installed}' is installed: --model {metric}={installed}"
     ways = []
     if fitting:
-        with_address = next(filter(has_address, fitting), None)
+        with_address = next((weights for weights in fitting if weights.url is not None), None)
         first = with_address or fitting[0]
         steps = f" (all steps: {first.steps})" if first.steps else ""
         ways.append(f"'capbench models {'download' if with_address else 'list'} {first.name}'{steps}")
@@ -403,43 +391,16 @@ def find_weights(used_by: str) -> Path:
     """
     names = [name for name, weights in entries().items() if used_by in weights.used_by]
     names = names or [entry(used_by).name]
-    for name in names:
-        file = status(name)
-        if file.state == "wrong":
-            raise _wrong_file(Path(file.path), file.expected or "", file.sha256 or "", official=file.official)
-        if file.state == "here":
-            return Path(file.path)
-    weights = entry(names[0])
-    raise ModelError(
-        f"the weights of '{used_by}' are not installed ({weights.file})",
-        code="missing-weights",
-        value=used_by,
-        path=weights.path,
-        hint=how_to_install(weights),
-    )
+    states = [status(name) for name in names]
+    return _installed(next((state for state in states if state.state != "missing"), states[0]))
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Models of one kind.
-
-    Attributes:
-        noun: noun for one model.
-        sample: file of the sample; None without a sample.
-        command: command that creates one, or None.
-    """
+class _Kind(NamedTuple):
+    """Noun for one model of a kind, file of its sample, and command that creates one; None if there are none."""
 
     noun: str
     sample: str | None
     command: str | None
-
-    @property
-    def sample_path(self) -> Path | None:
-        """The sample, if this version includes one."""
-        if self.sample is None:
-            return None
-        path = Path(str(importlib.resources.files("capbench.weights") / "sample" / self.sample))
-        return path if path.exists() else None
 
 
 _GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
@@ -461,9 +422,16 @@ _KINDS = {
 _OTHER = _Kind("file of weights", _GROUNDING.sample, None)
 
 
+def _sample(kind: _Kind) -> Path | None:
+    if kind.sample is None:
+        return None
+    path = Path(str(importlib.resources.files("capbench.weights") / "sample" / kind.sample))
+    return path if path.exists() else None
+
+
 def has_sample(metric: str) -> bool:
     """True if capbench includes a sample of a metric's model."""
-    return metric in _KINDS and _KINDS[metric].sample_path is not None
+    return metric in _KINDS and _sample(_KINDS[metric]) is not None
 
 
 def is_known(name: str) -> bool:
@@ -489,7 +457,7 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
     kind = _KINDS.get(metric, _OTHER)
     text = os.fspath(model)
     if text == "sample":
-        sample = kind.sample_path
+        sample = _sample(kind)
         if sample is None:
             hint = f"Create one with '{kind.command}'" if kind.command else f"Pass a folder: --model {metric}=FOLDER"
             message = f"capbench includes no sample of a {kind.noun}"
@@ -504,21 +472,5 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
             if kind.command:
                 hint += f", or create one with '{kind.command}' or 'capbench models combine'"
         raise ModelError(f"there is no such {kind.noun}", code="missing-weights", value=text, path=path, hint=hint)
-    weights_status = status(text)
-    if weights_status.state == "wrong":
-        raise _wrong_file(
-            Path(weights_status.path),
-            weights_status.expected or "",
-            weights_status.sha256 or "",
-            official=weights_status.official,
-        )
-    if weights_status.state == "missing":
-        raise ModelError(
-            f"the weights '{text}' are not installed",
-            code="missing-weights",
-            value=text,
-            path=weights_status.path,
-            hint=how_to_install(entry(text)),
-        )
-    path = Path(weights_status.path)
+    path = _installed(status(text))
     return path.parent if entry(text).is_folder else path

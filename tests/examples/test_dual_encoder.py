@@ -199,7 +199,7 @@ def test_other_weights_and_other_features_are_refused(world: Path, models: list[
     scan = train(ScanTask, scan_world.settings(world, epochs=1), tmp_path / "scan").model
     assert scan is not None
     features = str(world / "world.h5")
-    with pytest.raises(ModelError, match="is not a dual encoder model of capbench"):
+    with pytest.raises(ModelError, match="is not a dual encoder of capbench"):
         DualEncoderMetric(Resources(features=features, model=str(scan)))
     with pytest.raises(ModelError, match="SCAN model"):
         load_scan(models[0])

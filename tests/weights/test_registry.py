@@ -149,7 +149,7 @@ def test_files_without_weights_are_rejected(tmp_path: Path) -> None:
 
 
 def test_the_error_for_missing_weights_names_the_commands() -> None:
-    with raises(ModelError, "missing-weights", value="bottom-up-caffe") as caught:
+    with raises(ModelError, "missing-weights", value="bua-caffe-r101") as caught:
         registry.find_weights("bottom-up-caffe")
     assert "bua-caffe-frcn-r101_with_attributes.pth" in str(caught.value)
     assert "capbench models add bua-caffe-r101 FILE" in str(caught.value)
@@ -158,7 +158,7 @@ def test_the_error_for_missing_weights_names_the_commands() -> None:
 def test_a_damaged_record_is_reported(weights: Path, models: Path) -> None:
     registry.add("x152-fpn", weights)
     (models / "x152-fpn" / "detectron_model.pth.record.json").write_text("{}")
-    with raises(DataError, "missing-key", value="sha256"):
+    with raises(DataError, "damaged", value="sha256"):
         registry.status("x152-fpn")
 
 

@@ -302,14 +302,14 @@ def detector_of_photographs(
         ModelError: none is installed, and the download failed; the hint lists all detectors and their requirements.
     """
     from capbench.weights.download import announcement, download, find_source
-    from capbench.weights.registry import entries, has_address
+    from capbench.weights.registry import entries
 
     def requirement(detector: str) -> str:
         fitting = [weights for weights in entries().values() if detector in weights.used_by]
         if any(weights.path.exists() for weights in fitting) or not fitting:
             return "installed"
-        first = next(filter(has_address, fitting), fitting[0])
-        return f"capbench models {'download' if has_address(first) else 'list'} {first.name}"
+        first = next((weights for weights in fitting if weights.url is not None), fitting[0])
+        return f"capbench models {'download' if first.url is not None else 'list'} {first.name}"
 
     for name in _OF_PHOTOGRAPHS:
         if requirement(name) == "installed":

@@ -440,7 +440,7 @@ class Faier(nn.Module):
 
 KIND = "capbench.faier/1"
 """Value of ``kind`` in a weight file's metadata."""
-_FAMILY = Family(KIND, "FAIEr", "FAIEr model", "capbench train faier")
+_FAMILY = Family(KIND, "FAIEr model", "capbench train faier")
 
 
 class FaierModel(TrainedModel[Faier, FaierOptions]):

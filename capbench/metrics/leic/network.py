@@ -32,7 +32,7 @@ KIND = "capbench.leic/1"
 """Identifier of the file format."""
 HUMAN = 0
 """The class of human captions."""
-_FAMILY = Family(KIND, "LEIC", "LEIC network", "capbench train leic")
+_FAMILY = Family(KIND, "LEIC network", "capbench train leic")
 
 _SIZE = Count(1, 1 << 20)
 _BATCH = 512  # captions encoded at once

@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 KIND = "capbench.scan/1"
-_FAMILY = Family(KIND, "SCAN", "SCAN model", "capbench train scan")
+_FAMILY = Family(KIND, "SCAN model", "capbench train scan")
 _BATCH = 128  # captions encoded at once
 
 

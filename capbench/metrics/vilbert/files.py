@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from capbench.core.errors import MissingFileError, ModelError, UsageError
-from capbench.core.files import read_json, sha256_file
+from capbench.core.files import check_readable, read_json
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 from capbench.weights.arrays import read_metadata
@@ -293,7 +293,7 @@ def load_vilbert(
         DataError: the vocabulary cannot be read.
     """
     file = Path(path)
-    digest = sha256_file(file)
+    check_readable(file)
     refuse_ensemble(file)
     metadata = read_metadata(file) or {}
     if metadata.get("kind") == KIND:
@@ -304,7 +304,8 @@ def load_vilbert(
         except (KeyError, TypeError, ValueError, UsageError) as error:
             message = f"its metadata cannot be read ({error})"
             raise ModelError(message, code="damaged", path=file, hint="Download the file again") from error
-    tensors = read_checkpoint(file).tensors
+    checkpoint = read_checkpoint(file)
+    tensors = checkpoint.tensors
     if metadata.get("kind") != KIND:
         if not any(name.startswith("bert.encoder.c_layer.") for name in tensors):
             hint = "Use pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'"
@@ -317,7 +318,7 @@ def load_vilbert(
     used = {name: tensor for name, tensor in tensors.items() if not (network_name(name) or "").startswith("heads.")}
     fit_state(network, used, file, rename=network_name, assign=True)
     network.requires_grad_(False)
-    return VilbertModel(network.to(device), pieces, digest, file, training)
+    return VilbertModel(network.to(device), pieces, checkpoint.sha256, file, training)
 
 
 def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPieces:

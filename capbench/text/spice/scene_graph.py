@@ -18,7 +18,7 @@ from typing import Final
 
 from capbench.core.cache import Cache
 from capbench.core.errors import UnfinishedError, UsageError
-from capbench.core.workers import PartFailure, Spread
+from capbench.core.workers import Engine, PartFailure
 from capbench.text import ptb
 from capbench.text.spice import parser
 from capbench.text.spice.parse_file import CaptionSet, ParseFile, parse_files, write_parses
@@ -90,7 +90,7 @@ def ensure(
     *,
     data: PathGiven | None = None,
     progress: Progress | None = None,
-    spread: Spread | None = None,
+    spread: Engine | None = None,
 ) -> None:
     """Parse the tokenised captions that have no parse, and store the parses in the cache.
 
@@ -130,7 +130,7 @@ def _parsed(parts: Sequence[list[str]], store: Cache) -> Iterator[tuple[str, str
         yield from zip(rest, parser.parse_tuples(rest), strict=True)
 
 
-def _spread(parts: Sequence[list[str]], spread: Spread) -> Iterator[tuple[str, str]]:
+def _spread(parts: Sequence[list[str]], spread: Engine) -> Iterator[tuple[str, str]]:
     """Captions with their parses, in the order of completion."""
     failed: dict[int, str] = {}
     for place, answers in spread.run(_parser, parts, memory_mb=_WORKER_MB):

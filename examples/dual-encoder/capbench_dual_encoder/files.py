@@ -20,7 +20,7 @@ from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 __all__ = ["DualEncoderModel", "load_dual_encoder", "save_dual_encoder"]
 
 KIND = "capbench.dual-encoder/1"
-_FAMILY = Family(KIND, "dual encoder", "dual encoder", "capbench train clip")
+_FAMILY = Family(KIND, "dual encoder", "capbench train clip")
 _IMAGES = 64
 _CAPTIONS = 128
 
