@@ -47,13 +47,11 @@ def class_names(known_or_file: str) -> tuple[str, ...]:
         names.pop()
     for row, name in enumerate(names, 1):
         if not name:
-            raise DataError(
+            message, hint = (
                 "is empty; a class name is required",
-                code="missing-value",
-                path=path,
-                row=row,
-                hint="Write one name per line, in the order of the class ids",
+                "Write one name per line, in the order of the class ids",
             )
+            raise DataError(message, code="missing-value", path=path, row=row, hint=hint)
     return tuple(names)
 
 

@@ -82,8 +82,12 @@ def prepare_all(
     from torch.utils.data import DataLoader
 
     # Spawned, since a forked process would inherit the network's threads and locks, and the lock on the store.
-    loader = DataLoader(
-        prepared, batch_size=None, num_workers=workers, collate_fn=_unchanged, multiprocessing_context="spawn"
+    loader: DataLoader[Prepared] = DataLoader(
+        prepared,  # type: ignore[arg-type]
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_unchanged,
+        multiprocessing_context="spawn",
     )
     try:
         yield from loader
@@ -94,7 +98,7 @@ def prepare_all(
         raise ToolError("a worker process that decodes images died", hint=hint) from error
 
 
-def _unchanged(prepared: Prepared) -> Prepared:
+def _unchanged(prepared: Any) -> Any:
     return prepared
 
 

@@ -87,13 +87,9 @@ def unique(images: Iterable[ImageFile]) -> list[ImageFile]:
     for entry in images:
         first = by_id.setdefault(entry.image, entry)
         if first.path != entry.path and files.real_path(first.path) != files.real_path(entry.path):
-            raise DataError(
-                f"has the same image id '{entry.image}' as {first.path}",
-                code="duplicate",
-                value=entry.image,
-                path=entry.path,
-                hint="Rename one, or extract them into two stores",
-            )
+            message = f"has the same image id '{entry.image}' as {first.path}"
+            hint = "Rename one, or extract them into two stores"
+            raise DataError(message, code="duplicate", value=entry.image, path=entry.path, hint=hint)
     return list(by_id.values())
 
 
@@ -115,20 +111,14 @@ def _coco(path: Path, root: Path) -> list[ImageFile]:
     data = files.read_json(path)
     entries = data.get("images") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
-        raise DataError(
-            "has no list 'images'",
-            code="missing-key",
-            value="images",
-            path=path,
-            hint="Pass COCO's JSON, or a text file with one path per line",
-        )
+        hint = "Pass COCO's JSON, or a text file with one path per line"
+        raise DataError("has no list 'images'", code="missing-key", value="images", path=path, hint=hint)
     images = []
     for number, entry in enumerate(entries, start=1):
         name = entry.get("file_name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not name:
-            raise DataError(
-                "has no 'file_name'", code="missing-key", value="file_name", path=path, row=f"image {number}"
-            )
+            row = f"image {number}"
+            raise DataError("has no 'file_name'", code="missing-key", value="file_name", path=path, row=row)
         file = _existing(root / name, path, f"image {number}")
         images.append(ImageFile(image_id(name), file))
     return images
@@ -136,13 +126,8 @@ def _coco(path: Path, root: Path) -> list[ImageFile]:
 
 def _existing(file: Path, source: Path, row: int | str) -> Path:
     if not file.is_file():
-        raise MissingFileError(
-            f"there is no image file {file}",
-            value=str(file),
-            path=source,
-            row=row,
-            hint="Name the folder of the images with --image-root",
-        )
+        hint = "Name the folder of the images with --image-root"
+        raise MissingFileError(f"there is no image file {file}", value=str(file), path=source, row=row, hint=hint)
     return file
 
 
@@ -157,13 +142,8 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
         from PIL import ImageOps
 
         if image.mode.startswith(("I", "F")):
-            raise DataError(
-                f"has pixels of mode {image.mode}, not of 8 bits",
-                code="unsupported",
-                value=image.mode,
-                path=path,
-                hint="Convert the image to 8 bits",
-            )
+            message, hint = f"has pixels of mode {image.mode}, not of 8 bits", "Convert the image to 8 bits"
+            raise DataError(message, code="unsupported", value=image.mode, path=path, hint=hint)
         ImageOps.exif_transpose(image, in_place=True)
         return np.array(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
 
@@ -171,14 +151,7 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def read_picture(path: str | os.PathLike[str], take: Callable[[Image.Image], P]) -> P:
-    """Read a picture with Pillow, without applying its EXIF orientation.
-
-    Args:
-        path: the file.
-        take: turns the open image into the result.
-
-    Returns:
-        The result of ``take``.
+    """The result of ``take`` on a picture that Pillow opened, whose EXIF orientation is not applied.
 
     Raises:
         DataError: the file is not an image, is damaged or truncated, or has more than 179 million pixels.
@@ -190,17 +163,13 @@ def read_picture(path: str | os.PathLike[str], take: Callable[[Image.Image], P])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about unusual EXIF and palettes, which change no pixel
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
                 return take(image)
     except DataError:
         raise
-    except FileNotFoundError as error:
-        raise MissingFileError("there is no such file", path=path) from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            "has too many pixels to be read safely", code="too-large", path=path, hint="Reduce its size"
-        ) from error
+    except Image.DecompressionBombError as error:
+        message = "has too many pixels to be read safely"
+        raise DataError(message, code="too-large", path=path, hint="Reduce its size") from error
     except UnidentifiedImageError as error:
         reason = "it is empty" if Path(path).stat().st_size == 0 else "it is not an image of a known format"
         raise DataError(f"cannot be decoded ({reason})", code="wrong-format", path=path) from error

@@ -87,8 +87,8 @@ class Header:
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Header:
         """Read the result of :meth:`to_dict` (from JSON, where tuples are lists)."""
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-        return cls(**{**values, "fingerprint": Fingerprint.from_dict(facts["fingerprint"])})
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items()}
+        return cls(**values | {"fingerprint": Fingerprint.from_dict(facts["fingerprint"])})
 
 
 def _fields(header: Header) -> str:

@@ -35,10 +35,6 @@ def flat_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(np.int32 if name.endswith("ids") else np.float32)
 
 
-_Problem = tuple[str, str]
-"""The code of an error, and its sentence."""
-
-
 @dataclass(frozen=True, eq=False)
 class RegionFeatures:
     """The regions of one image, in the detector's order.
@@ -86,95 +82,82 @@ class RegionFeatures:
         """Raise FeatureError, naming the image, unless shapes and dtypes agree, all is finite and boxes fit."""
         image = self.image
         if not image or any(c in image for c in "\0\r\n"):
-            raise FeatureError(
-                f"the image id {image!r} is empty or contains a line break or NUL", code="wrong-value", value=image
-            )
+            message = f"the image id {image!r} is empty or contains a line break or NUL"
+            raise FeatureError(message, code="wrong-value", value=image)
         try:
-            image.encode().decode()  # a file name that is not UTF-8 gives lone surrogates, which NumPy would encode
+            image.encode()  # a file name that is not UTF-8 gives lone surrogates, which NumPy would encode
         except UnicodeError:
-            raise FeatureError(
-                f"the image id {image!r} is not valid Unicode", code="unsupported", value=image, hint="Rename the file"
-            ) from None
-        problem = (
-            self._features_problem() or self._boxes_problem() or self._flat_problem() or self._probabilities_problem()
-        )
-        if problem:
-            raise FeatureError(f"image '{image}': {problem[1]}", code=problem[0], value=image)
+            message = f"the image id {image!r} is not valid Unicode"
+            raise FeatureError(message, code="unsupported", value=image, hint="Rename the file") from None
+        self._check_arrays()
+        if self.boxes is not None:
+            self._check_boxes(self.boxes)
+        for name, values in self.flat().items():
+            if values.dtype.kind == "i" and (values < 0).any():
+                raise self._invalid("out-of-range", f"{name} contain a negative index")
+            if values.dtype.kind == "f" and not ((values >= 0) & (values <= 1.001)).all():
+                raise self._invalid("out-of-range", f"{name} contain a confidence that is not between 0 and 1")
+        if self.class_probabilities is not None:
+            wrong = not_distributions(self.class_probabilities)
+            if len(wrong):
+                message = f"class_probabilities of region {wrong[0]} are not a distribution"
+                raise self._invalid("out-of-range", message)
 
-    def _features_problem(self) -> _Problem | None:
-        features = self.features
+    def _invalid(self, code: str, problem: str) -> FeatureError:
+        return FeatureError(f"image '{self.image}': {problem}", code=code, value=self.image)
+
+    def _check_arrays(self) -> None:
+        """Shapes and types of all arrays; features are finite."""
+        features, shares = self.features, self.class_probabilities
         if features.ndim != 2:
-            return "wrong-shape", f"features have shape {features.shape}, not (n, d)"
-        if features.dtype not in (np.float32, np.float16):
-            return "wrong-type", f"features are {features.dtype}, not float32 or float16"
+            raise self._invalid("wrong-shape", f"features have shape {features.shape}, not (n, d)")
         if 0 in features.shape:
-            return "missing-value", f"there are no regions or no feature columns (shape {features.shape})"
-        if not np.isfinite(features).all():
-            row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
-            return "not-a-number", f"region {row} has a feature that is NaN or infinite"
-        return None
-
-    def _boxes_problem(self) -> _Problem | None:
+            raise self._invalid("missing-value", f"there are no regions or no columns (shape {features.shape})")
+        n, columns = len(self), 2 if shares is None or shares.ndim != 2 else max(2, shares.shape[1])
+        stored, single = (np.dtype(np.float32), np.dtype(np.float16)), (np.dtype(np.float32),)
+        arrays: list[tuple[str, NDArray[Any] | None, tuple[int, ...], tuple[np.dtype[Any], ...]]] = [
+            ("features", features, features.shape, stored),
+            ("boxes", self.boxes, (n, 4), single),
+            *((name, values, (n,), (flat_dtype(name),)) for name, values in self.flat().items()),
+            ("class_probabilities", shares, (n, columns), stored),
+        ]
+        for name, array, shape, dtypes in arrays:
+            if array is not None and array.shape != shape:
+                raise self._invalid("wrong-shape", f"{name} have shape {array.shape}, not {shape}")
+            if array is not None and array.dtype not in dtypes:
+                raise self._invalid("wrong-type", f"{name} are {array.dtype}, not {' or '.join(map(str, dtypes))}")
+        finite = np.isfinite(features).all(axis=1)
+        if not finite.all():
+            message = f"region {int(finite.argmin())} has a feature that is NaN or infinite"
+            raise self._invalid("not-a-number", message)
         size = (self.width, self.height)
         if min(size) < 0 or (min(size) == 0 and max(size) > 0) or max(size) > _LARGEST_SIDE:
-            return "out-of-range", f"the image size {self.width} x {self.height} is not possible"
-        if self.boxes is None:
-            return None
-        if self.boxes.shape != (len(self), 4):
-            return "wrong-shape", f"boxes have shape {self.boxes.shape}, not ({len(self)}, 4)"
-        if self.boxes.dtype != np.float32:
-            return "wrong-type", f"boxes are {self.boxes.dtype}, not float32"
-        if not np.isfinite(self.boxes).all():
-            return "not-a-number", "a box is NaN or infinite"
+            raise self._invalid("out-of-range", f"the image size {self.width} x {self.height} is not possible")
+
+    def _check_boxes(self, boxes: NDArray[np.float32]) -> None:
+        if not np.isfinite(boxes).all():
+            raise self._invalid("not-a-number", "a box is NaN or infinite")
+        size = (self.width, self.height)
         if max(size) == 0:
-            return "missing-value", "there are boxes, but the image size is not known"
-        low, high = self.boxes[:, :2], self.boxes[:, 2:]
+            raise self._invalid("missing-value", "there are boxes, but the image size is not known")
+        low, high = boxes[:, :2], boxes[:, 2:]
         slack = BOX_TOLERANCE_PX if min(size) > 1 else 1e-3
         limit = np.array(size, dtype=np.float32) + slack
-        bad = ((low < -slack) | (high > limit)).any(axis=1)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            box = _numbers(self.boxes[row])
-            return "out-of-range", f"box {row} ({box}) exceeds the image of {self.width} x {self.height}"
-        bad = (low > high).any(axis=1)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            return "wrong-value", f"box {row} ({_numbers(self.boxes[row])}) ends before it begins: write x1, y1, x2, y2"
-        return None
+        for bad, code, problem in (
+            ((low < -slack) | (high > limit), "out-of-range", f"exceeds the image of {self.width} x {self.height}"),
+            (low > high, "wrong-value", "ends before it begins: write x1, y1, x2, y2"),
+        ):
+            if bad.any():
+                row = int(bad.any(axis=1).argmax())
+                box = ", ".join(f"{value:.1f}" for value in boxes[row].tolist())
+                raise self._invalid(code, f"box {row} ({box}) {problem}")
 
-    def _flat_problem(self) -> _Problem | None:
-        for name, values in self.flat().items():
-            dtype = np.dtype(np.int32 if name.endswith("ids") else np.float32)
-            if values.shape != (len(self),):
-                return "wrong-shape", f"{name} have shape {values.shape}, not ({len(self)},)"
-            if values.dtype != dtype:
-                return "wrong-type", f"{name} are {values.dtype}, not {dtype}"
-            if dtype.kind == "i" and (values < 0).any():
-                return "out-of-range", f"{name} contain a negative index"
-            if dtype.kind == "f" and not (np.isfinite(values) & (values >= 0) & (values <= 1.001)).all():
-                return "out-of-range", f"{name} contain a confidence that is not between 0 and 1"
-        return None
 
-    def _probabilities_problem(self) -> _Problem | None:
-        values = self.class_probabilities
-        if values is None:
-            return None
-        if values.ndim != 2 or len(values) != len(self):
-            return "wrong-shape", f"class_probabilities have shape {values.shape}, not ({len(self)}, 1 + classes)"
-        if values.dtype not in (np.float32, np.float16):
-            return "wrong-type", f"class_probabilities are {values.dtype}, not float32 or float16"
-        if values.shape[1] < 2:
-            return "wrong-shape", "class_probabilities have a column for the background, but none for a class"
-        sums = values.sum(axis=1, dtype=np.float64)
-        # Negated, since comparisons with NaN are false.
-        wrong = ~((np.abs(sums - 1) <= PROBABILITY_SLACK) & (values >= 0).all(axis=1))
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            return (
-                "out-of-range",
-                f"class_probabilities of region {row} are not a distribution (sum {sums[row]:.3g})",
-            )
-        return None
+def not_distributions(shares: NDArray[Any]) -> NDArray[np.int64]:
+    """The rows of (n, columns) probabilities that do not sum to 1 or have a negative value."""
+    sums = shares.sum(axis=1, dtype=np.float64)
+    # Negated, since comparisons with NaN are false.
+    return np.flatnonzero(~((np.abs(sums - 1) <= PROBABILITY_SLACK) & (shares >= 0).all(axis=1)))
 
 
 def check_names(regions: RegionFeatures, classes: Sequence[str] | None, attributes: Sequence[str] | None) -> None:
@@ -185,8 +168,7 @@ def check_names(regions: RegionFeatures, classes: Sequence[str] | None, attribut
             raise FeatureError(message, code="out-of-range", value=regions.image)
 
 
-def _numbers(row: NDArray[np.float32]) -> str:
-    return ", ".join(f"{value:.1f}" for value in row.tolist())
+_TEXTS = ("detector", "weights_sha256", "preprocessing", "mode", "batch", "precision")
 
 
 @dataclass(frozen=True)
@@ -215,40 +197,26 @@ class Fingerprint:
     versions: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        texts = (self.detector, self.weights_sha256, self.preprocessing, self.mode, self.batch, self.precision)
+        texts = (getattr(self, name) for name in _TEXTS)
         for text in (*texts, *itertools.chain.from_iterable(self.versions)):
             if not text.isprintable():  # a line break would break the signatures that contain this text
-                raise FeatureError(
-                    f"the fingerprint's {text[:80]!r} is not a single line of text",
-                    code="wrong-value",
-                    value=text,
-                    hint="Use printable characters",
-                )
+                message = f"the fingerprint's {text[:80]!r} is not a single line of text"
+                raise FeatureError(message, code="wrong-value", value=text, hint="Use printable characters")
 
     def to_dict(self) -> dict[str, Any]:
         """The fingerprint as JSON values; ``versions`` is an object."""
-        return {
-            "detector": self.detector,
-            "weights_sha256": self.weights_sha256,
-            "preprocessing": self.preprocessing,
-            "mode": self.mode,
-            "batch": self.batch,
-            "precision": self.precision,
-            "versions": dict(self.versions),
-        }
+        return {name: getattr(self, name) for name in _TEXTS} | {"versions": dict(self.versions)}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Fingerprint:
         """Read the result of :meth:`to_dict`. Raises FeatureError if a field is missing or not a text."""
-        texts = ("detector", "weights_sha256", "preprocessing", "mode", "batch", "precision")
-        for name in texts:
-            if not isinstance(facts.get(name), str):
-                raise _incomplete(name)
         versions = facts.get("versions")
-        if not isinstance(versions, Mapping) or not all(isinstance(v, str) for v in versions.values()):
-            raise _incomplete("versions")
-        pairs = tuple(sorted((str(key), value) for key, value in versions.items()))
-        return cls(**{name: facts[name] for name in texts}, versions=pairs)
+        missing = [name for name in _TEXTS if not isinstance(facts.get(name), str)]
+        if missing or not isinstance(versions, Mapping) or not all(isinstance(v, str) for v in versions.values()):
+            field = [*missing, "versions"][0]
+            hint = "The file was not written by capbench"
+            raise FeatureError(f"the fingerprint has no '{field}'", code="missing-key", value=field, hint=hint)
+        return cls(**{name: facts[name] for name in _TEXTS}, versions=tuple(sorted(versions.items())))
 
     def json(self) -> str:
         """One line of JSON with sorted keys."""
@@ -281,26 +249,10 @@ class Fingerprint:
 
     def differences(self, other: Fingerprint) -> str:
         """The fields that differ from another fingerprint's: ``mode 'caffe' against 'hf'``."""
-        ours, theirs = self._flat(), other._flat()
+        ours, theirs = ({**one.to_dict()["versions"], **one.to_dict(), "versions": None} for one in (self, other))
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         return ", ".join(f"{n} '{_short(ours.get(n))}' against '{_short(theirs.get(n))}'" for n in names)
 
-    def _flat(self) -> dict[str, str]:
-        """All fields by name, versions by library."""
-        texts = self.to_dict()
-        return {**texts.pop("versions"), **texts}
-
-
-def _incomplete(field: str) -> FeatureError:
-    return FeatureError(
-        f"the fingerprint has no '{field}'",
-        code="missing-key",
-        value=field,
-        hint="The file was not written by capbench",
-    )
-
 
 def _short(text: str | None) -> str:
-    if text is None:
-        return "none"
-    return text[:12] if len(text) == 64 else text
+    return "none" if text is None else text[:12] if len(text) == 64 else text

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from capbench.core import files
 from capbench.core.errors import FeatureError, UsageError
 from capbench.core.records import image_id
 from capbench.features.records import RegionFeatures
@@ -32,12 +33,8 @@ def derangement(images: Iterable[str], seed: int) -> dict[str, str]:
     """
     ordered = sorted(set(images))
     if len(ordered) < 2:
-        raise UsageError(
-            f"image=shuffled requires at least two images, but there {'is one' if ordered else 'are none'}",
-            code="too-few",
-            value=len(ordered),
-            hint="Score captions of several images",
-        )
+        message = f"image=shuffled requires at least two images, but there {'is one' if ordered else 'are none'}"
+        raise UsageError(message, code="too-few", value=len(ordered), hint="Score captions of several images")
     places, rng = list(range(len(ordered))), np.random.default_rng(seed)
     for last in range(len(places) - 1, 0, -1):
         other = int(rng.integers(last))
@@ -68,12 +65,9 @@ def partners(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
 def partner(partner_of: Mapping[str, str], image: str) -> str:
     """The partner of an image. Raises FeatureError for an image outside the data set."""
     if image not in partner_of:
-        raise FeatureError(
-            f"no other image is known for '{image}', which is not an image of the data set",
-            code="unknown-name",
-            value=image,
-            hint="Use image=seen, or score the data set's own images",
-        )
+        message = f"no other image is known for '{image}', which is not an image of the data set"
+        hint = "Use image=seen, or score the data set's own images"
+        raise FeatureError(message, code="unknown-name", value=image, hint=hint)
     return partner_of[image]
 
 
@@ -110,8 +104,7 @@ class ShownStore(FeatureStore):
         if vector is not None:
             if len(vector) != self.feature_size:
                 raise FeatureError(
-                    f"has features of {self.feature_size} columns, but the mean of the training images has "
-                    f"{len(vector)}",
+                    f"has features of {self.feature_size} columns, but the training images' mean has {len(vector)}",
                     code="wrong-features",
                     value=len(vector),
                     path=self.paths[0],
@@ -162,27 +155,9 @@ def read_images(path: str | Path) -> list[str]:
     """Ids of the images in a list: a text file with one file name or id per line.
 
     Raises:
-        UsageError: the file cannot be read or is empty.
+        DataError: the file cannot be read or is empty.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(
-            f"the list of training images cannot be read: {reason}",
-            code="unreadable",
-            path=path,
-            hint="Give a text file with one image per line",
-        ) from error
-    images = list(dict.fromkeys(image_id(line.strip()) for line in lines if line.strip()))
-    if not images:
-        raise UsageError(
-            "the list of training images is empty",
-            code="missing-value",
-            path=path,
-            hint="Give a text file with one image per line",
-        )
-    return images
+    return list(dict.fromkeys(image_id(line.strip()) for line in files.read_lines(path) if line.strip()))
 
 
 def mean_features(store: FeatureStore, images: Sequence[str]) -> NDArray[np.float32]:
@@ -206,10 +181,7 @@ def mean_to_text(mean: NDArray[np.float32]) -> str:
 
 def mean_from_text(text: str) -> NDArray[np.float32]:
     """The (D,) mean of :func:`mean_to_text`. Raises ValueError if it is not one."""
-    raw = base64.b64decode(text, validate=True)
-    if not raw or len(raw) % 4:
-        raise ValueError
-    mean = np.frombuffer(raw, dtype="<f4").astype(np.float32)
-    if not np.isfinite(mean).all():
+    mean = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float32)
+    if not len(mean) or not np.isfinite(mean).all():
         raise ValueError
     return mean

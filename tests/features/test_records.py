@@ -88,3 +88,9 @@ def test_a_broken_fingerprint_is_refused(broken: dict[str, Any]) -> None:
 def test_the_line_is_one_word() -> None:
     assert " " not in PRINT.line()
     assert PRINT.line().startswith("bottom-up-caffe+weights:abababababab+mode:caffe_0.2_10-100+single+float32+id:")
+
+
+@pytest.mark.parametrize("changes", [{"mode": "a\nb"}, {"versions": (("a\nb", "1"),)}])
+def test_a_fingerprint_is_words_of_one_line(changes: dict[str, Any]) -> None:
+    with raises(FeatureError, "wrong-value", value="a\nb"):
+        dataclasses.replace(PRINT, **changes)

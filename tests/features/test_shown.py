@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import FeatureError, MissingFeaturesError, UsageError
+from capbench.core.errors import DataError, FeatureError, MissingFeaturesError, UsageError
 from capbench.features.shown import (
     ShownStore,
     derangement,
@@ -137,7 +137,6 @@ def test_a_list_of_images_is_read_as_ids(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("a/im1.jpg\n\nim2\nim1.jpg\n")
     assert read_images(tmp_path / "list.txt") == ["im1", "im2"]
     (tmp_path / "empty.txt").write_text("\n")
-    with raises(UsageError, "missing-value"):
-        read_images(tmp_path / "empty.txt")
-    with raises(UsageError, "unreadable"):
-        read_images(tmp_path / "none.txt")
+    for name, code in (("empty.txt", "damaged"), ("none.txt", "missing-file")):
+        with raises(DataError, code, path=tmp_path / name):
+            read_images(tmp_path / name)

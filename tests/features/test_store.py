@@ -380,7 +380,7 @@ def test_opening_reads_no_features(tmp_path: Path) -> None:
     store = write(tmp_path / "a.h5")
     file = store._files[0]
     opened = open_store(tmp_path / "a.h5")._files[0]
-    assert opened._ids is None
+    assert opened._index is None
     assert file.header == opened.header
 
 

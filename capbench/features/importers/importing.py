@@ -32,7 +32,7 @@ from capbench.features.importers.arrays import (
     single_number,
     whole_number,
 )
-from capbench.features.records import PROBABILITY_SLACK, UNKNOWN, Fingerprint, RegionFeatures
+from capbench.features.records import UNKNOWN, Fingerprint, RegionFeatures, not_distributions
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter, check_new
 
@@ -236,11 +236,14 @@ def import_features(
             try:
                 writer.add(entry.regions)
             except FeatureError as error:
-                hint = error.hint
-                if error.code == "duplicate":
-                    hint = "Remove one of the two, or keep the first with --keep-first"
+                keep = "Remove one of the two, or keep the first with --keep-first"
                 raise DataError(
-                    error.message, code=error.code, value=error.value, path=entry.path, row=entry.row, hint=hint
+                    error.message,
+                    code=error.code,
+                    value=error.value,
+                    path=entry.path,
+                    row=entry.row,
+                    hint=keep if error.code == "duplicate" else error.hint,
                 ) from error
             without_probabilities += reduced and entry.regions.class_scores is not None
             if progress:
@@ -406,11 +409,9 @@ def _vilbert_classes(record: Mapping[str, Any], n: int, keep_probabilities: bool
             raise FieldError("cls_prob", problem, "missing-value", "Omit --class-probabilities")
         return {} if objects is None else {"class_ids": objects}
     probabilities = float_matrix(stated, n, None, "cls_prob")
-    sums = probabilities.sum(axis=1, dtype=np.float64)
-    wrong = ~((np.abs(sums - 1) <= PROBABILITY_SLACK) & (probabilities >= 0).all(axis=1))
-    if probabilities.shape[1] < 2 or wrong.any():
-        row = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
-        problem = f"of region {row} is not a distribution over background and classes (sum {sums[row]:.3g})"
+    wrong = not_distributions(probabilities)
+    if probabilities.shape[1] < 2 or len(wrong):
+        problem = f"of region {wrong[0] if len(wrong) else 0} is not a distribution over background and classes"
         raise FieldError("cls_prob", problem, "out-of-range")
     foreground = probabilities[:, 1:]
     ids, scores = foreground.argmax(axis=1).astype(np.int32), foreground.max(axis=1)
