@@ -29,7 +29,7 @@ def expected(parity: Path) -> Any:
     return np.load(parity / "feature_formats" / "expected.npz")
 
 
-def assert_expected(store: FeatureStore, expected: Any, name: Callable[[str], str] = str, fields: str = "") -> None:
+def assert_expected(store: FeatureStore, expected: Any, name: Callable[[str], str], fields: str) -> None:
     assert sorted(store.ids) == sorted(name(image) for image in IDS)
     for image in IDS:
         regions = store[name(image)]
@@ -46,31 +46,21 @@ def assert_expected(store: FeatureStore, expected: Any, name: Callable[[str], st
 
 
 @pytest.mark.real_data
-def test_the_six_column_fixture(parity: Path, expected: Any, tmp_path: Path) -> None:
-    made = import_features([parity / "feature_formats" / "butd_6col.tsv"], tmp_path / "a.h5")
-    assert made.format == "butd-tsv"
-    assert_expected(made.store, expected)
-
-
-@pytest.mark.real_data
-def test_the_ten_column_fixture(parity: Path, expected: Any, tmp_path: Path) -> None:
-    made = import_features([parity / "feature_formats" / "lxmert_10col.tsv"], tmp_path / "a.h5")
-    assert made.format == "lxmert-tsv"
-    assert_expected(made.store, expected, lambda image: f"COCO_train2014_{int(image):012d}", "objects, all")
-
-
-@pytest.mark.real_data
-def test_the_milvlg_fixtures(parity: Path, expected: Any, tmp_path: Path) -> None:
-    made = import_features(sorted((parity / "feature_formats").glob("milvlg_*.npz")), tmp_path / "a.h5")
-    assert made.format == "milvlg"
-    assert_expected(made.store, expected, lambda image: f"milvlg_{image}")
-
-
-@pytest.mark.real_data
-def test_the_vilbert_fixtures(parity: Path, expected: Any, tmp_path: Path) -> None:
-    made = import_features(sorted((parity / "feature_formats").glob("vilbert_*.npy")), tmp_path / "a.h5")
-    assert made.format == "vilbert"
-    assert_expected(made.store, expected, fields="objects")
+@pytest.mark.parametrize(
+    ("files", "format", "name", "fields"),
+    [
+        ("butd_6col.tsv", "butd-tsv", "{}", ""),
+        ("lxmert_10col.tsv", "lxmert-tsv", "COCO_train2014_{:0>12}", "objects, all"),
+        ("milvlg_*.npz", "milvlg", "milvlg_{}", ""),
+        ("vilbert_*.npy", "vilbert", "{}", "objects"),
+    ],
+)
+def test_the_published_fixtures(
+    parity: Path, expected: Any, tmp_path: Path, files: str, format: str, name: str, fields: str
+) -> None:
+    made = import_features(sorted((parity / "feature_formats").glob(files)), tmp_path / "a.h5")
+    assert made.format == format
+    assert_expected(made.store, expected, name.format, fields)
 
 
 @pytest.mark.real_data

@@ -94,15 +94,8 @@ def test_names_are_kept_and_ids_beyond_them_refused(tmp_path: Path) -> None:
         writer.add(made_up("x", regions=1, class_ids=np.array([2], np.int32)))
 
 
-def test_ids_beyond_ascii_are_found(tmp_path: Path) -> None:
-    images = ["zebra", "Ärger", "日本", "a"]
-    store = write(tmp_path / "a.h5", images)
-    for image in images:
-        assert_same(store[image], made_up(image))
-
-
-def test_long_ids_and_ids_with_blanks_and_slashes_are_found(tmp_path: Path) -> None:
-    images = ["a b", " a", "x/y", "x/z.jpg", "é" * 40_000, "\U0001f600", "007"]
+def test_ids_of_any_characters_and_length_are_found(tmp_path: Path) -> None:
+    images = ["a b", " a", "x/y", "x/z.jpg", "é" * 40_000, "\U0001f600", "007", "Ärger", "日本"]
     store = write(tmp_path / "a.h5", images)
     assert set(store.ids) == set(images)
     for image in images:
@@ -215,31 +208,6 @@ def test_fingerprints_are_never_mixed(tmp_path: Path) -> None:
     assert not (tmp_path / "c.h5").exists()
 
 
-def test_a_journal_of_another_fingerprint_is_refused_too(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
-        writer.add(made_up("x"))
-    with raises(FeatureError, "wrong-features", path=tmp_path / "a.h5.partial"):
-        StoreWriter(tmp_path / "a.h5", OTHER)
-    with StoreWriter(tmp_path / "a.h5", OTHER, restart=True) as writer:
-        writer.add(made_up("y"))
-        assert writer.finish().ids == ["y"]
-
-
-def test_an_interrupted_run_is_taken_up(tmp_path: Path) -> None:
-    write(tmp_path / "whole.h5")
-    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
-        for image in IMAGES[:3]:
-            writer.add(made_up(image))
-    assert not (tmp_path / "a.h5").exists()
-    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
-        assert writer.done == set(IMAGES[:3])
-        assert writer.resumed == 3
-        for image in IMAGES[3:]:
-            writer.add(made_up(image))
-        writer.finish()
-    assert digest(tmp_path / "a.h5") == digest(tmp_path / "whole.h5")
-
-
 def test_a_journal_cut_at_any_byte_keeps_whole_records_only(tmp_path: Path) -> None:
     write(tmp_path / "whole.h5", IMAGES[:3])
     with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
@@ -252,6 +220,7 @@ def test_a_journal_cut_at_any_byte_keeps_whole_records_only(tmp_path: Path) -> N
         partial_path(path).write_bytes(journal[:cut])
         with StoreWriter(path, PRINT) as writer:
             seen.add(writer.resumed)
+            assert writer.done == set(IMAGES[: writer.resumed])
             for image in IMAGES[:3]:
                 if image not in writer:
                     writer.add(made_up(image))
@@ -294,6 +263,8 @@ def test_restart_replaces_the_file_only_when_the_new_one_is_complete(tmp_path: P
     old = digest(tmp_path / "a.h5")
     with StoreWriter(tmp_path / "a.h5", OTHER, restart=True) as writer:
         writer.add(made_up("x"))
+    with raises(FeatureError, "wrong-features", path=tmp_path / "a.h5.partial"):
+        StoreWriter(tmp_path / "a.h5", PRINT)
     assert digest(tmp_path / "a.h5") == old
     with StoreWriter(tmp_path / "a.h5", OTHER) as writer:  # takes up the restarted run
         assert writer.done == {"x"}
@@ -374,14 +345,6 @@ def test_a_store_is_read_on_while_it_is_added_to(tmp_path: Path) -> None:
     assert len(store) == 3
     assert len(open_store(tmp_path / "a.h5")) == len(IMAGES)
     assert len(pickle.loads(pickle.dumps(store)).ids) == 3
-
-
-def test_opening_reads_no_features(tmp_path: Path) -> None:
-    store = write(tmp_path / "a.h5")
-    file = store._files[0]
-    opened = open_store(tmp_path / "a.h5")._files[0]
-    assert opened._index is None
-    assert file.header == opened.header
 
 
 def _change(name: str, change: Callable[[Any], Any]) -> Callable[[h5py.File], None]:

@@ -307,9 +307,8 @@ def detect_format(path: Path) -> str:
         raise DataError("is empty", code="missing-value", path=path, hint="Get the file again")
     columns = first.count(b"\t") + 1
     if columns not in COLUMNS:
-        message = (
-            f"has {columns} tab-separated column{'s' if columns > 1 else ''}, and is not an .npz, .npy or LMDB file"
-        )
+        plural = "s" if columns > 1 else ""
+        message = f"has {columns} column{plural} separated by tabs, and is not an .npz, .npy or LMDB file"
         known = "; ".join(f"{name} ({description})" for name, description in FORMATS.items())
         raise DataError(message, code="wrong-format", path=path, row=1, hint=f"Known formats: {known}")
     return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
