@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from capbench import __version__
-from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
-from capbench.core.files import atomic_write, cache_dir, lock, real_path, sha256_file
+from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.files import atomic_write, cache_dir, check_writable, lock, real_path, sha256_file
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes received and the total, if known."""
@@ -80,12 +80,9 @@ def fetch(
                 )
             return False
         part = target.with_name(target.name + ".part")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if sha256 is None:
-                part.unlink(missing_ok=True)
-        except OSError as error:
-            raise unwritable(error, target, "Check permissions and free space") from error
+        check_writable(target)
+        if sha256 is None:
+            part.unlink(missing_ok=True)
         for attempt in range(1, attempts + 1):
             try:
                 _receive(url, part, sha256 is not None, progress, timeout_s)
@@ -139,16 +136,9 @@ def _receive(url: str, part: Path, resume: bool, progress: Progress | None, time
         here = start if response.status == 206 else 0  # 200: the server does not support ranges
         length = response.headers.get("Content-Length")
         total = here + int(length) if length else None
-        try:
-            stream = open(part, "ab" if here else "wb", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise unwritable(error, part, "Check permissions and free space") from error
-        with stream:
+        with open(part, "ab" if here else "wb", buffering=0) as stream:
             while block := response.read(_BLOCK):
-                try:
-                    stream.write(block)
-                except OSError as error:
-                    raise unwritable(error, part, "Check permissions and free space") from error
+                stream.write(block)
                 here += len(block)
                 if progress is not None:
                     progress(here, total)

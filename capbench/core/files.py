@@ -57,11 +57,11 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         DataError: the block reads another file, which cannot be read.
     """
     target = Path(path)
-    check_target(target)
     remedy = "Check the folder's permissions and the free space; nothing was changed"
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
+        _check_target(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         stream = open(temporary, mode.replace("w", "x"), encoding=encoding, newline=newline)  # noqa: SIM115
     except OSError as error:
@@ -80,19 +80,10 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         temporary.unlink(missing_ok=True)
 
 
-def check_target(path: str | os.PathLike[str]) -> None:
+def _check_target(target: Path) -> None:
     """Raise UsageError if the path exists and is not a file; an atomic write would replace a device."""
-    target = Path(path)
-    try:
-        kind = None if target.is_file() or not target.exists() else _kind(target)
-    except OSError as error:
-        raise unwritable(error, target, "Choose another file") from error
-    if kind is not None:
-        raise UsageError(f"is {kind}, not a file", code="unwritable", path=path, hint="Choose another file")
-
-
-def _kind(path: Path) -> str:
-    return "a folder" if path.is_dir() else "a device or a pipe"
+    if target.exists() and not target.is_file():
+        raise UsageError("exists and is not a file", code="unwritable", path=target, hint="Choose another file")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -102,8 +93,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         UsageError: it is a folder, or its folder is not writable.
     """
     target = Path(path)
-    check_target(target)
     try:
+        _check_target(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(prefix=".capbench.", dir=target.parent):
             pass
@@ -166,21 +157,11 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
 
 
 def check_readable(path: str | os.PathLike[str]) -> None:
-    """Check that a path is a readable file.
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: it is a folder, a device or a pipe, or is not readable.
-    """
-    file = Path(path)
+    """Raise MissingFileError if there is no such file, and DataError if it is a folder or not readable."""
     try:
-        if file.is_file():
-            file.open("rb").close()
-            return
-        file.stat()
+        open(path, "rb").close()
     except OSError as error:
         raise _unreadable(path, error) from error
-    raise DataError(f"is {_kind(file)}, not a file", code="unreadable", path=path, hint="Pass a file")
 
 
 def check_folder(path: str | os.PathLike[str], flag: str) -> None:

@@ -26,15 +26,30 @@ from capbench.core.errors import UsageError, suggest
 
 
 class Kind:
-    """The set of valid values of an option."""
+    """The set of valid values of an option.
+
+    Args:
+        words: description of the valid values for help texts (``a number above 0``).
+        example: a valid value, as users write it.
+        schema: the valid values as a JSON schema, for editors; an empty one allows everything.
+        hint: the remedy for an invalid value; by default the example.
+    """
+
+    def __init__(self, words: str, example: str, schema: Mapping[str, Any] | None = None, hint: str = "") -> None:
+        self._words, self._example = words, example
+        self._schema, self._hint = dict(schema or {}), hint or f"Example: {example}"
 
     def describe(self) -> str:
-        """Description of the valid values for help texts (``a number above 0``)."""
-        raise NotImplementedError
+        """The valid values in words."""
+        return self._words
 
     def example(self) -> str:
-        """A valid value, as users write it."""
-        raise NotImplementedError
+        """A valid value."""
+        return self._example
+
+    def schema(self) -> dict[str, Any]:
+        """The valid values as a JSON schema."""
+        return self._schema
 
     def read(self, value: object) -> Any:
         """The parsed value. Raises ValueError if it is invalid."""
@@ -42,33 +57,19 @@ class Kind:
 
     def hint(self, value: object) -> str:
         """The remedy for an invalid value."""
-        return f"Example: {self.example()}"
+        return self._hint
 
     def sign(self, value: Any) -> str:
         """The value's form in a signature."""
         return str(value)
 
-    def schema(self) -> dict[str, Any]:
-        """The valid values as a JSON schema, for editors; an empty one allows everything."""
-        return {}
 
-
-@dataclass(frozen=True)
 class Choice(Kind):
     """One of several names."""
 
-    choices: tuple[str, ...]
-
     def __init__(self, *choices: str) -> None:
-        object.__setattr__(self, "choices", choices)
-
-    def describe(self) -> str:
-        """The names."""
-        return f"one of {', '.join(self.choices)}"
-
-    def example(self) -> str:
-        """The first name."""
-        return self.choices[0]
+        super().__init__(f"one of {', '.join(choices)}", choices[0], {"enum": list(choices)})
+        self.choices = choices
 
     def read(self, value: object) -> str:
         """The name."""
@@ -80,28 +81,13 @@ class Choice(Kind):
         """The nearest name, and all of them."""
         return suggest(str(value), list(self.choices))
 
-    def schema(self) -> dict[str, Any]:
-        """The names."""
-        return {"enum": list(self.choices)}
 
-
-@dataclass(frozen=True)
 class Flag(Kind):
-    """True or false.
+    """True or false; ``words`` are the forms of false and true in a signature."""
 
-    Attributes:
-        words: the forms of false and true in a signature.
-    """
-
-    words: tuple[str, str] = ("false", "true")
-
-    def describe(self) -> str:
-        """In words."""
-        return "true or false"
-
-    def example(self) -> str:
-        """A value."""
-        return "true"
+    def __init__(self, words: tuple[str, str] = ("false", "true")) -> None:
+        super().__init__("true or false", "true", hint="Write true or false")
+        self._signed = words
 
     def read(self, value: object) -> bool:
         """The value, which must be a bool: ``0`` and ``"no"`` are invalid."""
@@ -109,43 +95,26 @@ class Flag(Kind):
             raise ValueError
         return value
 
-    def hint(self, value: object) -> str:
-        """The two values."""
-        return "Write true or false"
-
     def sign(self, value: Any) -> str:
         """One of the two words."""
-        return self.words[bool(value)]
+        return self._signed[bool(value)]
 
 
-@dataclass(frozen=True)
 class Number(Kind):
-    """A finite number in a range.
+    """A finite number from ``minimum`` to ``maximum``."""
 
-    Attributes:
-        minimum: the smallest valid value.
-        maximum: the largest valid value.
-    """
-
-    minimum: float = -math.inf
-    maximum: float = math.inf
-
-    def describe(self) -> str:
-        """The range."""
-        if self.minimum > -math.inf and self.maximum < math.inf:
-            return f"a number from {self.minimum:g} to {self.maximum:g}"
-        return f"a number from {self.minimum:g}" if self.minimum > -math.inf else "a number"
-
-    def example(self) -> str:
-        """A value."""
-        return f"{max(self.minimum, min(self.maximum, 1.5)):g}"
+    def __init__(self, minimum: float = -math.inf, maximum: float = math.inf, words: str = "") -> None:
+        limits = f" from {minimum:g}" if minimum > -math.inf else ""
+        limits += f" to {maximum:g}" if limits and maximum < math.inf else ""
+        super().__init__(words or f"a number{limits}", f"{max(minimum, min(maximum, 1.5)):g}")
+        self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> float:
         """The number."""
         # bool is a subclass of int in Python, but users do not mean a number.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError
-        if not (math.isfinite(value) and self.minimum <= value <= self.maximum):
+        if not (math.isfinite(value) and self._minimum <= value <= self._maximum):
             raise ValueError
         return float(value)
 
@@ -155,87 +124,42 @@ class Number(Kind):
         return short if float(short) == value else repr(float(value))
 
 
-@dataclass(frozen=True)
 class Positive(Number):
     """A finite number above 0 whose square does not overflow."""
 
-    minimum: float = 1e-100
-    maximum: float = 1e100
-
-    def describe(self) -> str:
-        """The range."""
-        return "a number above 0"
+    def __init__(self) -> None:
+        super().__init__(1e-100, 1e100, "a number above 0")
 
 
-@dataclass(frozen=True)
 class Share(Number):
     """A number between 0 and 1, exclusive."""
 
-    minimum: float = math.ulp(0)
-    maximum: float = math.nextafter(1, 0)
-
-    def describe(self) -> str:
-        """The range."""
-        return "a number between 0 and 1"
-
-    def example(self) -> str:
-        """A value."""
-        return "0.05"
-
-    def schema(self) -> dict[str, Any]:
-        """The range."""
-        return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    def __init__(self) -> None:
+        super().__init__(math.ulp(0), math.nextafter(1, 0), "a number between 0 and 1")
+        self._schema = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 
 
-@dataclass(frozen=True)
 class Count(Kind):
-    """A whole number.
+    """A whole number from ``minimum`` to ``maximum``."""
 
-    Attributes:
-        minimum: the smallest valid value.
-        maximum: the largest valid value.
-    """
-
-    minimum: int = 0
-    maximum: int = 2**53
-
-    def describe(self) -> str:
-        """The range."""
-        return f"a whole number from {self.minimum}" + (f" to {self.maximum}" if self.maximum < 2**53 else "")
-
-    def example(self) -> str:
-        """A value."""
-        return str(max(self.minimum, 1))
+    def __init__(self, minimum: int = 0, maximum: int = 2**53) -> None:
+        limit = {"maximum": maximum} if maximum < 2**53 else {}
+        words = f"a whole number from {minimum}" + (f" to {maximum}" if limit else "")
+        super().__init__(words, str(max(minimum, 1)), {"type": "integer", "minimum": minimum} | limit)
+        self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> int:
         """The number."""
-        if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
+        if isinstance(value, bool) or not isinstance(value, int) or not self._minimum <= value <= self._maximum:
             raise ValueError
         return value
 
-    def schema(self) -> dict[str, Any]:
-        """The range."""
-        limit = {"maximum": self.maximum} if self.maximum < 2**53 else {}
-        return {"type": "integer", "minimum": self.minimum} | limit
 
-
-@dataclass(frozen=True)
 class Text(Kind):
-    """A text that is not empty.
+    """A text that is not empty, such as the example."""
 
-    Attributes:
-        such_as: an example.
-    """
-
-    such_as: str
-
-    def describe(self) -> str:
-        """The example."""
-        return f"a text such as {self.such_as}"
-
-    def example(self) -> str:
-        """The example."""
-        return self.such_as
+    def __init__(self, such_as: str) -> None:
+        super().__init__(f"a text such as {such_as}", such_as, {"type": "string"})
 
     def read(self, value: object) -> str:
         """The text."""
@@ -243,38 +167,18 @@ class Text(Kind):
             raise ValueError
         return value
 
-    def schema(self) -> dict[str, Any]:
-        """Any text."""
-        return {"type": "string"}
 
-
-@dataclass(frozen=True)
 class File(Kind):
-    """The path of a file. A signature contains the first 16 digits of the file's SHA-256.
+    """The path of a file of ``content`` (``word vectors``); signed by the first 16 digits of the file's SHA-256."""
 
-    Attributes:
-        content: description of the content (``word vectors``).
-    """
-
-    content: str
-
-    def describe(self) -> str:
-        """The content."""
-        return f"a file of {self.content}"
-
-    def example(self) -> str:
-        """A path."""
-        return "FILE"
+    def __init__(self, content: str) -> None:
+        super().__init__(f"a file of {content}", "FILE", hint="Pass the path of a file")
 
     def read(self, value: object) -> str:
         """The path; the reader of the file checks that it exists."""
         if not isinstance(value, str | Path) or not str(value).strip():
             raise ValueError
         return str(value)
-
-    def hint(self, value: object) -> str:
-        """The required value."""
-        return "Pass the path of a file"
 
     def sign(self, value: Any) -> str:
         """The first digits of the file's SHA-256."""

@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, runtime_checkable
 
 if TYPE_CHECKING:
@@ -56,21 +57,6 @@ def part_of(progress: Progress, name: str, total: int, unit: str, expected_s: fl
     return progress.part(name, total, unit, expected_s) if isinstance(progress, Parts) else lambda _: None
 
 
-def share_of(progress: Progress, total: int, steps: int) -> Progress:
-    """A progress over ``total`` units that reports to a progress over fewer ``steps``."""
-    done = reported = 0
-
-    def step(count: int) -> None:
-        nonlocal done, reported
-        done += count
-        now = steps * done // max(total, 1)
-        if now > reported:
-            progress(now - reported)
-            reported = now
-
-    return step
-
-
 @dataclass(frozen=True)
 class SlowWork:
     """Slow work before a metric can score, with its amount.
@@ -102,9 +88,7 @@ def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
     by_subject: dict[str, SlowWork] = {}
     for work in works:
         before = by_subject.get(work.subject, work)
-        by_subject[work.subject] = SlowWork(
-            work.subject, work.unit, before.units | work.units, work.per_second, work.run, work.run_on
-        )
+        by_subject[work.subject] = replace(work, units=before.units | work.units)
     return tuple(by_subject.values())
 
 
@@ -119,11 +103,7 @@ class Tally:
     """
 
     def __init__(
-        self,
-        name: str,
-        total: int | None,
-        unit: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        self, name: str, total: int | None, unit: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name, self.total, self.done = name, total, 0
         self._unit, self._clock = unit, clock
@@ -310,43 +290,18 @@ def _write(line: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress(description: str, total: int | None, *, images: bool = False) -> Iterator[Callable[[int], None]]:
     """Show progress on stderr; yields a function that takes numbers of completed steps.
 
     The function also distinguishes tasks (:class:`capbench.core.progress.Parts`). A terminal shows bars; otherwise a
-    line is written once the estimate exceeds half a minute, and every half minute from then on.
+    line is written once the estimate exceeds half a minute, and every half minute from then on. Bars of ``images``
+    show their number per second instead of the time.
     """
     if not _is_terminal():
         with Lines(description, total, _write).watched() as lines:
             yield lines
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
-        yield Bars(description, total, bar)
-
-
-def speed(images: int, seconds: float) -> str:
-    """Images per second, or seconds per image if that is the larger number."""
-    return f"{images / seconds:.1f} images/s" if images >= seconds else f"{seconds / images:.1f} s an image"
-
-
-@contextlib.contextmanager
-def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar with images per second and the time left; on a pipe the lines of :func:`progress`."""
-    if not _is_terminal():
-        with progress(description, total) as step:
-            yield step
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
     from rich.text import Text
 
@@ -355,7 +310,22 @@ def images_progress(description: str, total: int | None) -> Iterator[Callable[[i
             rate = task.finished_speed or task.speed
             return Text(speed(1, 1 / rate) if rate else "")
 
-    left = TextColumn("{task.fields[left]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), left)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Speed() if images else TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
         yield Bars(description, total, bar)
+
+
+def images_progress(description: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+    """The :func:`progress` of images."""
+    return progress(description, total, images=True)
+
+
+def speed(images: int, seconds: float) -> str:
+    """Images per second, or seconds per image if that is the larger number."""
+    return f"{images / seconds:.1f} images/s" if images >= seconds else f"{seconds / images:.1f} s an image"

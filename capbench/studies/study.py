@@ -359,17 +359,12 @@ Gallery = Literal["rest", "one"]
 """Captions of an image that are queries and gallery: all except the references, or the first of them."""
 
 
-@dataclass(frozen=True)
 class _Texts(Kind):
     """One text or more."""
 
-    def describe(self) -> str:
-        """In words."""
-        return "a list of texts"
-
-    def example(self) -> str:
-        """A list."""
-        return '["a dog runs", "two dogs"]'
+    def __init__(self) -> None:
+        schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+        super().__init__("a list of texts", '["a dog runs", "two dogs"]', schema)
 
     def read(self, value: object) -> tuple[str, ...]:
         """The texts."""
@@ -379,22 +374,18 @@ class _Texts(Kind):
             raise ValueError
         return tuple(value)
 
-    def schema(self) -> dict[str, Any]:
-        """A list."""
-        return {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
-
-@dataclass(frozen=True)
 class _Errors(Kind):
     """Errors that a human names in captions: for each caption two lists of phrases, both optional."""
 
-    def describe(self) -> str:
-        """In words."""
-        return "a list with {extra: [phrases], missing: [phrases]} for each candidate"
-
-    def example(self) -> str:
-        """Of two candidates."""
-        return '[{extra: ["on a table"]}, {missing: ["a red hat"]}]'
+    def __init__(self) -> None:
+        lists = dict.fromkeys(("extra", "missing"), _Texts().schema())
+        entry = {"type": "object", "properties": lists, "additionalProperties": False}
+        super().__init__(
+            "a list with {extra: [phrases], missing: [phrases]} for each candidate",
+            '[{extra: ["on a table"]}, {missing: ["a red hat"]}]',
+            {"type": "array", "items": entry, "minItems": 1},
+        )
 
     def read(self, value: object) -> tuple[Mapping[str, tuple[str, ...]], ...]:
         """The errors."""
@@ -404,40 +395,20 @@ class _Errors(Kind):
             raise ValueError
         return tuple({kind: _Texts().read(texts) for kind, texts in entry.items()} for entry in value)
 
-    def schema(self) -> dict[str, Any]:
-        """A list of mappings."""
-        lists = dict.fromkeys(("extra", "missing"), _Texts().schema())
-        entry = {"type": "object", "properties": lists, "additionalProperties": False}
-        return {"type": "array", "items": entry, "minItems": 1}
 
-
-@dataclass(frozen=True)
 class _Counts(Kind):
-    """Whole numbers, ascending.
+    """Whole numbers from ``low``, ascending."""
 
-    Attributes:
-        low: minimum.
-    """
-
-    low: int = 0
-
-    def describe(self) -> str:
-        """In words."""
-        return f"a list of whole numbers from {self.low}"
-
-    def example(self) -> str:
-        """A list."""
-        return "[1, 2, 5]"
+    def __init__(self, low: int = 0) -> None:
+        self._of_one = Count(low)
+        schema = {"type": "array", "items": self._of_one.schema(), "minItems": 1}
+        super().__init__(f"a list of whole numbers from {low}", "[1, 2, 5]", schema)
 
     def read(self, value: object) -> tuple[int, ...]:
         """The numbers, sorted, each once."""
         if not isinstance(value, list | tuple) or not value:
             raise ValueError
-        return tuple(sorted({Count(self.low).read(number) for number in value}))
-
-    def schema(self) -> dict[str, Any]:
-        """A list."""
-        return {"type": "array", "items": Count(self.low).schema(), "minItems": 1}
+        return tuple(sorted({self._of_one.read(number) for number in value}))
 
 
 @dataclass(frozen=True)

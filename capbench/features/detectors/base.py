@@ -41,27 +41,14 @@ if TYPE_CHECKING:
 # Options of detectors, in addition to the general kinds of options.
 
 
-@dataclass(frozen=True)
 class Numbers(Kind):
-    """A sequence of finite numbers: a list, or numbers separated by commas.
+    """Finite numbers from 0 to ``maximum``, as a list or separated by commas: ``count`` of them, or one or more."""
 
-    Attributes:
-        count: the required number of values; 0 for one or more.
-        maximum: the maximum value; the minimum is 0.
-    """
-
-    count: int = 0
-    maximum: float = math.inf
-
-    def describe(self) -> str:
-        """A description for messages."""
-        how_many = f"{self.count} numbers" if self.count else "numbers"
-        limits = f"from 0 to {self.maximum:g}" if self.maximum < math.inf else "from 0"
-        return f"{how_many} {limits} with commas between them"
-
-    def example(self) -> str:
-        """A valid value."""
-        return ",".join(["0.5"] * self.count) if self.count else "0.5,0.7"
+    def __init__(self, count: int = 0, maximum: float = math.inf) -> None:
+        how_many = f"{count} numbers" if count else "numbers"
+        limits = f"from 0 to {maximum:g}" if maximum < math.inf else "from 0"
+        super().__init__(f"{how_many} {limits} with commas between them", ",".join(["0.5"] * count) or "0.5,0.7")
+        self._count, self._maximum = count, maximum
 
     def read(self, value: object) -> tuple[float, ...]:
         """The parsed numbers."""
@@ -74,9 +61,9 @@ class Numbers(Kind):
             numbers = tuple(float(entry) for entry in entries)
         except OverflowError as error:
             raise ValueError from error
-        if not numbers or (self.count and len(numbers) != self.count):
+        if not numbers or (self._count and len(numbers) != self._count):
             raise ValueError
-        if not all(math.isfinite(number) and 0 <= number <= self.maximum for number in numbers):
+        if not all(math.isfinite(number) and 0 <= number <= self._maximum for number in numbers):
             raise ValueError
         return numbers
 

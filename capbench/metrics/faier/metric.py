@@ -28,11 +28,8 @@ from capbench.text.vocabulary import tokenize_caption
 class _ReferenceChoice(Kind):
     """Selection of references: ``all``, ``none``, or ``first-N``."""
 
-    def describe(self) -> str:
-        return "all, none or first-N, such as first-4"
-
-    def example(self) -> str:
-        return "first-4"
+    def __init__(self) -> None:
+        super().__init__("all, none or first-N, such as first-4", "first-4")
 
     def read(self, value: object) -> str:
         if not isinstance(value, str) or not re.fullmatch("all|none|first-[1-9][0-9]{0,5}", value):

@@ -37,11 +37,8 @@ TASKS = {"retrieval-coco": 7, "retrieval-flickr30k": 8, "visual-entailment": 13}
 class _Layers(Kind):
     """Layers of the network: one (``6``), several (``1-4``, ``2,6``), or ``all`` six of the published network."""
 
-    def describe(self) -> str:
-        return "a layer from 1 on (6), several (1-4 or 2,6), or all (1-6)"
-
-    def example(self) -> str:
-        return "all"
+    def __init__(self) -> None:
+        super().__init__("a layer from 1 on (6), several (1-4 or 2,6), or all (1-6)", "all")
 
     def read(self, value: object) -> tuple[int, ...]:
         if isinstance(value, tuple | list):
