@@ -198,12 +198,7 @@ def _joined(one: TrainingRecord, other: TrainingRecord, combine: _Combine) -> Tr
 
 
 def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecord:
-    """The photographs and captions that all of some files were made from.
-
-    Args:
-        records: one or more.
-        name: name of the file that combines them.
-    """
+    """The photographs and captions that all of one or more files were made from; ``name`` is their ensemble's."""
     joined = reduce(lambda one, other: _joined(one, other, np.intersect1d), records)
     return replace(joined, name=name, unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)))
 
@@ -270,14 +265,7 @@ class TrainingOverlap:
 def training_overlap(
     label: str, records: Sequence[TrainingRecord], items: Iterable[Item], group: str = ""
 ) -> TrainingOverlap:
-    """Compare the training data of a metric with items.
-
-    Args:
-        label: the metric's label.
-        records: the records of its trained files.
-        items: the items, repeats included.
-        group: their group, for the result.
-    """
+    """Compare the training data in a metric's records with items, repeats included, of one ``group``."""
     images: dict[str, str] = {}
     candidates: dict[str, None] = {}
     texts: dict[str, None] = {}

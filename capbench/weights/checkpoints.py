@@ -142,17 +142,9 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
 def shape_of(
     tensors: Mapping[str, torch.Tensor], name: str, axes: int, path: str | os.PathLike[str], hint: str
 ) -> torch.Size:
-    """The shape of a tensor from which a network's sizes are derived.
+    """The shape of the tensor ``name`` from which a network's sizes are derived.
 
-    Args:
-        tensors: by the network's names.
-        name: name of the tensor.
-        axes: required number of axes, none of them empty.
-        path: the file, for messages.
-        hint: the required weights, for messages.
-
-    Raises:
-        ModelError: it is missing, or has another number of axes.
+    Raises ModelError with ``path`` and ``hint`` if it is missing, is empty, or has another number of axes.
     """
     if name not in tensors:
         raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=path, hint=hint)
@@ -169,15 +161,7 @@ def width_of(
 ) -> int:
     """A width derived from a bias or a normalisation, so that the error is attributed to a matrix of another width.
 
-    Args:
-        tensors: by the network's names.
-        name: name of a vector.
-        path: the file, for messages.
-        hint: the required weights, for messages.
-        multiple: number of components of the vector per unit of the width.
-
-    Raises:
-        ModelError: it is missing, is not a vector, or its size is not a multiple.
+    Raises ModelError if the vector ``name`` is missing, or its size is not a ``multiple`` of the width.
     """
     size = shape_of(tensors, name, 1, path, hint)[0]
     if size % multiple:
@@ -238,6 +222,7 @@ def fitting_tensors(
     Raises:
         ModelError: a tensor is missing, surplus or of another shape; the first one is named.
     """
+    hint = "These weights are of another architecture"
     state = module.state_dict()
     fitting: dict[str, torch.Tensor] = {}
     surplus: list[str] = []
@@ -251,16 +236,11 @@ def fitting_tensors(
         if parameter in fitting:
             message = f"two tensors stand for '{parameter}', one of them '{name}'"
             raise ModelError(message, code="duplicate", value=parameter, path=path)
-        if tuple(state[parameter].shape) != tuple(tensor.shape):
+        if (needed := state[parameter].shape) != tensor.shape:
             if parameter.endswith(_COUNTER):
                 continue  # NumPy turns it into a vector
-            raise ModelError(
-                f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(state[parameter].shape)}",
-                code="wrong-shape",
-                value=name,
-                path=path,
-                hint="These weights are of another architecture",
-            )
+            message = f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(needed)}"
+            raise ModelError(message, code="wrong-shape", value=name, path=path, hint=hint)
         fitting[parameter] = tensor
     endings = (*optional, _COUNTER)
     missing = [name for name in state if name not in fitting and not name.endswith(endings)]
@@ -270,7 +250,6 @@ def fitting_tensors(
     ):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            hint = "These weights are of another architecture"
             raise ModelError(f"{problem} '{names[0]}'{more}", code=code, value=names[0], path=path, hint=hint)
     return fitting
 

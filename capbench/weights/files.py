@@ -61,15 +61,9 @@ def write_safetensors(
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a file of tensors, sorted by name, atomically: the same content gives the same bytes.
+    """Write floating point (stored as float32) or int64 tensors atomically, sorted by name.
 
-    Args:
-        path: the file.
-        tensors: floating point (stored as float32) or int64.
-        metadata: texts by name.
-
-    Raises:
-        ModelError: a tensor contains NaN or infinity.
+    The same content gives the same bytes. Raises ModelError if a tensor contains NaN or infinity.
     """
     with atomic_write(path, "wb") as stream:
         stream.writelines(_pieces(path, tensors, metadata))
@@ -103,7 +97,8 @@ class TrainedWeights(Generic[O]):
     @property
     def features(self) -> str | None:
         """Fingerprint id of the training features (sixteen hex digits), or None if unknown."""
-        return trained_on(self.training)
+        kind = self.training.get("features")
+        return kind if isinstance(kind, str) else None
 
     @property
     def trained_on_kind(self) -> str:
@@ -259,14 +254,6 @@ def load_trained(
 ) -> T:
     """Load a model from a file of :func:`write_trained`.
 
-    Args:
-        path: the file.
-        family: family of the network.
-        option_type: the class of its options.
-        network_type: creates the network from its options.
-        model_type: class of the result.
-        device: ``cpu`` or ``cuda``.
-
     Raises:
         MissingFileError: there is no such file.
         ModelError: it has another family, is an ensemble, is damaged, or its parts have different sizes.
@@ -285,13 +272,7 @@ def load_trained(
 def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], path: Path) -> N:
     """A network with a file's weights, in evaluation mode and without gradients.
 
-    Args:
-        make: creates the network.
-        tensors: tensors of the file.
-        path: the file, for messages.
-
-    Raises:
-        ModelError: the tensors have other names or shapes.
+    Raises ModelError if the tensors have other names or shapes than those of ``make()``.
     """
     with torch.device("meta"):  # detects wrong sizes before memory is allocated
         network = make()
@@ -324,9 +305,3 @@ def check_size(vocabulary: Sized, size: int, path: str | os.PathLike[str]) -> No
             path=path,
             hint="Pass the vocabulary with which the model was trained",
         )
-
-
-def trained_on(training: Mapping[str, Any]) -> str | None:
-    """Fingerprint id of the features on which a network was trained (sixteen hex digits); None if unknown."""
-    kind = training.get("features")
-    return kind if isinstance(kind, str) else None

@@ -35,12 +35,6 @@ def test_an_input_that_disappears_is_the_file_that_is_named(folder: Path, mode: 
     assert [path.name for path in folder.iterdir()] == ["out"]
 
 
-def test_an_input_that_cannot_be_read_is_the_file_that_is_named(folder: Path) -> None:
-    with raises(DataError, "unreadable", path=folder), files.atomic_write(folder / "out"):
-        folder.open()
-    assert list(folder.iterdir()) == []
-
-
 @pytest.mark.parametrize("mode", ["w", "wb"])
 @pytest.mark.parametrize("size", [10, 100_000])  # written at the end, and within the block
 def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: int) -> None:

@@ -67,19 +67,6 @@ def test_a_slow_first_step_is_not_part_of_the_speed() -> None:
     assert tally.left() == pytest.approx(270 * 0.5)
 
 
-def test_waiting_for_the_first_step_tells_nothing() -> None:
-    clock = Clock()
-    tally = Tally("spice", 24_000, "captions", clock)
-    clock.now += 60
-    assert tally.left() is None
-
-
-def test_without_a_total_only_steps_are_said() -> None:
-    tally = Tally("", None)
-    tally.add(1200)
-    assert str(tally) == "1,200"
-
-
 def test_a_plain_function_does_not_tell_kinds_apart() -> None:
     done: list[int] = []
     part_of(done.append, "spice", 10, "captions")(5)

@@ -66,14 +66,6 @@ def test_ambiguous_or_invalid_settings_are_rejected_with_their_row(
         read_yaml(path, "a study (a mapping)")
 
 
-def test_the_error_of_a_duplicate_key_names_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("a: 1\na: 2\n", encoding="utf-8")
-    with raises(StudyError, "duplicate") as caught:
-        read_yaml(path, "a study (a mapping)")
-    assert str(caught.value) == f"{path}, row 2: the key 'a' occurs twice in one mapping. Keep one of the two."
-
-
 def test_data_in_place_of_settings_are_rejected_before_parsing(tmp_path: Path) -> None:
     path = tmp_path / "captions.json"
     path.write_text('{"images": [' + "1, " * 500_000 + "1]}", encoding="utf-8")

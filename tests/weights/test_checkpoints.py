@@ -26,15 +26,6 @@ def tensors() -> dict[str, torch.Tensor]:
     return {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([3, 4])}
 
 
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before-1.6"])
-def test_a_pytorch_file_is_read_whatever_its_age_and_name(
-    tmp_path: Path, tensors: dict[str, torch.Tensor], zipped: bool
-) -> None:
-    path = tmp_path / "weights.anything"
-    torch.save(tensors, path, _use_new_zipfile_serialization=zipped)
-    assert _same(read_checkpoint(path).tensors, tensors)
-
-
 def test_tensors_are_found_inside_a_training_checkpoint(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
     state = {f"module.{key}": value for key, value in tensors.items()}
     torch.save({"model": state, "epoch": 3, "best": np.float64(0.5), "optimizer": {"lr": 0.1}}, tmp_path / "w.pth")
@@ -114,14 +105,6 @@ def test_a_damaged_file_gives_one_line(tmp_path: Path, data: bytes) -> None:
         read_checkpoint(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
-
-
-def test_a_truncated_pytorch_file_is_rejected(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    torch.save(tensors, tmp_path / "w.pth")
-    (tmp_path / "cut.pth").write_bytes((tmp_path / "w.pth").read_bytes()[:-300])
-    with pytest.raises(ModelError) as caught:
-        read_checkpoint(tmp_path / "cut.pth")
-    assert caught.value.path == str(tmp_path / "cut.pth")
 
 
 def test_missing_files_folders_and_nan_are_named(tmp_path: Path) -> None:
