@@ -130,14 +130,21 @@ def paused_collector() -> Iterator[None]:
 
 
 def choose_device(name: str) -> str:
-    """``cuda`` or ``cpu``; ``auto`` selects a GPU if there is one. Raises UsageError for ``cuda`` without a GPU."""
+    """``cpu``, ``cuda`` or ``cuda:N``; ``auto`` selects a GPU if there is one.
+
+    Raises UsageError if there is no such device.
+    """
     import torch
 
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            "there is no GPU that PyTorch can use", code="unsupported", value=name, hint="Omit the option 'device'"
-        )
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if gpus else "cpu"
+    with contextlib.suppress(RuntimeError):  # another word, or cuda:99999999999999
+        device = torch.device(name)
+        if device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < gpus):
+            return name
+    hint = "Choices: auto, cpu" + (f", cuda:0 to cuda:{gpus - 1}" if gpus else "; PyTorch finds no GPU")
+    raise UsageError(f"there is no device '{name}'", code="unsupported", value=name, hint=hint)
 
 
 @contextlib.contextmanager

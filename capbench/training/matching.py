@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from capbench.core.errors import ModelError, UsageError, count
+from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.text.vocabulary import Vocabulary
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
-from capbench.training.trainer import B, M, Task, Watcher, adam, choose_device
+from capbench.training.trainer import B, M, Task, Watcher, adam
 from capbench.weights.training_files import KEY
 
 E = TypeVar("E")
@@ -347,7 +348,7 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         watcher: Watcher | None = None,
     ) -> dict[str, Any]:
         """Recalls of a trained model on a split, or the mean over equal parts of its images (``folds``)."""
-        begin, device = time.monotonic(), choose_device(config.device)
+        begin, device = time.monotonic(), torch.device(choose_device(config.device))
         loaded = cls.load(model, *([] if vocabulary is None else [vocabulary]), device=str(device))
         chosen: Split[list[int]] = split_for(config, root, split, images, loaded, Reader())
         if len(chosen.pairs.images) % folds:

@@ -29,7 +29,7 @@ from torch import nn
 from capbench import __version__
 from capbench.core import files
 from capbench.core.errors import CapbenchError, ModelError, UsageError
-from capbench.core.machine import is_out_of_memory
+from capbench.core.machine import choose_device, is_out_of_memory
 from capbench.datasets.root import DataRoot
 from capbench.training.settings import OptimiserOptions, Training
 from capbench.weights.checkpoints import read_torch
@@ -172,7 +172,7 @@ def train(
         ModelError: the loss is NaN or infinite, or the checkpoint is damaged.
         CapbenchError: data are missing or invalid.
     """
-    watcher, device, threads = watcher or Watcher(), choose_device(config.device), torch.get_num_threads()
+    watcher, device, threads = watcher or Watcher(), torch.device(choose_device(config.device)), torch.get_num_threads()
     with files.lock(run / "run", timeout_s=0), torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             torch.set_num_threads(config.threads or threads)
@@ -435,17 +435,6 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
         while (item := ahead.popleft().result()) is not None:
             ahead.append(pool.submit(next, items, None))
             yield item
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N`` as a device. Raises UsageError if the GPU does not exist."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with contextlib.suppress(RuntimeError):  # cuda:99999999999999
-        device = torch.device(name)
-        if device.type == "cpu" or (device.index or 0) < torch.cuda.device_count():
-            return device
-    raise UsageError(f"there is no device '{name}'", code="unsupported", value=name, hint="Set 'device' to auto or cpu")
 
 
 def adam(model: nn.Module, options: OptimiserOptions) -> torch.optim.Adam:

@@ -41,7 +41,7 @@ class Entry(BaseModel):
 
     name: str = ""
     title: str
-    used_by: tuple[str, ...] = Field(alias="for", min_length=1)
+    used_by: tuple[str, ...] = Field(validation_alias="for", min_length=1)
     file: str = Field(pattern=r"^[\w.+-]+$")
     beside: tuple[str, ...] = ()
     page: str

@@ -303,7 +303,7 @@ def test_unknown_names_devices_and_files_are_refused(tmp_path: Path, monkeypatch
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
     with pytest.raises(UsageError, match="unknown detector 'bottom-up'"):
         load_detector("bottom-up")
-    with raises(UsageError, "unknown-name", value="gpu"):
+    with raises(UsageError, "unsupported", value="gpu"):
         load_detector("sample", device="gpu")
     with raises(MissingFileError, "missing-file", path=tmp_path / "none.bin"):
         load_detector("bottom-up-hf", weights=tmp_path / "none.bin")

@@ -30,6 +30,7 @@ from capbench.core.errors import (
     UsageError,
     suggest,
 )
+from capbench.core.machine import choose_device
 from capbench.core.options import Choice, Count, Kind, Options, option
 from capbench.features.records import Fingerprint, RegionFeatures
 
@@ -387,7 +388,7 @@ def load_detector(
     """
     cls, variant = detector_class(name)
     checked = cls.options_class.read(name, options or {})
-    place = _device(device)
+    place = choose_device(device)
     try:
         return cls.open(checked, weights=weights, device=place, variant=variant)
     except CapbenchError:
@@ -401,27 +402,6 @@ def load_detector(
             value=name,
             hint=f"Fix {cls.__module__}.{cls.__qualname__}",
         ) from error
-
-
-def _device(device: str) -> str:
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device)
-    except RuntimeError:
-        raise UsageError(
-            f"unknown device '{device}'",
-            code="unknown-name",
-            value=device,
-            hint="Choices: cpu, cuda, cuda:N, auto",
-        ) from None
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind.type == "cuda" and (kind.index or 0) >= gpus:
-        hint = f"There are {gpus} GPUs" if gpus else "PyTorch finds no GPU; use --device cpu"
-        raise UsageError(f"the device '{device}' does not exist", code="unsupported", value=device, hint=hint)
-    return device
 
 
 def check_box_limits(detector: str, min_boxes: int, max_boxes: int) -> None:

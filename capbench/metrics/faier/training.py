@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Field, InstanceOf
 
 from capbench.core.errors import count
+from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.metrics.faier.network import (
     NO_REFERENCE,
@@ -61,7 +62,7 @@ from capbench.training.matching import (
     similarity_matrix,
     split_for,
 )
-from capbench.training.trainer import Watcher, choose_device
+from capbench.training.trainer import Watcher
 
 TABLE_4: dict[str, tuple[str, str, int]] = {
     "fier": ("fier", "all", 4),
@@ -338,7 +339,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         watcher: Watcher | None = None,
     ) -> dict[str, Any]:
         """Recalls of a trained model on a split, with each number of references of ``evaluation.references``."""
-        loaded, watcher = load_faier(model, str(choose_device(config.device))), watcher or Watcher()
+        loaded, watcher = load_faier(model, choose_device(config.device)), watcher or Watcher()
         reader = GraphReader(loaded.options, watcher, None if root is None else root.path)
         chosen = split_for(config, root, split, images, loaded, reader)
         empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)
