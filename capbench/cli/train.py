@@ -142,10 +142,26 @@ def _command(network: str) -> Callable[..., None]:
     ) -> None:
         from capbench.api.training import plan_training
 
+        measured: dict[str, Any] = {"model": model, "vocabulary": vocabulary, "images": images, "folds": folds}
         if config is None:
+            if any(
+                (
+                    out,
+                    features,
+                    captions,
+                    vectors,
+                    seed is not None,
+                    variant,
+                    change,
+                    restart,
+                    evaluate,
+                    *measured.values(),
+                )
+            ):
+                hint = f"'capbench train {network}' lists the shipped ones"
+                raise UsageError("no training file is named", code="missing-option", value="config", hint=hint)
             _list_trainings(network, json_output)
             return
-        measured: dict[str, Any] = {"model": model, "vocabulary": vocabulary, "images": images, "folds": folds}
         if evaluate is None:
             common.refuse_options(measured, "requires --evaluate", code="missing-option", hint="Add --evaluate test")
         elif restart:
