@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from capbench.core.workers import Engine
     from capbench.datasets.root import DataRoot
     from capbench.features.detectors.base import Detector
-    from capbench.features.extract import Extracted, Failure, Shard
+    from capbench.features.extract import Failure, Shard
     from capbench.features.images import ImageFile
     from capbench.studies.judged import ProgressFactory
 
@@ -281,16 +281,7 @@ class PlannedExtraction:
         restart: bool = False,
         engine: AbstractContextManager[Engine | None] | None = None,
     ) -> ExtractedFeatures:
-        """Extract.
-
-        Args:
-            progress: shows progress.
-            workers: number of processes that decode images.
-            dtype: type of the stored features.
-            compression: compression of the store.
-            restart: True to discard an existing store.
-            engine: workers of a cluster; None for this process.
-        """
+        """Extract, in this process or by the workers of ``engine``; see :func:`extract_features`."""
         from capbench.features.extract import default_workers, extract
 
         total = len(self.images) if self.shard is None else -(-len(self.images) // self.shard.count)
@@ -310,7 +301,16 @@ class PlannedExtraction:
                 restart=restart,
                 progress=step,
             )
-        return _extracted(result, self.target)
+        return ExtractedFeatures(
+            self.target,
+            result.images,
+            len(result.store),
+            result.extracted,
+            result.resumed,
+            result.failures,
+            result.seconds,
+            result.store.signature(),
+        )
 
 
 def find_images_and_detector(
@@ -337,12 +337,9 @@ def find_images_and_detector(
     settings: dict[str, Any] = {"batch": batch} if batch > 1 else {}
     settings |= {"precision": precision} if precision != "float32" else {}
     if images and dataset:
-        raise UsageError(
-            f"{caller.spelled('images')} excludes {caller.spelled('dataset')}",
-            code="conflict",
-            value=dataset,
-            hint=f"Pass one of the two; {caller.spelled('image_root')} adds a folder",
-        )
+        message = f"{caller.spelled('images')} excludes {caller.spelled('dataset')}"
+        hint = f"Pass one of the two; {caller.spelled('image_root')} adds a folder"
+        raise UsageError(message, code="conflict", value=dataset, hint=hint)
     root = find_root(data)
     caller.on_data(root, not images)
     folder = None if image_root is None else Path(image_root)
@@ -365,7 +362,8 @@ def plan_extraction(
 
     part = None if shard is None else Shard.parse(shard)
     files, missing, name, opener = find_images_and_detector(images, detector=detector, **others)
-    target = Path("features") / _file_name(name, detector) if out is None else Path(out)
+    suffix = "" if detector in (None, name) else f".{detector.replace(':', '-')}"
+    target = Path("features") / f"{name}{suffix}.h5" if out is None else Path(out)
     target = target if part is None else part.path(target)
     check_writable(target)
     return PlannedExtraction(files, missing, opener(), opener, target, part, others["threads"])
@@ -384,12 +382,9 @@ def _detector_of(images: Sequence[ImageFile], detector: str | None, weights: str
         return "sample"
     flag = caller.spelled("detector")
     if detector is not None:
-        raise UsageError(
-            f"the detector 'sample' recognises only the embedded sample's drawn scenes, not {other}",
-            code="unsupported",
-            value=detector,
-            hint=f"Omit {flag}, or choose another one from 'capbench models list'",
-        )
+        message = f"the detector 'sample' recognises only the embedded sample's drawn scenes, not {other}"
+        hint = f"Omit {flag}, or choose another one from 'capbench models list'"
+        raise UsageError(message, code="unsupported", value=detector, hint=hint)
     if weights is not None:
         message, hint = f"{caller.spelled('weights')} requires {flag}", "Name the detector that the weights belong to"
         raise UsageError(message, code="missing-option", value=weights, hint=hint)
@@ -424,20 +419,3 @@ def _find(
     if dataset is not None:
         return *dataset_images(dataset, root, image_root), Path(dataset).stem
     return all_images(root), [], "sample" if root.is_sample else "all"
-
-
-def _file_name(name: str, detector: str | None) -> str:
-    return f"{name}.h5" if detector in (None, name) else f"{name}.{detector.replace(':', '-')}.h5"
-
-
-def _extracted(result: Extracted, target: Path) -> ExtractedFeatures:
-    return ExtractedFeatures(
-        target,
-        result.images,
-        len(result.store),
-        result.extracted,
-        result.resumed,
-        result.failures,
-        result.seconds,
-        result.store.signature(),
-    )

@@ -266,20 +266,15 @@ def _options(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = (word.strip() for word in text.partition("="))
         if not equals or not name:
-            raise UsageError(
-                f"--option {text} does not have the form name=value",
-                code="wrong-format",
-                value=text,
-                hint="Example: max_boxes=36",
-            )
+            message = f"--option {text} does not have the form name=value"
+            raise UsageError(message, code="wrong-format", value=text, hint="Example: max_boxes=36")
         if name in options:
             raise UsageError(f"--option {name} is repeated", code="duplicate", value=name, hint="Pass it once")
         try:
             options[name] = parse_value(value)
         except ValueError as error:
-            raise UsageError(
-                f"--option {text}: the value cannot be parsed", code="wrong-format", value=value, hint="Quote it"
-            ) from error
+            message = f"--option {text}: the value cannot be parsed"
+            raise UsageError(message, code="wrong-format", value=value, hint="Quote it") from error
     return options
 
 

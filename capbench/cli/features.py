@@ -270,19 +270,11 @@ def pool(
 
     for name, value in (("top", top), ("class-columns", class_columns)):
         if boxes is None and value is not None:
-            raise UsageError(
-                f"--{name} requires --boxes",
-                code="missing-option",
-                value=value,
-                hint=f"Add --boxes FILE, or omit --{name}",
-            )
+            hint = f"Add --boxes FILE, or omit --{name}"
+            raise UsageError(f"--{name} requires --boxes", code="missing-option", value=value, hint=hint)
     if class_columns is not None and not 0 < class_columns < 1e6:
-        raise UsageError(
-            f"--class-columns {class_columns:g} is out of range",
-            code="out-of-range",
-            value=class_columns,
-            hint="Use a number above 0 and below 1,000,000, such as 1",
-        )
+        message, hint = f"--class-columns {class_columns:g} is out of range", "Use a number above 0, such as 1"
+        raise UsageError(message, code="out-of-range", value=class_columns, hint=hint)
     pooling = parse_pooling(windows or "5x5") if boxes is None or windows is not None else None
     detected = None
     if boxes is not None:
@@ -318,12 +310,8 @@ def pool(
 def _grid(text: str) -> tuple[int, int]:
     rows, _, columns = text.partition("x")
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
-        raise UsageError(
-            f"--grid {text} does not have the form ROWSxCOLUMNS",
-            code="wrong-format",
-            value=text,
-            hint="Example: --grid 7x7",
-        )
+        message = f"--grid {text} does not have the form ROWSxCOLUMNS"
+        raise UsageError(message, code="wrong-format", value=text, hint="Example: --grid 7x7")
     return int(rows), int(columns)
 
 
@@ -406,11 +394,6 @@ def _image_file(image: str, data: Path | None) -> Path:
     root = find_root(data)
     path = next((entry.path for entry in all_images(root) if entry.image == image), None)
     if path is None:
-        raise MissingFileError(
-            f"contains no image '{image}'",
-            code="missing-image",
-            value=image,
-            path=root.path,
-            hint="Pass the image's file instead of its id",
-        )
+        message, hint = f"contains no image '{image}'", "Pass the image's file instead of its id"
+        raise MissingFileError(message, code="missing-image", value=image, path=root.path, hint=hint)
     return path

@@ -307,8 +307,8 @@ def test_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("batch", "workers", "kills"), [(1, 0, 70), (4, 0, 20), (1, 2, 10)])
-def test_a_hundred_kills_lose_nothing(tmp_path: Path, batch: int, workers: int, kills: int) -> None:
+@pytest.mark.parametrize(("batch", "workers", "kills"), [(1, 0, 35), (4, 0, 10), (1, 2, 5)])
+def test_fifty_kills_lose_nothing(tmp_path: Path, batch: int, workers: int, kills: int) -> None:
     _survives_kills(tmp_path, kills, batch, workers, seed=kills)
 
 
