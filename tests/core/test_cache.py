@@ -11,23 +11,9 @@ import pytest
 from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchWarning
 
-ENTRIES = {i.to_bytes(16, "big"): bytes([i % 251]) * 40 for i in range(300)}
-
 
 def _file(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "things.sqlite"
-
-
-def _held(space: str = "s") -> dict[bytes, bytes]:
-    """Entries that a new run finds, without a warning."""
-    with Cache("things") as cache:
-        return cache.get(space, [*ENTRIES, b"a"])
-
-
-def _fill() -> None:
-    with Cache("things") as cache:
-        cache.put("s", ENTRIES.items())
-        cache.put("another", [(b"a", b"1")])
 
 
 def test_entries_are_kept_by_space_and_replaced(tmp_path: Path) -> None:
@@ -112,17 +98,6 @@ def test_several_runs_may_write_at_once(tmp_path: Path) -> None:
     keys = [f"{number}.{i}".encode() for number in range(3) for i in range(40)]
     with Cache("things") as cache:
         assert len(cache.get("s", keys)) == 120
-
-
-def test_truncated_file_is_set_aside(tmp_path: Path) -> None:
-    _fill()
-    content = _file(tmp_path).read_bytes()
-    _file(tmp_path).write_bytes(content[: len(content) // 2])
-    with pytest.warns(CapbenchWarning, match=r"things\.sqlite\.damaged-"):
-        assert _held() == {}
-    with Cache("things") as cache:
-        cache.put("s", ENTRIES.items())
-    assert _held() == ENTRIES
 
 
 def test_reading_a_cache_writes_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import subprocess
@@ -42,12 +41,6 @@ def test_the_next_large_array_touches_no_fresh_pages() -> None:
     fresh, kept = count("leave"), count("keep")
     assert fresh > 40  # 50 of 2 MB where the system gives huge pages, else 25,600
     assert kept < fresh / 10
-
-
-def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    monkeypatch.setattr(ctypes, "CDLL", None)
-    assert machine.keep_freed_memory() is False
 
 
 def test_the_memory_of_this_machine_is_told_and_a_containers_limit_counts(
