@@ -95,7 +95,7 @@ def test_without_it_its_files_name_it(
         ran = capbench(*command)
         assert ran.code == 2
         assert "dual-encoder" in ran.err
-        assert "Install the package that registers it" in ran.err
+        assert "Install the package that registers" in ran.err
 
 
 @pytest.mark.usefixtures("plugged")
