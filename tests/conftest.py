@@ -39,15 +39,15 @@ _SETTINGS = (
 )
 _GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
 # Packages of extras that are not installed. Tests that need one are skipped.
-_IMPORT_NAMES = {"POT": "ot"}
+_IMPORT_NAMES = {"pot": "ot"}
 _ABSENT = {
     name
     for line in importlib.metadata.requires("capbench") or []
     if "extra ==" in line
     for name in [re.split(r"[^A-Za-z0-9._-]", line)[0]]
-    if not is_installed(_IMPORT_NAMES.get(name, name).replace("-", "_").lower())
+    if not is_installed(_IMPORT_NAMES.get(name.lower(), name).replace("-", "_").lower())
 }
-_ABSENT_MODULES = {_IMPORT_NAMES.get(name, name).replace("-", "_").lower() for name in _ABSENT}
+_ABSENT_MODULES = {_IMPORT_NAMES.get(name.lower(), name).replace("-", "_").lower() for name in _ABSENT}
 # Folders whose tests must pass without PyTorch: a test there that needs it fails.
 _WITHOUT_NETWORKS = ("datasets", "reports", "stats", "studies", "text")
 # ... except for features that only networks have: explanations, layers, words of regions.

@@ -252,7 +252,7 @@ def unwritable(error: OSError, path: str | os.PathLike[str], hint: str) -> Usage
 
 # Packages outside the core are extras of pyproject.toml, which the installed package's metadata repeat.
 
-_MODULES = {"POT": "ot"}  # package → module, where the names differ
+_MODULES = {"pot": "ot"}  # package → module, where the names differ
 _NOT_FEATURES = ("all", "dev", "docs", "test")
 """Extras that collect others, or that only developers need."""
 
@@ -274,7 +274,7 @@ def extras() -> dict[str, dict[str, str]]:
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
         if extra is not None and extra[1] not in _NOT_FEATURES:
             package = re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("-", "_")  # a module's name has no hyphen
-            declared.setdefault(extra[1], {})[_MODULES.get(package, package)] = requirement.strip()
+            declared.setdefault(extra[1], {})[_MODULES.get(package.lower(), package)] = requirement.strip()
     return declared
 
 

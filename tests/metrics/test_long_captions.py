@@ -43,4 +43,4 @@ def test_a_long_caption_of_a_judgement_is_named(tmp_path: Path, capbench: Callab
     for flags in ((), ("--references-curve",)):
         ran = capbench("correlate", *flags, "-m", "meteor", "-d", tmp_path / "j.csv")
         assert ran.code == 2
-        assert "error: image 'b', the candidate 'row-3': a caption of 1,001 words" in ran.err
+        assert "image 'b', the candidate 'row-3': a caption of 1,001 words" in ran.err
