@@ -25,7 +25,6 @@ from capbench.text.vocabulary import tokenize_caption
 
 MEANS = ("reference_own", "reference_other", "candidate_own", "candidate_other")
 _LEAST_OVERLAP = 0.5  # intersection over union
-_NAMES = ("{}", "COCO_val2014_{:0>12}", "COCO_train2014_{:0>12}", "{:0>12}")
 
 
 class EntityCaption(BaseModel):
@@ -52,8 +51,7 @@ def region_words(
     if not isinstance(metric, Faier):
         raise UsageError("only FAIEr has scores of words", code="unsupported", value=metric.name, hint="Use faier")
     most, store, rng = max(task.references), metric.store, np.random.default_rng(task.seed)
-    names = {image: next((n for n in (name.format(image) for name in _NAMES) if n in store), "") for image in entities}
-    usable = [image for image in sorted(entities) if names[image] and len(entities[image]) > most]
+    usable = [image for image in sorted(entities) if image in store and len(entities[image]) > most]
     if not usable:
         message = f"no image of {len(entities):,} has features and {most + 1} captions with detections"
         raise UsageError(message, code="missing-features", hint="Set --features to a store of COCO's images")
@@ -61,9 +59,9 @@ def region_words(
     sums = {number: np.zeros((2, 2, 2)) for number in task.references}  # [after fusion, other words, number of pairs]
     unlike = 0
     for image in drawn:
-        regions, captions = store[names[image]], [*entities[image].items()]
+        regions, captions = store[image], [*entities[image].items()]
         if regions.boxes is None or min(regions.width, regions.height) <= 1:
-            raise FeatureError("has no boxes in pixels", code="missing-key", value=names[image], path=store.paths[0])
+            raise FeatureError("has no boxes in pixels", code="missing-key", value=image, path=store.paths[0])
         order = [captions[place] for place in rng.permutation(len(captions))][: most + 1]
         boxes = regions.boxes.astype(np.float64)
         described = [described_regions(image, text, entry, boxes) for text, entry in order]
@@ -74,7 +72,7 @@ def region_words(
                     unlike += 1
                     continue
                 references = None if place else texts[1:]  # before fusion, with the image alone; after it
-                products = metric.products(names[image], text, references)[0].mean(0)
+                products = metric.products(image, text, references)[0].mean(0)
                 total[int(place == 0)] += [((products * mask).sum(), mask.sum()) for mask in pairs]
         progress(1)
     notes = [f"{len(drawn):,} of {len(entities):,} images with features and {most + 1} captions, seed {task.seed}"]
