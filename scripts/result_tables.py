@@ -585,11 +585,11 @@ def within_source() -> list[str]:
 def performance() -> list[str]:
     """The rows of each size, and the machines and versions they were measured with."""
     tables: list[str] = []
-    runs: dict[tuple[str, str], list[Results]] = {}
+    runs: dict[tuple[str, str], list[tuple[str, Results]]] = {}
     for size in ("small", "full"):
         rows: dict[str, list[str]] = {}
         for name, stored in _results(f"bench/{size}.json").items():
-            runs.setdefault(_circumstances(stored), []).append(stored)
+            runs.setdefault(_circumstances(stored), []).append((f"{name} ({size})", stored))
             for entry in stored["rows"]:
                 row = Row.of(entry)
                 notes = "; ".join([str(goal) for goal in row.goals] + [row.missing] * bool(row.missing))
@@ -598,10 +598,11 @@ def performance() -> list[str]:
         tables.append(table(rows, head))
     machines = {}
     for (machine, versions), benches in runs.items():
-        loads = sorted(stored["machine"]["load"] for stored in benches)
-        dates = sorted({stored["date"][:10] for stored in benches})
-        machines[machine] = [", ".join(dates), f"{loads[0]:g} to {loads[-1]:g}", versions]
-    return [*tables, table(machines, ("machine", "measured", "load", "versions"))]
+        loads = sorted(stored["machine"]["load"] for _, stored in benches)
+        dates = sorted({stored["date"][:10] for _, stored in benches})
+        load = f"{loads[0]:g} to {loads[-1]:g}"
+        machines[", ".join(name for name, _ in benches)] = [machine, ", ".join(dates), load, versions]
+    return [*tables, table(machines, ("benches", "machine", "measured", "load", "versions"))]
 
 
 def _circumstances(stored: Results) -> tuple[str, str]:

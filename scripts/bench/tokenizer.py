@@ -41,7 +41,8 @@ def jar(texts: list[str]) -> Work:
     os.environ["PATH"] = f"{find_java().path.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-    return lambda: PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(texts)})
+    items = {place: [{"caption": text}] for place, text in enumerate(texts)}
+    return lambda: [tokens for (tokens,) in PTBTokenizer().tokenize(items).values()]
 
 
 def measure(settings: Settings) -> Iterator[Row]:
