@@ -65,8 +65,8 @@ def test_the_standard_input_is_read(tmp_path: Path) -> None:
     """A pipe, as a shell's <(command), too."""
     (tmp_path / "r.json").write_text(json.dumps({"a": ["a dog"]}))
     code = (
-        "import sys; from capbench.datasets.user.captions import user_items\n"
-        "print(user_items('/dev/stdin', sys.argv[1])[0].candidate)\n"
+        "import sys; from capbench.datasets.user.captions import captions_in_memory\n"
+        "print(captions_in_memory('/dev/stdin', sys.argv[1]).items[0].candidate)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "r.json")]
     given = '[{"image_id": "a", "caption": "a cat"}]'

@@ -23,7 +23,7 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.datasets.row_models import read_rows
 from capbench.datasets.user import caption_readers
-from capbench.datasets.user.captions import user_items
+from capbench.datasets.user.captions import captions_in_memory
 from capbench.datasets.user.judgement_files import read_user_file
 from tests.datasets.user.frames import pairs, rated
 
@@ -115,7 +115,7 @@ def candidates(sound: bytes, name: str, references: Any) -> Reader:
     def read(path: Path) -> Iterable[Item]:
         other = path.with_name("other.json")
         other.write_text(json.dumps(references))
-        return user_items(path, other)
+        return captions_in_memory(path, other).items
 
     return Reader(lambda: sound, name, read)
 
@@ -124,7 +124,7 @@ def references(sound: bytes, name: str, plain: bool = False) -> Reader:
     def read(path: Path) -> Iterable[Item]:
         other = path.with_name("other.txt" if plain else "other.json")
         other.write_text("one\ntwo\n" if plain else json.dumps(CANDIDATES))
-        return user_items(other, path)
+        return captions_in_memory(other, path).items
 
     return Reader(lambda: sound, name, read)
 

@@ -93,11 +93,6 @@ class _Known(NamedTuple):
     whole: References
 
 
-def user_items(candidates: str | Path, references: str | Path | None) -> tuple[Item, ...]:
-    """Items of a user's candidates and references; arguments and errors as for :func:`captions_in_memory`."""
-    return captions_in_memory(Path(candidates), None if references is None else Path(references)).items
-
-
 @paused_collector()
 def captions_in_memory(
     candidates: str | Path | CandidatesGiven,

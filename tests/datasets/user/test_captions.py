@@ -9,7 +9,7 @@ import pytest
 import capbench
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Item
-from capbench.datasets.user.captions import captions_in_memory, user_items
+from capbench.datasets.user.captions import captions_in_memory
 from tests.errors import raises
 
 COCO = {
@@ -36,7 +36,7 @@ def test_coco_results_and_annotations(tmp_path: Path) -> None:
     candidates = _file(
         tmp_path, "c.json", [{"image_id": 8, "caption": "one cat"}, {"image_id": 7, "caption": "one dog"}]
     )
-    cat, dog = user_items(candidates, _file(tmp_path, "r.json", COCO))
+    cat, dog = captions_in_memory(candidates, _file(tmp_path, "r.json", COCO)).items
     assert (cat.image, cat.candidate, cat.references) == ("COCO_val_000008", "one cat", ("a cat",))
     assert (dog.image, dog.references) == ("COCO_val_000007", ("a dog", "the dog runs"))
     assert dog.candidate_id == "COCO_val_000007"
@@ -44,7 +44,7 @@ def test_coco_results_and_annotations(tmp_path: Path) -> None:
 
 def test_coco_annotations_without_a_list_of_images(tmp_path: Path) -> None:
     candidates = _file(tmp_path, "c.json", [{"image_id": 7, "caption": "one dog"}])
-    (item,) = user_items(candidates, _file(tmp_path, "r.json", {"annotations": COCO["annotations"]}))
+    (item,) = captions_in_memory(candidates, _file(tmp_path, "r.json", {"annotations": COCO["annotations"]})).items
     assert (item.image, item.references) == ("7", ("a dog", "the dog runs"))
 
 
@@ -61,20 +61,20 @@ def test_jsonl_on_both_sides(tmp_path: Path) -> None:
         {"image": "x.jpg", "caption": "the dog"},
     ]
     for content in (lists, lines):
-        dog, cat = user_items(candidates, _file(tmp_path, "r.jsonl", content))
+        dog, cat = captions_in_memory(candidates, _file(tmp_path, "r.jsonl", content)).items
         assert (dog.image, dog.candidate_id, dog.references) == ("x", "model-1", ("a dog", "the dog"))
         assert (cat.image, cat.candidate_id, cat.references) == ("y", "5", ("a cat",))
 
 
 def test_an_image_may_have_several_candidates(tmp_path: Path) -> None:
     rows = [{"image": "x", "caption": text} for text in ("one", "two", "one", "three")]
-    items = user_items(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN))
+    items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
     assert [item.candidate_id for item in items] == ["x", "x#2", "x", "x#3"]
 
 
 def test_two_systems_with_one_caption_are_two_candidates(tmp_path: Path) -> None:
     rows = [{"image": "x", "caption": "one", "system": system} for system in ("a", "b", "a")]
-    items = user_items(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN))
+    items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
     assert [(item.candidate_id, item.system) for item in items] == [("x", "a"), ("x#2", "b"), ("x", "a")]
     assert len({item.key for item in items}) == 1
 
@@ -83,7 +83,7 @@ def test_names_that_a_file_gives_are_passed_over_by_those_made_up(tmp_path: Path
     rows: list[dict[str, Any]] = [{"image": "x", "caption": text} for text in ("one", "two", "three", "two", "x2")]
     rows.insert(0, {"image": "x", "caption": "x2", "id": "x#2"})
     rows.insert(1, {"image": "y", "caption": "one", "id": "x#3"})
-    items = user_items(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN))
+    items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
     assert [item.candidate_id for item in items] == ["x#2", "x#3", "x", "x#4", "x#5", "x#4", "x#2"]
 
 
@@ -93,7 +93,7 @@ LISTED = [["a dog", "the dog"], ["a cat"]]
 @pytest.mark.parametrize("references", [("r.json", LISTED), ("r.txt", "a dog\na cat\n"), ("r.txt", json.dumps(LISTED))])
 def test_plain_text_stands_beside_references_in_the_same_order(tmp_path: Path, references: tuple[str, Any]) -> None:
     candidates = _file(tmp_path, "c.txt", "one dog, running\n  one\tcat \r\n")
-    dog, cat = user_items(candidates, _file(tmp_path, *references))
+    dog, cat = captions_in_memory(candidates, _file(tmp_path, *references)).items
     assert (dog.image, dog.candidate_id, dog.candidate) == ("line-1", "line-1", "one dog, running")
     assert (cat.image, cat.candidate, cat.references) == ("line-2", "one cat", ("a cat",))
     assert dog.references == (("a dog", "the dog") if references[1] != "a dog\na cat\n" else ("a dog",))
@@ -120,7 +120,7 @@ def test_captions_without_images_are_refused_where_nothing_tells_their_reference
     value: object,
 ) -> None:
     with raises(DataError, code, row=row, value=value):
-        user_items(_file(tmp_path, *candidates), _file(tmp_path, *references))
+        captions_in_memory(_file(tmp_path, *candidates), _file(tmp_path, *references))
 
 
 OK = [{"image": "x", "caption": "one dog"}]
@@ -181,22 +181,22 @@ def test_bad_candidates_are_named_with_their_row(
     references = _file(tmp_path, "r.json", PLAIN)
     path = _file(tmp_path, name, content)
     with raises(DataError, code, path=path, row=row, value=value):
-        user_items(path, references)
+        captions_in_memory(path, references)
 
 
 def test_candidates_by_image(tmp_path: Path) -> None:
     path = _file(tmp_path, "c.json", {"y.jpg": " one cat\n", "folder/x.png": "one dog"})
     references = _file(tmp_path, "r.json", PLAIN)
-    cat, dog = user_items(path, references)
+    cat, dog = captions_in_memory(path, references).items
     assert (cat.image, cat.candidate, cat.references, cat.candidate_id) == ("y", "one cat", ("a cat",), "y")
     assert (dog.image, dog.candidate, dog.references) == ("x", "one dog", ("a dog", "the dog"))
-    assert user_items(path, None)[1].references == ()
+    assert captions_in_memory(path, None).items[1].references == ()
 
 
 def test_candidates_that_look_like_references_are_explained(tmp_path: Path) -> None:
     path = _file(tmp_path, "c.json", PLAIN)
     with raises(DataError, "wrong-type", path=path, row="image 'x.jpg'", value=["a dog", "the dog"]) as caught:
-        user_items(path, path)
+        captions_in_memory(path, path)
     assert "looks like references" in str(caught.value)
 
 
@@ -228,33 +228,33 @@ def test_bad_references_are_named_with_their_row(
     tmp_path: Path, name: str, content: Any, code: str, row: int | str | None, value: object
 ) -> None:
     with raises(DataError, code, row=row, value=value):
-        user_items(_file(tmp_path, "c.jsonl", OK), _file(tmp_path, name, content))
+        captions_in_memory(_file(tmp_path, "c.jsonl", OK), _file(tmp_path, name, content))
 
 
 def test_missing_files_are_said_so(tmp_path: Path) -> None:
     with raises(MissingFileError, "missing-file", path=tmp_path / "c.json"):
-        user_items(tmp_path / "c.json", _file(tmp_path, "r.json", PLAIN))
+        captions_in_memory(tmp_path / "c.json", _file(tmp_path, "r.json", PLAIN))
     with raises(MissingFileError, "missing-file", path=tmp_path / "gone.json"):
-        user_items(_file(tmp_path, "c.jsonl", OK), tmp_path / "gone.json")
+        captions_in_memory(_file(tmp_path, "c.jsonl", OK), tmp_path / "gone.json")
 
 
 def test_image_without_annotations_is_an_error_only_for_its_candidates(tmp_path: Path) -> None:
     references = {**COCO, "images": [*COCO["images"], {"id": 9, "file_name": "nine.jpg"}]}
     path = _file(tmp_path, "r.json", references)
-    assert len(user_items(_file(tmp_path, "c.jsonl", [{"image_id": 7, "caption": "a"}]), path)) == 1
+    assert len(captions_in_memory(_file(tmp_path, "c.jsonl", [{"image_id": 7, "caption": "a"}]), path).items) == 1
     with raises(DataError, "missing-references", path=tmp_path / "c.jsonl", row=1, value="9"):
-        user_items(_file(tmp_path, "c.jsonl", [{"image_id": 9, "caption": "a"}]), path)
+        captions_in_memory(_file(tmp_path, "c.jsonl", [{"image_id": 9, "caption": "a"}]), path)
 
 
 def test_captions_without_references_are_known_by_their_images(tmp_path: Path) -> None:
     rows = [{"image_id": "x.jpg", "caption": "a dog"}, {"image_id": "x.jpg", "caption": "a cat"}]
-    items = user_items(_file(tmp_path, "c.json", rows), None)
+    items = captions_in_memory(_file(tmp_path, "c.json", rows), None).items
     assert [(item.image, item.candidate, item.references) for item in items] == [("x", "a dog", ()), ("x", "a cat", ())]
     assert [item.candidate_id for item in items] == ["x", "x#2"]
     assert captions_in_memory({"x.jpg": ["a dog", "a cat"]}, None).items == items
     assert captions_in_memory(rows, None).items == items
     with raises(DataError, "missing-image", path=tmp_path / "c.txt"):
-        user_items(_file(tmp_path, "c.txt", "a dog\n"), None)
+        captions_in_memory(_file(tmp_path, "c.txt", "a dog\n"), None)
     with raises(DataError, "missing-image"):
         captions_in_memory(["a dog"], None)
 
@@ -294,7 +294,7 @@ def test_references_by_image_and_by_line(tmp_path: Path, name: str, references: 
         _file(tmp_path, "c.json", [{"image_id": image, "caption": f"ein Hund {image}"} for image in ("y", "x", "x")]),
         _file(tmp_path, name, references),
     )
-    items = user_items(*paths)
+    items = captions_in_memory(*paths).items
     assert [item.references for item in items] == [("a cat",), ("a dog", "the dog"), ("a dog", "the dog")]
 
 
