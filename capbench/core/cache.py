@@ -43,10 +43,6 @@ reused: Final[Counter[str]] = Counter()
 class Cache:
     """One cache file.
 
-    Args:
-        name: its name below the cache folder, without extension (``scores``).
-        enabled: False gives an empty cache that ignores writes.
-
     A space separates values that must not be mixed; its name contains everything that determines its values.
     """
 
@@ -191,13 +187,8 @@ def derived_table(folder: str, name: str, version: int, build: Callable[[], Arra
     """Arrays parsed from other files, read-only and mapped into memory; built if absent.
 
     Args:
-        folder: the folder below the cache folder.
         name: the table's name. It contains everything that determines the content except ``version``.
         version: version of the code that builds the table.
-        build: returns the arrays; called in one process at a time.
-
-    Raises:
-        UsageError: the cache folder cannot be written.
     """
     path = files.cache_dir(folder) / f"{name}-{version}"
     if not path.is_dir():

@@ -21,11 +21,7 @@ def coco_number(image: str) -> int | None:
 
 
 class CocoNames:
-    """Finds images by other COCO names than their own.
-
-    Args:
-        images: ids of the images.
-    """
+    """Finds images by other COCO names than their own."""
 
     def __init__(self, images: Iterable[str]) -> None:
         self._images: dict[int, list[str]] = {}
@@ -35,11 +31,7 @@ class CocoNames:
                 self._images.setdefault(number, []).append(image)
 
     def find(self, name: str) -> str | None:
-        """The image with the number of a name, or None.
-
-        Raises:
-            DataError: several images have this number.
-        """
+        """The image with the number of a name, or None."""
         number = coco_number(name)
         found = self._images.get(number, []) if number is not None else []
         if len(found) > 1:

@@ -44,22 +44,12 @@ def fetch(
     """Download one file, or the rest of it if its SHA-256 is known.
 
     Args:
-        url: an http or https address.
         target: path of the file. An existing file is never overwritten.
         sha256: the expected SHA-256 as hex digits, all 64 or the first ones, if known.
-        manual: instructions for getting the file manually; part of the error if the download fails.
-        progress: called after every block.
-        attempts: maximum number of attempts.
-        timeout_s: timeout of each attempt, in seconds.
         wait_s: pause before the second attempt in seconds, doubled for each further one.
 
     Returns:
         True if the file was downloaded, False if a valid file exists.
-
-    Raises:
-        MissingFileError: the address does not respond, or not with this file; the hint contains ``manual``.
-        DataError: the SHA-256 of the downloaded file differs; the file is removed.
-        UsageError: the address is invalid, the file cannot be written, or another file exists at its path.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https") or not urllib.parse.urlsplit(url).hostname:
         raise UsageError(
@@ -151,17 +141,12 @@ def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tup
     """Extract files from a zip archive. Names of members are compared but never used as paths to write to.
 
     Args:
-        archive: the zip file.
         wanted: path below ``folder`` → the end of the member's name (``annotations/captions_val2014.json``), or None
             if the file name identifies it.
-        folder: the data folder.
 
     Returns:
         The paths that were written, and the wanted paths that are not in the archive. Existing files are kept and are
         not listed.
-
-    Raises:
-        DataError: the file is not a zip archive, is damaged, or two members match one file.
     """
     written, absent = [], []
     try:

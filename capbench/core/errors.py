@@ -74,10 +74,7 @@ class CapbenchError(Exception):
     """Base class of all errors that a user can fix.
 
     Args:
-        message: the problem, without a final full stop.
         code: one of :data:`ERROR_CODES`; None for the class's default.
-        value: the invalid value itself: a name, a number or a piece of text.
-        path: the file with the problem.
         row: the place in the file: a line number counted from 1, or a few words (``"entry 3"``).
         hint: the remedy, one imperative sentence without a final full stop.
     """
@@ -301,11 +298,7 @@ def require(*packages: str, purpose: str) -> None:
     """Check that packages of an extra are installed, before any work starts; imports none of them.
 
     Args:
-        packages: names of packages, which are those of their modules, too.
         purpose: the feature that requires them, the subject of the message: ``"a figure"``.
-
-    Raises:
-        SetupError: one is not installed; the message names the extra that installs it.
     """
     absent = absent_package(*packages)
     if absent is not None:

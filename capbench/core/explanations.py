@@ -36,20 +36,13 @@ def letter(number: int) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """The candidates of one image to explain.
+    """The candidates of one image to explain."""
 
-    Attributes:
-        image: its id.
-        items: one or more candidates with their references, if there are any.
-        humans: mean human rating of each candidate, None if unknown.
-        picture: the image file, None if it is not available.
-        errors: phrases that human raters marked in each candidate as ``extra`` and ``missing``; may be empty.
-    """
-
-    image: str
-    items: tuple[Item, ...]
-    humans: tuple[float | None, ...]
-    picture: Path | None = None
+    image: str  # its id
+    items: tuple[Item, ...]  # one or more candidates with their references, if there are any
+    humans: tuple[float | None, ...]  # mean human rating of each candidate, None if unknown
+    picture: Path | None = None  # the image file, None if it is not available
+    # phrases that human raters marked in each candidate as ``extra`` and ``missing``; may be empty
     errors: tuple[Mapping[str, Sequence[str]], ...] = ()
 
     def __post_init__(self) -> None:
@@ -63,16 +56,11 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Regions of the image.
+    """Regions of the image."""
 
-    Attributes:
-        names: (n) display names.
-        boxes: (n, 4) x1, y1, x2, y2 in units of ``size``; None if unknown.
-        size: width and height of the image in the units of the boxes: pixels, (1, 1) for fractions, (0, 0) if unknown.
-    """
-
-    names: tuple[str, ...]
-    boxes: FloatArray | None = None
+    names: tuple[str, ...]  # (n) display names
+    boxes: FloatArray | None = None  # (n, 4) x1, y1, x2, y2 in units of ``size``; None if unknown
+    # width and height of the image in the units of the boxes: pixels, (1, 1) for fractions, (0, 0) if unknown
     size: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -82,17 +70,11 @@ class Regions:
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Named numbers.
+    """Named numbers."""
 
-    Attributes:
-        title: meaning of the numbers.
-        rows: (r) names.
-        values: (r,).
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    values: FloatArray
+    title: str  # meaning of the numbers
+    rows: tuple[str, ...]  # (r) names
+    values: FloatArray  # (r,)
 
     def __post_init__(self) -> None:
         _check_array(self.title, self.values, (len(self.rows),))
@@ -100,21 +82,13 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A number for each pair of a row and a column: words and words, scores and candidates.
+    """A number for each pair of a row and a column: words and words, scores and candidates."""
 
-    Attributes:
-        title: meaning of the numbers.
-        rows: (r) names.
-        columns: (c) names.
-        values: (r, c).
-        marked: cells to outline, as (row, column): the match of each word.
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: FloatArray
-    marked: tuple[tuple[int, int], ...] = ()
+    title: str  # meaning of the numbers
+    rows: tuple[str, ...]  # (r) names
+    columns: tuple[str, ...]  # (c) names
+    values: FloatArray  # (r, c)
+    marked: tuple[tuple[int, int], ...] = ()  # cells to outline, as (row, column): the match of each word
 
     def __post_init__(self) -> None:
         _check_array(self.title, self.values, (len(self.rows), len(self.columns)))
@@ -122,19 +96,12 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class RegionMaps:
-    """Weights of the explanation's regions, one map per row, on a common scale.
+    """Weights of the explanation's regions, one map per row, on a common scale."""
 
-    Attributes:
-        title: meaning of the weights.
-        rows: (r) names: the candidate's words, or the compared captions.
-        values: (r, n).
-        top: number of regions to outline in each map, those with the largest weights.
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    values: FloatArray
-    top: int = 1
+    title: str  # meaning of the weights
+    rows: tuple[str, ...]  # (r) names: the candidate's words, or the compared captions
+    values: FloatArray  # (r, n)
+    top: int = 1  # number of regions to outline in each map, those with the largest weights
 
     def __post_init__(self) -> None:
         _check_array(self.title, self.values, (len(self.rows), np.shape(self.values)[-1]))
@@ -166,23 +133,14 @@ Panel = RegionMaps | Matrix | Bars | Table
 
 @dataclass(frozen=True, eq=False)
 class ExplainedCandidate:
-    """Explanation of one candidate's scores.
+    """Explanation of one candidate's scores."""
 
-    Attributes:
-        text: the candidate, unchanged.
-        references: its references, unchanged.
-        human: mean human rating, None if unknown.
-        scores: the metric's columns, then the terms from which they are computed.
-        panels: named arrays in reading order.
-        notes: remarks for the reader, one sentence each.
-    """
-
-    text: str
-    references: tuple[str, ...]
-    human: float | None
-    scores: Mapping[str, float]
-    panels: tuple[Panel, ...] = ()
-    notes: tuple[str, ...] = ()
+    text: str  # the candidate, unchanged
+    references: tuple[str, ...]  # its references, unchanged
+    human: float | None  # mean human rating, None if unknown
+    scores: Mapping[str, float]  # the metric's columns, then the terms from which they are computed
+    panels: tuple[Panel, ...] = ()  # named arrays in reading order
+    notes: tuple[str, ...] = ()  # remarks for the reader, one sentence each
 
     def __post_init__(self) -> None:
         for name, value in self.scores.items():
@@ -199,25 +157,15 @@ class ExplainedCandidate:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Explanation of a metric's scores for the candidates of one image.
+    """Explanation of a metric's scores for the candidates of one image."""
 
-    Attributes:
-        title: the metric's display name.
-        image: its id.
-        candidates: in the order of the subject's items.
-        signature: signature of the metric.
-        regions: the image's regions that maps refer to, None if the metric has none.
-        comparison: arrays on all candidates, shown after them.
-        notes: remarks for the reader, one sentence each.
-    """
-
-    title: str
-    image: str
-    candidates: tuple[ExplainedCandidate, ...]
-    signature: str
-    regions: Regions | None = None
-    comparison: tuple[Panel, ...] = ()
-    notes: tuple[str, ...] = ()
+    title: str  # the metric's display name
+    image: str  # its id
+    candidates: tuple[ExplainedCandidate, ...]  # in the order of the subject's items
+    signature: str  # signature of the metric
+    regions: Regions | None = None  # the image's regions that maps refer to, None if the metric has none
+    comparison: tuple[Panel, ...] = ()  # arrays on all candidates, shown after them
+    notes: tuple[str, ...] = ()  # remarks for the reader, one sentence each
 
     def __post_init__(self) -> None:
         known = 0 if self.regions is None else len(self.regions.names)

@@ -49,12 +49,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     """Open a file for writing that appears under ``path`` only when the block ends without an error.
 
     Args:
-        path: the file; its folder is created.
         mode: ``"w"`` (UTF-8, ``\\n`` line ends) or ``"wb"``.
-
-    Raises:
-        UsageError: the file cannot be written (no permission, a full disk); the old file is unchanged.
-        DataError: the block reads another file, which cannot be read.
     """
     target = Path(path)
     remedy = "Check the folder's permissions and the free space; nothing was changed"
@@ -87,11 +82,7 @@ def _check_target(target: Path) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Check before a long computation that a file can be written at its end; creates its folder.
-
-    Raises:
-        UsageError: it is a folder, or its folder is not writable.
-    """
+    """Check before a long computation that a file can be written at its end; creates its folder."""
     target = Path(path)
     try:
         _check_target(target)
@@ -129,11 +120,7 @@ def write_json(path: str | os.PathLike[str], value: object) -> None:
 
 @contextlib.contextmanager
 def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[None]:
-    """Hold ``<path>.lock`` so that two runs do not change the same file at once.
-
-    Raises:
-        UsageError: another process has held it for longer than ``timeout_s``, or it cannot be created.
-    """
+    """Hold ``<path>.lock`` so that two runs do not change the same file at once."""
     import filelock
 
     name = Path(f"{os.fspath(path)}.lock")
@@ -171,12 +158,7 @@ def check_folder(path: str | os.PathLike[str], flag: str) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file, or of a pipe (``<(command)`` in a shell).
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: it is a folder, or is not readable.
-    """
+    """All bytes of a file, or of a pipe (``<(command)`` in a shell)."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -184,12 +166,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
-    """The uncompressed content of a gzip file.
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: it is not a complete gzip file, or cannot be read.
-    """
+    """The uncompressed content of a gzip file."""
     import gzip
 
     packed = read_bytes(path)
@@ -218,12 +195,7 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a whole UTF-8 text file; a byte-order mark is dropped and ``\\r\\n`` becomes ``\\n``.
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: it cannot be read, is a folder, or is not UTF-8 (the row is named).
-    """
+    """Read a whole UTF-8 text file; a byte-order mark is dropped and ``\\r\\n`` becomes ``\\n``."""
     return decode_text(read_bytes(path), path)
 
 
@@ -235,11 +207,7 @@ _SPREADSHEETS = {
 
 
 def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
-    """The text of a file's bytes, as :func:`read_text` returns it.
-
-    Raises:
-        DataError: it is not UTF-8 (the row is named), or is a spreadsheet or an archive.
-    """
+    """The text of a file's bytes, as :func:`read_text` returns it."""
     if kind := _SPREADSHEETS.get(data[:4]):
         hint = "Export the table as CSV (UTF-8)"
         raise DataError(f"is {kind}, not text", code="unreadable", path=path, hint=hint)
@@ -275,7 +243,6 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
     """Parse a UTF-8 JSON file; rejects NaN and infinities, which JSON does not have.
 
     Args:
-        path: the file.
         unique_keys: also reject objects in which a key occurs twice (JSON readers keep the last one).
         nan: accept NaN, as Python writes it, as a float, for formats in which it marks missing values.
 
@@ -340,16 +307,7 @@ def without_formula(cell: Cell) -> Cell | str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, escape_formulas: bool = False) -> str:
-    """A table as CSV with a header; None and missing cells are empty.
-
-    Args:
-        columns: the column names, in order.
-        rows: cells by column name.
-        escape_formulas: apply :func:`without_formula` to every cell.
-
-    Raises:
-        ValueError: a row has a cell of an unknown column.
-    """
+    """A table as CSV with a header; None and missing cells are empty."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()

@@ -29,8 +29,6 @@ class Kind:
     """The set of valid values of an option.
 
     Args:
-        words: description of the valid values for help texts (``a number above 0``).
-        example: a valid value, as users write it.
         schema: the valid values as a JSON schema, for editors; an empty one allows everything.
         hint: the remedy for an invalid value; by default the example.
     """
@@ -192,25 +190,15 @@ _METADATA = "capbench.option"
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declared option.
+    """One declared option."""
 
-    Attributes:
-        name: its name.
-        default: its default; None if the default comes from elsewhere (such as a model).
-        kind: the valid values.
-        help: one sentence.
-        recombines: True if it only recombines statistics, so that cached statistics serve all its values.
-        sign_as: its key in signatures; ``""`` omits it, because another part of the signature implies it.
-        quiet: True if signatures omit it when it has its default value.
-    """
-
-    name: str
-    default: Any
-    kind: Kind
-    help: str
-    recombines: bool = False
-    sign_as: str = ""
-    quiet: bool = False
+    name: str  # its name
+    default: Any  # its default; None if the default comes from elsewhere (such as a model)
+    kind: Kind  # the valid values
+    help: str  # one sentence
+    recombines: bool = False  # True if it only recombines statistics, so that cached statistics serve all its values
+    sign_as: str = ""  # its key in signatures; ``""`` omits it, because another part of the signature implies it
+    quiet: bool = False  # True if signatures omit it when it has its default value
 
     def describe(self) -> str:
         """Name, values, default and meaning in one line."""
@@ -220,15 +208,7 @@ class Declaration:
         return f"{self.name}: {self.kind.describe()} (default: {default}); {self.help}"
 
     def read(self, owner: str, value: object) -> Any:
-        """The parsed value.
-
-        Args:
-            owner: name of the metric, detector or file, for the message.
-            value: the user's value.
-
-        Raises:
-            UsageError: the value is invalid.
-        """
+        """The parsed value."""
         if value is None and self.default is None:
             return None
         try:
@@ -251,9 +231,6 @@ def option(
     """Declare an option as a field of an :class:`Options` class.
 
     Args:
-        default: its default, valid for its kind, or None.
-        kind: the valid values.
-        help: one sentence for ``--help``.
         recombines: True if it affects scores but not statistics.
         sign_as: its key in signatures, by default its name; ``""`` omits it.
         quiet: True if signatures omit it when it has its default value.
@@ -288,15 +265,7 @@ class Options:
 
     @classmethod
     def read(cls, owner: str, values: Mapping[str, object]) -> Self:
-        """Check values and fill in defaults.
-
-        Args:
-            owner: name of the metric, detector or file, for messages (``cider``).
-            values: by option name.
-
-        Raises:
-            UsageError: there is no such option, or a value is invalid (the first problem).
-        """
+        """Check values and fill in defaults."""
         return cls(**{name: cls._read_one(owner, name, value) for name, value in values.items()})
 
     @classmethod

@@ -46,16 +46,7 @@ class _Restricted(pickle.Unpickler):
 
 
 def load_pickle(source: str | os.PathLike[str] | bytes, *, name: str | None = None) -> Any:
-    """Read one pickled value (protocols 0 to 5; strings of Python 2 as Latin-1).
-
-    Args:
-        source: a file, or the pickle's bytes.
-        name: its name in error messages; default: the file's path.
-
-    Raises:
-        DataError: it names a class or function that is not allowed, or is damaged; file and class are named.
-        MissingFileError: there is no such file.
-    """
+    """Read one pickled value (protocols 0 to 5; strings of Python 2 as Latin-1)."""
     place = name or ("pickle" if isinstance(source, bytes) else os.fspath(source))
     return _unpickled(io.BytesIO(source if isinstance(source, bytes) else files.read_bytes(source)), place)
 
@@ -77,9 +68,6 @@ def load_npy(source: str | os.PathLike[str] | bytes, *, name: str | None = None)
 
     Returns:
         The array; for an array of shape ``()`` with an object, the object.
-
-    Raises:
-        DataError: it is not a ``.npy`` file, is truncated, or contains a pickle that is not allowed.
     """
     place = name or ("array" if isinstance(source, bytes) else os.fspath(source))
     data = source if isinstance(source, bytes) else files.read_bytes(source)
@@ -99,13 +87,7 @@ def load_npy(source: str | os.PathLike[str] | bytes, *, name: str | None = None)
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read all numeric arrays of an ``.npz`` file by name (see :func:`load_npy`).
-
-    Raises:
-        DataError: it is not an ``.npz`` file, or one of its arrays cannot be read or contains objects; the array is
-            named.
-        MissingFileError: there is no such file.
-    """
+    """Read all numeric arrays of an ``.npz`` file by name (see :func:`load_npy`)."""
     files.check_readable(path)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     try:

@@ -39,16 +39,11 @@ def stdout_to_stderr() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Plugin:
-    """A registered name.
+    """A registered name."""
 
-    Attributes:
-        name: the name on the command line.
-        target: the class, as ``module:Class``.
-        point: the entry point of a plug-in; None for built-in classes.
-    """
-
-    name: str
-    target: str
+    name: str  # the name on the command line
+    target: str  # the class, as ``module:Class``
+    # the entry point of a plug-in; None for built-in classes
     point: importlib.metadata.EntryPoint | None = field(default=None, repr=False)
 
     @property
@@ -89,12 +84,7 @@ def names(group: Group) -> list[str]:
 
 
 def load(group: Group, name: str) -> type[Any]:
-    """The class behind a registered name or behind ``module:Class``.
-
-    Raises:
-        UsageError: there is no such name (the choices are listed), or the class cannot be imported.
-        SetupError: the class needs PyTorch, which is not installed.
-    """
+    """The class behind a registered name or behind ``module:Class``."""
     target = load_any(group, name)
     if not isinstance(target, type):
         hint = f"Pass a class that implements the {_KINDS[group]} contract"

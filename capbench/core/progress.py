@@ -44,9 +44,6 @@ class Parts(Protocol):
         """The progress of one task.
 
         Args:
-            name: name of the task (a metric's label).
-            total: number of units.
-            unit: their name in the plural (``captions``).
             expected_s: expected seconds for all units, if known: long work is announced before its first unit.
         """
         ...
@@ -59,22 +56,14 @@ def part_of(progress: Progress, name: str, total: int, unit: str, expected_s: fl
 
 @dataclass(frozen=True)
 class SlowWork:
-    """Slow work before a metric can score, with its amount.
+    """Slow work before a metric can score, with its amount."""
 
-    Attributes:
-        subject: subject and verb of a message: ``SPICE parses``.
-        unit: name of the units in the plural: ``captions``.
-        units: the units to process, each once.
-        per_second: expected units per second.
-        run: does the work.
-        run_on: does the work in other processes; None if it cannot be split.
-    """
-
-    subject: str
-    unit: str
-    units: frozenset[str]
-    per_second: float
-    run: Callable[[Progress], None] = field(compare=False, repr=False)
+    subject: str  # subject and verb of a message: ``SPICE parses``
+    unit: str  # name of the units in the plural: ``captions``
+    units: frozenset[str]  # the units to process, each once
+    per_second: float  # expected units per second
+    run: Callable[[Progress], None] = field(compare=False, repr=False)  # does the work
+    # does the work in other processes; None if it cannot be split
     run_on: Callable[[Engine, Progress], None] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -93,14 +82,7 @@ def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
 
 
 class Tally:
-    """Progress count of one task.
-
-    Args:
-        name: name of the task; may be ``""``.
-        total: number of steps, None if unknown.
-        unit: their name in the plural; ``""`` for plain numbers.
-        clock: returns the time in seconds.
-    """
+    """Progress count of one task."""
 
     def __init__(
         self, name: str, total: int | None, unit: str = "", clock: Callable[[], float] = time.monotonic
@@ -158,14 +140,7 @@ _CHECK_S = 1.0
 
 
 class Lines:
-    """A line when long work starts, and every half minute until it ends.
-
-    Args:
-        description: beginning of every line.
-        total: number of steps, None if unknown.
-        write: writes a line.
-        clock: returns the time in seconds.
-    """
+    """A line when long work starts, and every half minute until it ends."""
 
     def __init__(
         self,
@@ -232,13 +207,7 @@ class Lines:
 
 
 class Bars:
-    """A progress bar for each task, or one for the whole if tasks are not distinguished.
-
-    Args:
-        description: label of the bars.
-        total: number of steps, None if unknown.
-        bar: draws the bars; its tasks have a field ``left``.
-    """
+    """A progress bar for each task, or one for the whole if tasks are not distinguished."""
 
     def __init__(self, description: str, total: int | None, bar: Bar) -> None:
         self._description, self._bar = description, bar

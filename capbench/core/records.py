@@ -122,23 +122,17 @@ class Item:
     An item has two identities. Metrics score the triple of ``image``, ``candidate`` and ``references``, once for each
     distinct triple (:attr:`key`). Human raters judge a candidate: its image, its ``system`` or ``candidate_id``, and
     its text. Two systems with the same caption for an image are two candidates with one score.
-
-    Attributes:
-        image: image id (file name without its extension).
-        candidate: the caption as published, not tokenised.
-        references: the captions to compare with, in published order; empty only if the protocol allows it.
-        candidate_id: a name that is unique for (image, system, candidate text) within its data set. Several rows that
-            judge the same caption share it.
-        group: the part of the data set that it belongs to (``8k``, ``in-domain``), or ``""``.
-        system: author of the candidate (``Up-Down``, ``Human``), or ``""`` if unknown.
     """
 
-    image: str
-    candidate: str
+    image: str  # image id (file name without its extension)
+    candidate: str  # the caption as published, not tokenised
+    # the captions to compare with, in published order; empty only if the protocol allows it
     references: tuple[str, ...]
+    # a name that is unique for (image, system, candidate text) within its data set. Several rows that judge the
+    # same caption share it
     candidate_id: str = ""
-    group: str = ""
-    system: str = ""
+    group: str = ""  # the part of the data set that it belongs to (``8k``, ``in-domain``), or ``""``
+    system: str = ""  # author of the candidate (``Up-Down``, ``Human``), or ``""`` if unknown
     _key: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -152,20 +146,14 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Human ratings of single items.
+    """Human ratings of single items."""
 
-    Attributes:
-        item: (n,) index of the rated item.
-        value: (n,) the rating, float64.
-        rater: (n,) number of the rater within the item, counted from 0; the same number may be different persons for
-            different items.
-        scale: lowest and highest possible rating.
-    """
-
-    item: IntArray
-    value: FloatArray
+    item: IntArray  # (n,) index of the rated item
+    value: FloatArray  # (n,) the rating, float64
+    # (n,) number of the rater within the item, counted from 0; the same number may be different persons for
+    # different items
     rater: IntArray
-    scale: tuple[float, float]
+    scale: tuple[float, float]  # lowest and highest possible rating
 
     def __len__(self) -> int:
         return len(self.value)
@@ -173,23 +161,15 @@ class Ratings:
 
 @dataclass(frozen=True, eq=False)
 class Preferences:
-    """Human choices between two items of one image.
+    """Human choices between two items of one image."""
 
-    Attributes:
-        first: (n,) index of the pair's first item.
-        second: (n,) index of its second item.
-        preferred: (n,) +1 if raters preferred the first, -1 the second, 0 for a tie.
-        group: (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``.
-        votes: (n, 2) votes for the first and the second item; (n, 0) if only the label is known.
-        grade: (n,) strength of the preference, with the sign of ``preferred`` (+2: the first is much better, +1:
-            slightly better); None if only the direction is known.
-    """
-
-    first: IntArray
-    second: IntArray
-    preferred: IntArray
-    group: tuple[str, ...]
-    votes: IntArray
+    first: IntArray  # (n,) index of the pair's first item
+    second: IntArray  # (n,) index of its second item
+    preferred: IntArray  # (n,) +1 if raters preferred the first, -1 the second, 0 for a tie
+    group: tuple[str, ...]  # (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``
+    votes: IntArray  # (n, 2) votes for the first and the second item; (n, 0) if only the label is known
+    # (n,) strength of the preference, with the sign of ``preferred`` (+2: the first is much better, +1: slightly
+    # better); None if only the direction is known
     grade: FloatArray | None = None
 
     def __len__(self) -> int:
@@ -198,31 +178,24 @@ class Preferences:
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """Human judgements of the items of one data set under one selection of items.
+    """Human judgements of the items of one data set under one selection of items."""
 
-    Attributes:
-        dataset: name of the data set (``flickr8k-expert``).
-        selection: name of the *items* part of the protocol (``no-own-captions``).
-        items: the scored items, including repeats, in published order.
-        ratings: ratings by aspect (``expert``, ``correctness``), empty if there are none.
-        preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
-        draw: number of the sample, from 0, if references are sampled at random.
-        notes: one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``).
-        reverse: (items,) index of the item with candidate and reference exchanged, if captions are rated against each
-            other in both directions: an item's score is then the mean of the scores of both. None otherwise.
-        documents: the items of the whole data set if ``items`` are a part of them, else None. Corpus statistics
-            (CIDEr's document frequencies) count each of them as one document, so that the score of an item does not
-            depend on the part.
-    """
-
-    dataset: str
-    selection: str
-    items: tuple[Item, ...]
+    dataset: str  # name of the data set (``flickr8k-expert``)
+    selection: str  # name of the *items* part of the protocol (``no-own-captions``)
+    items: tuple[Item, ...]  # the scored items, including repeats, in published order
+    # ratings by aspect (``expert``, ``correctness``), empty if there are none
     ratings: Mapping[str, Ratings] = field(default_factory=dict)
+    # pairwise preferences by label (``direct``, ``consensus``), empty if there are none
     preferences: Mapping[str, Preferences] = field(default_factory=dict)
-    draw: int = 0
+    draw: int = 0  # number of the sample, from 0, if references are sampled at random
+    # one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``)
     notes: tuple[str, ...] = ()
+    # (items,) index of the item with candidate and reference exchanged, if captions are rated against each other
+    # in both directions: an item's score is then the mean of the scores of both. None otherwise
     reverse: IntArray | None = None
+    # the items of the whole data set if ``items`` are a part of them, else None. Corpus statistics (CIDEr's
+    # document frequencies) count each of them as one document, so that the score of an item does not depend on
+    # the part
     documents: tuple[Item, ...] | None = None
 
     @cached_property
@@ -233,41 +206,27 @@ class Judgements:
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """One column of one request: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``.
+    """One column of one request: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``."""
 
-    Attributes:
-        label: the request's label, by default the metric's name.
-        column: the metric's column.
-    """
-
-    label: str
-    column: str
+    label: str  # the request's label, by default the metric's name
+    column: str  # the metric's column
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Scores of items under one or more metric requests.
+    """Scores of items under one or more metric requests."""
 
-    Attributes:
-        dataset: name of the data set, or of the user's file.
-        items: (n) items, in the order of the arrays.
-        values: (n,) float64 for every column.
-        corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
-        signatures: by label, one line with everything that can change the numbers.
-        cached: by label, the number of items whose scores came from the cache.
-        group_corpus: by group of the items, the corpus-level value of the group's items for every column;
-            empty unless requested.
-        cautions: by label, warnings to print with the scores; labels without warnings are omitted.
-        trained_on: by label, the training records of the metric's files (:mod:`capbench.core.training_record`); labels
-            of metrics without trained files are omitted.
-    """
-
-    dataset: str
-    items: tuple[Item, ...]
-    values: Mapping[ScoreColumn, FloatArray]
-    corpus: Mapping[ScoreColumn, float]
-    signatures: Mapping[str, str]
+    dataset: str  # name of the data set, or of the user's file
+    items: tuple[Item, ...]  # (n) items, in the order of the arrays
+    values: Mapping[ScoreColumn, FloatArray]  # (n,) float64 for every column
+    corpus: Mapping[ScoreColumn, float]  # one corpus-level value for every column (corpus BLEU, mean CIDEr)
+    signatures: Mapping[str, str]  # by label, one line with everything that can change the numbers
+    # by label, the number of items whose scores came from the cache
     cached: Mapping[str, int] = field(default_factory=dict)
+    # by group of the items, the corpus-level value of the group's items for every column; empty unless requested
     group_corpus: Mapping[str, Mapping[ScoreColumn, float]] = field(default_factory=dict)
+    # by label, warnings to print with the scores; labels without warnings are omitted
     cautions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # by label, the training records of the metric's files (:mod:`capbench.core.training_record`); labels of
+    # metrics without trained files are omitted
     trained_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

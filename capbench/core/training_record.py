@@ -42,15 +42,10 @@ def _name(image: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Digests:
-    """Digests of distinct names.
+    """Digests of distinct names."""
 
-    Attributes:
-        values: (n,) uint64, ascending: the first bytes of each name's BLAKE2b.
-        size: number of these bytes, 1 to 8.
-    """
-
-    values: NDArray[np.uint64]
-    size: int = _SIZE
+    values: NDArray[np.uint64]  # (n,) uint64, ascending: the first bytes of each name's BLAKE2b
+    size: int = _SIZE  # number of these bytes, 1 to 8
 
     @classmethod
     def of(cls, names: Iterable[str], size: int = _SIZE) -> Self:
@@ -112,26 +107,19 @@ _Combine = Callable[[NDArray[np.uint64], NDArray[np.uint64]], NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class TrainingRecord:
-    """The photographs and captions that a trained file was made from.
+    """The photographs and captions that a trained file was made from."""
 
-    Attributes:
-        name: name of the file, for notes.
-        photographs: photographs whose regions or captions were used for training; None if not recorded.
-        captions: captions that were used for training; None if not recorded.
-        selected: photographs of the captions or judgements that selected the weights; None if there are none.
-        selected_by: what they are, for notes.
-        fitted: photographs with the human judgements that the file was fitted to; None if there are none.
-        unrecorded: names of files that it was made from and that have no record.
-        judged: how captions of judged images were treated, JSON values; empty if the training did not decide it.
-    """
-
-    name: str
+    name: str  # name of the file, for notes
+    # photographs whose regions or captions were used for training; None if not recorded
     photographs: Digests | None = None
-    captions: Digests | None = None
+    captions: Digests | None = None  # captions that were used for training; None if not recorded
+    # photographs of the captions or judgements that selected the weights; None if there are none
     selected: Digests | None = None
-    selected_by: str = ""
+    selected_by: str = ""  # what they are, for notes
+    # photographs with the human judgements that the file was fitted to; None if there are none
     fitted: Digests | None = None
-    unrecorded: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()  # names of files that it was made from and that have no record
+    # how captions of judged images were treated, JSON values; empty if the training did not decide it
     judged: Mapping[str, Any] | None = None
 
     @property
@@ -205,39 +193,24 @@ def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecor
 
 @dataclass(frozen=True)
 class TrainingOverlap:
-    """The overlap of scored items with the training of a metric: distinct photographs, candidates and references.
+    """The overlap of scored items with the training of a metric: distinct photographs, candidates and references."""
 
-    Attributes:
-        label: the metric's label.
-        group: the group of the items; ``""`` for all items.
-        files: names of the trained files.
-        unrecorded: names of those without a record of their training images.
-        photographs: number of photographs in the items.
-        trained: number of those whose regions or captions were used for training.
-        selected: number of those whose captions or judgements selected the weights.
-        selected_by: what selected them.
-        fitted: number of those to whose human judgements the metric was fitted.
-        candidates: number of candidates in the items.
-        read_candidates: number of those that occur among the training captions; None if these are not recorded.
-        references: number of references in the items.
-        read_references: number of those that occur among the training captions; None if these are not recorded.
-        has_read: True if the metric has read the captions, photographs or judgements of the items.
-    """
-
-    label: str
-    group: str
-    files: tuple[str, ...]
-    unrecorded: tuple[str, ...]
-    photographs: int
-    trained: int
-    selected: int
-    selected_by: str
-    fitted: int
-    candidates: int
+    label: str  # the metric's label
+    group: str  # the group of the items; ``""`` for all items
+    files: tuple[str, ...]  # names of the trained files
+    unrecorded: tuple[str, ...]  # names of those without a record of their training images
+    photographs: int  # number of photographs in the items
+    trained: int  # number of those whose regions or captions were used for training
+    selected: int  # number of those whose captions or judgements selected the weights
+    selected_by: str  # what selected them
+    fitted: int  # number of those to whose human judgements the metric was fitted
+    candidates: int  # number of candidates in the items
+    # number of those that occur among the training captions; None if these are not recorded
     read_candidates: int | None
-    references: int
+    references: int  # number of references in the items
+    # number of those that occur among the training captions; None if these are not recorded
     read_references: int | None
-    has_read: bool
+    has_read: bool  # True if the metric has read the captions, photographs or judgements of the items
 
     def line(self) -> str:
         """The overlap in words; ``""`` if there is none and all training data is recorded."""

@@ -21,9 +21,6 @@ def version_text(checkout: Path | None = None) -> str:
     """The version for bug reports: ``0.3.0``, or ``0.3.0 (commit 60b455da7)`` in a source checkout.
 
     ``-dirty`` follows the commit if tracked files differ from it.
-
-    Args:
-        checkout: the folder of the checkout; by default the folder that contains the package.
     """
     root = Path(__file__).resolve().parents[2] if checkout is None else checkout
     folder = root / ".git"  # a file in a linked worktree

@@ -41,9 +41,6 @@ class Worker:
 
     Args:
         folder: the working directory, for relative paths; it must be on a shared disk.
-        paths: the module search path, for user-defined metrics.
-        variables: capbench's environment variables.
-        threads: cores that the worker may use.
         opener: returns the function that processes a part; called at the first part, so that its errors are reported.
     """
 
@@ -105,29 +102,18 @@ _RAY_VARIABLES = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Address and resources of the workers.
+    """Address and resources of the workers."""
 
-    Attributes:
-        address: of a running Ray cluster (``auto``, ``HOST:PORT``, ``ray://HOST:PORT``); None: only this machine.
-        workers: number of workers; None: one per core, or per GPU if ``gpus_per_worker`` is not 0.
-        threads: cores per worker.
-        gpus_per_worker: GPUs per worker; with a fraction several workers share one.
-        memory_mb: memory per worker; None: the amount that the work declares.
-    """
-
+    # of a running Ray cluster (``auto``, ``HOST:PORT``, ``ray://HOST:PORT``); None: only this machine
     address: str | None = None
-    workers: int | None = None
-    threads: int = 1
-    gpus_per_worker: float = 0.0
-    memory_mb: int | None = None
+    workers: int | None = None  # number of workers; None: one per core, or per GPU if ``gpus_per_worker`` is not 0
+    threads: int = 1  # cores per worker
+    gpus_per_worker: float = 0.0  # GPUs per worker; with a fraction several workers share one
+    memory_mb: int | None = None  # memory per worker; None: the amount that the work declares
 
 
 def parse_engine(text: str) -> str | None:
-    """The address in ``ray`` (None: Ray's own variable RAY_ADDRESS, else this machine) or ``ray:ADDRESS``.
-
-    Raises:
-        UsageError: the text has neither form.
-    """
+    """The address in ``ray`` (None: Ray's own variable RAY_ADDRESS, else this machine) or ``ray:ADDRESS``."""
     name, colon, address = text.partition(":")
     if name != "ray" or (colon and not address):
         hint = "Examples: ray, ray:auto, ray:HOST:6379"
@@ -139,14 +125,6 @@ class Engine:
     """A connection to Ray; a context manager in which SIGTERM raises KeyboardInterrupt.
 
     Processes that it starts on this machine listen only on the loopback address.
-
-    Args:
-        cluster: address and resources.
-        note: called with notes for the user.
-
-    Raises:
-        UsageError: Ray is not installed.
-        ToolError: there is no cluster at the address, or Ray does not start.
     """
 
     def __init__(self, cluster: Cluster, note: Callable[[str], None] = lambda _: None) -> None:
@@ -194,12 +172,7 @@ class Engine:
         Args:
             opener: called once in each worker for slow initialisation; returns the function that processes a part.
                 Opener, parts and results must be picklable.
-            parts: the parts.
             memory_mb: memory that a worker may need; limits the number of workers.
-
-        Raises:
-            CapbenchError: raised by ``opener`` or a part.
-            ToolError: no machine of the cluster has the resources for a worker, or the connection is lost.
         """
         memory_mb = self._cluster.memory_mb or memory_mb
         actors = self._start(opener, min(self._count(memory_mb), len(parts)), memory_mb)

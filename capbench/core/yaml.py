@@ -52,15 +52,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse_own(text: str, path: str) -> Any:
-    """Parse a YAML file of the package, with libyaml if PyYAML was built with it (ten times as fast).
-
-    Args:
-        text: its text.
-        path: its name, for error messages.
-
-    Raises:
-        DataError: it is not YAML.
-    """
+    """Parse a YAML file of the package, with libyaml if PyYAML was built with it (ten times as fast)."""
     try:
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe loaders
     except yaml.YAMLError as error:
@@ -79,12 +71,7 @@ def read_yaml(path: str | os.PathLike[str], expected: str) -> dict[Any, Any]:
     """The mapping in a settings file.
 
     Args:
-        path: the file.
         expected: the expected content, for the message: ``a study (a mapping with 'schema' and 'name')``.
-
-    Raises:
-        StudyError: it is not YAML (the row is named), is not a mapping, has duplicate keys, or is too large.
-        DataError: it cannot be read as text.
     """
     file = Path(path)
     if file.is_file() and file.stat().st_size > _MAX_BYTES:

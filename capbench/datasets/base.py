@@ -75,9 +75,6 @@ class Dataset(abc.ABC):
 
         Args:
             text: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default.
-
-        Raises:
-            ProtocolError: there is no such protocol; the hint lists the choices.
         """
         return resolve(cls.name, cls.selections, cls.statistics, cls.default, cls.aliases, text, cls.version)
 
@@ -88,11 +85,7 @@ class Dataset(abc.ABC):
 
     @classmethod
     def of_version(cls, version: str, root: DataRoot) -> type[Dataset]:
-        """The class of one version. Its name includes the version unless it is the default one.
-
-        Raises:
-            UsageError: there is no such version; the hint lists the known ones.
-        """
+        """The class of one version. Its name includes the version unless it is the default one."""
         if version not in cls.versions:
             known = "; ".join(f"{cls.name}:{name} ({what})" for name, what in reversed(list(cls.versions.items())))
             hint = f"Known, the newest first: {known}" if known else f"It has none: use '{cls.name}'"
@@ -112,15 +105,7 @@ class Dataset(abc.ABC):
 
     @abc.abstractmethod
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Read and validate the files: one Judgements per draw (one if nothing is sampled).
-
-        Args:
-            selection: one of :attr:`selections`.
-
-        Raises:
-            MissingFileError: a required file is missing.
-            DataError: a file has invalid content.
-        """
+        """Read and validate the files: one Judgements per draw (one if nothing is sampled)."""
 
 
 def dataset_names() -> list[str]:
@@ -129,14 +114,7 @@ def dataset_names() -> list[str]:
 
 
 def load_dataset(name: str) -> type[Dataset]:
-    """The class of a data set.
-
-    Args:
-        name: a registered name, or ``module:Class``.
-
-    Raises:
-        UsageError: there is no such data set, or it is not a subclass of Dataset; the hint lists the choices.
-    """
+    """The class of a data set."""
     dataset_class = plugins.load("capbench.datasets", name)
     if not issubclass(dataset_class, Dataset):
         hint = "It must be a subclass of capbench.datasets.base.Dataset"

@@ -41,14 +41,10 @@ _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
 
 @dataclass(frozen=True)
 class Corpus:
-    """A named caption corpus.
+    """A named caption corpus."""
 
-    Attributes:
-        description: one line on its content.
-        sources: path below the data folder → reader, in order of preference. A path that ends in ``/`` is a folder.
-    """
-
-    description: str
+    description: str  # one line on its content
+    # path below the data folder → reader, in order of preference. A path that ends in ``/`` is a folder
     sources: Mapping[str, Callable[[Path], Captions]]
 
 
@@ -102,18 +98,7 @@ CORPORA: Mapping[str, Corpus] = {
 
 
 def load_captions(name: str, root: DataRoot | None = None) -> Captions:
-    """Read a corpus by its name in :data:`CORPORA`, or by the path of a file or folder.
-
-    Args:
-        name: ``coco-val``, ``coco-test``, ``coco-val2014``, ``flickr8k``, ``flickr30k``, ``nocaps-val``, or a path in
-            any format that :func:`read_captions_file` supports.
-        root: the data folder; required for names only.
-
-    Raises:
-        UsageError: neither a name nor a path, or a name without a data folder.
-        MissingFileError: none of the corpus's files exists.
-        DataError: the file has invalid content.
-    """
+    """Read a corpus by its name in :data:`CORPORA`, or by the path of a file or folder."""
     corpus = CORPORA.get(name)
     if corpus is None:
         path = Path(name).expanduser()
@@ -141,15 +126,6 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
     """Read a corpus, or one split or domain of it.
 
     Flickr8k's splits are separate lists (``Flickr_8k.testImages.txt``); other corpora may name the splits themselves.
-
-    Args:
-        name: as for :func:`load_captions`.
-        split: name of the split; None for all images.
-        root: the data folder.
-
-    Raises:
-        UsageError: the corpus has no such split; the hint lists the existing ones.
-        CapbenchError: as :func:`load_captions`, or a list of images is invalid.
     """
     captions = load_captions(name, root)
     if split is None:
@@ -195,28 +171,14 @@ _TEXT_KEYS = ("caption", "candidate", "prediction")
 
 @dataclass(frozen=True)
 class MachineCaptions:
-    """Captions by one or more systems.
+    """Captions by one or more systems."""
 
-    Attributes:
-        systems: name of the system → image id → caption.
-        notes: one line for each system that was left out as human.
-    """
-
-    systems: Mapping[str, Mapping[str, str]]
-    notes: tuple[str, ...]
+    systems: Mapping[str, Mapping[str, str]]  # name of the system → image id → caption
+    notes: tuple[str, ...]  # one line for each system that was left out as human
 
 
 def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequence[str]]) -> MachineCaptions:
-    """Read the systems in several files.
-
-    Args:
-        paths: ``imgs_SET.txt``, JSON or JSON Lines.
-        references: human captions by image id, to detect human captions among the systems'.
-
-    Raises:
-        MissingFileError: a file does not exist.
-        DataError: a file has invalid content, two systems have the same name, or all systems are human.
-    """
+    """Read the systems in several files."""
     systems: dict[str, Mapping[str, str]] = {}
     notes: list[str] = []
     for path in paths:
@@ -262,12 +224,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
 
 
 def read_folders(path: Path) -> dict[str, dict[str, str]]:
-    """The systems of a list of images ``imgs_SET.txt`` next to folders ``SET_SYSTEM``: image id → caption of each.
-
-    Raises:
-        MissingFileError: there is no such folder.
-        DataError: an image is listed twice, a line is empty, or a system does not have one caption per image.
-    """
+    """The systems of a list of images ``imgs_SET.txt`` next to folders ``SET_SYSTEM``: image id → caption of each."""
     name = path.stem.removeprefix("imgs_")
     outputs = sorted(path.parent.glob(f"{name}_*/{_OUTPUTS}"))
     if not path.stem.startswith("imgs_") or not outputs:

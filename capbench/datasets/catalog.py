@@ -60,36 +60,22 @@ class Sha256(Strict):
 
 
 class Source(Strict):
-    """The source of one or more files.
+    """The source of one or more files."""
 
-    Attributes:
-        title: name in prose.
-        terms: terms of use, one line.
-        manual: instructions for getting the files manually.
-        page: address of a page that describes the files, or None.
-        url: address of the file or archive, only if the publisher offers it openly.
-        sha256: SHA-256 of the file at the address, as stated by the publisher; ``unknown`` if not stated. Required with
-            an address.
-        archive: ``zip`` if the file at the address is an archive of the files.
-        dead: the reason why the address no longer works, or None.
-        form: address of a form to fill in first, or None.
-        note: a remark, or None.
-        licence: short name of the licence for tables (``CC BY 4.0``), ``""`` if only the terms are known.
-        open: True if the licence is open and every file has an address: part of ``data download --open``.
-    """
-
-    title: str
-    terms: str
-    manual: str
-    page: str | None = None
-    url: str | None = None
+    title: str  # name in prose
+    terms: str  # terms of use, one line
+    manual: str  # instructions for getting the files manually
+    page: str | None = None  # address of a page that describes the files, or None
+    url: str | None = None  # address of the file or archive, only if the publisher offers it openly
+    # SHA-256 of the file at the address, as stated by the publisher; ``unknown`` if not stated. Required with an
+    # address
     sha256: str | None = Field(default=None, pattern="^([0-9a-f]{64}|unknown)$")
-    archive: Literal["zip"] | None = None
-    dead: str | None = None
-    form: str | None = None
-    note: str | None = None
-    licence: str = ""
-    open: bool = False
+    archive: Literal["zip"] | None = None  # ``zip`` if the file at the address is an archive of the files
+    dead: str | None = None  # the reason why the address no longer works, or None
+    form: str | None = None  # address of a form to fill in first, or None
+    note: str | None = None  # a remark, or None
+    licence: str = ""  # short name of the licence for tables (``CC BY 4.0``), ``""`` if only the terms are known
+    open: bool = False  # True if the licence is open and every file has an address: part of ``data download --open``
 
     @model_validator(mode="after")
     def _checksum_of_the_address(self) -> Source:
@@ -197,11 +183,7 @@ class Catalog(Strict):
         return self
 
     def dataset(self, name: str) -> DatasetEntry:
-        """The entry of a data set.
-
-        Raises:
-            UsageError: there is no such entry; the hint lists the choices.
-        """
+        """The entry of a data set."""
         check_choice("data set", name, self.datasets)
         return self.datasets[name]
 
@@ -230,15 +212,7 @@ class Catalog(Strict):
 
 
 def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
-    """Parse and validate a catalog.
-
-    Args:
-        text: the YAML text.
-        path: name of the file, for error messages.
-
-    Raises:
-        DataError: the text is not YAML or does not match the schema; the message names the first invalid key.
-    """
+    """Parse and validate a catalog."""
     from capbench.core.yaml import parse_own
 
     return validated(Catalog, parse_own(text, path), path)

@@ -15,15 +15,7 @@ from capbench.datasets.user.caption_readers import Captions
 
 
 def read_changes(name: str, captions: Captions) -> list[dict[str, str]]:
-    """The rows of the table that was made from these captions: of the published ones, or of the embedded sample's.
-
-    Args:
-        name: the table, such as ``swaps-flickr8k``; that of the sample is ``swaps-flickr8k-sample``.
-        captions: the captions, of which a table may use only some.
-
-    Raises:
-        DataError: neither table was made from these captions.
-    """
+    """The rows of the table that was made from these captions: of the published ones, or of the embedded sample's."""
     folder = importlib.resources.files("capbench.datasets") / "changes"
     for table in (f"{name}-sample", name):
         digest, *lines = gzip.decompress((folder / f"{table}.csv.gz").read_bytes()).decode().splitlines()

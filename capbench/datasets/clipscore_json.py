@@ -40,11 +40,7 @@ class JudgedImage(Row):
     references: tuple[Text, ...] = Field(validation_alias="ground_truth", min_length=1)
 
     def grouped(self, size: int) -> Iterator[tuple[str, tuple[float, ...]]]:
-        """The captions with their ``size`` consecutive ratings.
-
-        Raises:
-            DataError: the entries are not in groups of ``size`` with one caption, or a rating is missing.
-        """
+        """The captions with their ``size`` consecutive ratings."""
         for start in range(0, len(self.judgements), size):
             group = self.judgements[start : start + size]
             if len(group) != size or len({one.caption for one in group}) != 1:
@@ -58,12 +54,7 @@ class JudgedImage(Row):
 
 
 def read_human_judgements(path: Path, data: Any = None) -> list[JudgedImage]:
-    """Read the images of CLIPScore's JSON, in the order of the file; ``data`` is its content, if already read.
-
-    Raises:
-        DataError: the file is not an object of images, an image has no list ``human_judgement`` or ``ground_truth``, a
-            caption or reference is empty, a rating is not a number, or two images have one id.
-    """
+    """Read the images of CLIPScore's JSON, in the order of the file; ``data`` is its content, if already read."""
     if data is None:
         data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not all(isinstance(entry, dict) for entry in data.values()) or not data:

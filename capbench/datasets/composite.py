@@ -63,20 +63,16 @@ _SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
 
 
 class RatedCandidate(Row):
-    """One rated candidate of an image.
-
-    Attributes:
-        position: 0 for the human caption, 1 for the neural captioner, 2 for the scene description graph.
-        rating: correctness, or the aspect of an export; None if blank there.
-        thoroughness: None unless a table has this column.
-    """
+    """One rated candidate of an image."""
 
     subset: Literal["8k", "30k", "coco"]
     image: Image
+    # 0 for the human caption, 1 for the neural captioner, 2 for the scene description graph
     position: int = Field(ge=0, lt=CANDIDATES)
     text: Text = Field(validation_alias="candidate")
+    # correctness, or the aspect of an export; None if blank there
     rating: Rating | None = Field(validation_alias="correctness")
-    thoroughness: Rating | None = None
+    thoroughness: Rating | None = None  # None unless a table has this column
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,7 @@ class Export:
 
 
 def read_export(path: Path, subset: str) -> Export:
-    """Read one export.
-
-    Raises:
-        DataError: a missing column, a row without an image before the end, an empty candidate, a rating that is not a
-            whole number from 1 to 5, or a repeated image with other candidates or ratings.
-    """
+    """Read one export."""
     table = read_table(path)
     numbers = range(1, CANDIDATES + 1)
     needed = ["Input.image_url", *(f"Input.text{n}" for n in numbers), *(f"Answer.Q{n}Answer" for n in numbers)]
@@ -136,10 +127,6 @@ def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
     """Read correctness ratings from JSON in either format (see the module), and count those that are NaN.
 
     Candidates are sorted by source (8k, 30k, COCO); those of an image are consecutive and numbered in the file's order.
-
-    Raises:
-        DataError: an unknown source, an image or caption that is not a string, or a rating that is not a whole number
-            from 1 to 5.
     """
     data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not data:

@@ -123,12 +123,7 @@ class ContextBlv(_InContext):
 
 
 def read_context_ratings(path: Path, reader: str, columns: Sequence[str]) -> list[ContextRow]:
-    """Read the ratings, in the order of the file; ``reader`` and ``columns`` are the columns of the reader and ratings.
-
-    Raises:
-        DataError: a column or a text is missing, a rating is not a whole number from 1 to 5, or a reader rated a
-            description twice.
-    """
+    """The ratings, in the order of the file; ``reader`` and ``columns`` name the columns of the reader and ratings."""
     table = read_table(path)
     for column in ("img_id", "context", "description", reader, *columns):
         if column not in table.columns:

@@ -95,13 +95,9 @@ class _Distractions(Dataset):
 
 
 class _GeneratedDistractions(_Distractions):
-    """Pairs that were made by rules from the captions that a subclass reads.
+    """Pairs that were made by rules from the captions that a subclass reads."""
 
-    Attributes:
-        table: name of the table of changes.
-    """
-
-    table: ClassVar[str]
+    table: ClassVar[str]  # name of the table of changes
     generated: ClassVar[bool] = True
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
     citation: ClassVar[str] = (
@@ -222,12 +218,7 @@ class DistractionsGiven(_Distractions):
     )
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task.
-
-        Raises:
-            MissingFileError: the file does not exist, or it has no references and Flickr30k's captions are missing.
-            DataError: the file has invalid content.
-        """
+        """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task."""
         path = self.root.file(_GIVEN, what="the pairs")
         user_pairs = read_rows(path, GivenPair)
         captions: Mapping[str, tuple[str, ...]] = {}

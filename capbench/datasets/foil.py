@@ -187,10 +187,6 @@ def coco_captions(root: DataRoot) -> tuple[dict[str, tuple[str, ...]], list[str]
     """Captions of COCO's validation images by image, and the names of the files.
 
     They come from a file with all images or, if there is none, from the existing splits of Karpathy.
-
-    Raises:
-        MissingFileError: there is no file of COCO's captions.
-        DataError: a file has invalid content.
     """
     for name in _WHOLE:
         if (root.path / name).is_file():
@@ -217,10 +213,6 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     """Read the pairs of ``foilv1.0_test_2017.json``, in the order of the foils.
 
     The name of a pair is the ``id`` of the annotations and the foil's number within that id, from 1.
-
-    Raises:
-        DataError: an entry is invalid, an image is not in ``images``, or an ``id`` does not have exactly one image and
-            one correct caption.
     """
     images = {image.id: image.image for image in read_rows(path, _Image, at="images")}
     annotations = read_rows(path, _Annotation, at="annotations")

@@ -196,11 +196,7 @@ class HmFlickr8k(_HumanMachine):
 
 
 def read_smurf(path: Path) -> list[Written]:
-    """Read SMURF's captions, one entry per image in the order of the file.
-
-    Raises:
-        DataError: an entry is invalid, or an image does not have as many captions as the first one.
-    """
+    """Read SMURF's captions, one entry per image in the order of the file."""
     of_image: dict[str, list[_Caption]] = {}
     for row in read_rows(path, _Caption):
         of_image.setdefault(row.image, []).append(row)
@@ -217,15 +213,7 @@ def read_smurf(path: Path) -> list[Written]:
 
 
 def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
-    """Read the captions of where_image2 for the images of a list ``imgs_{set}.txt``, in its order.
-
-    Returns:
-        The path of the list, and the captions of each image.
-
-    Raises:
-        MissingFileError: the captions of a system are missing.
-        DataError: an image is listed twice, a line is empty, or a system does not have one caption per image.
-    """
+    """Read the captions of where_image2 for the images of a list ``imgs_{set}.txt``, in its order."""
     kind = listed.stem.removeprefix("imgs_")
     systems = read_folders(listed)
     for system in ("human_1", *MACHINES):

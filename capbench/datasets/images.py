@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def all_images(root: DataRoot) -> list[ImageFile]:
-    """All images below the data folder (``*/images``); those of nocaps have nocaps' numbers as ids.
-
-    Raises:
-        MissingFileError: there are no images.
-        DataError: two files have the same id.
-    """
+    """All images below the data folder (``*/images``); those of nocaps have nocaps' numbers as ids."""
     from capbench.features.images import ImageFile, images_in, unique
 
     folders = sorted(path for path in root.path.glob("*/images") if path.is_dir() and any(path.iterdir()))
@@ -46,17 +41,8 @@ def all_images(root: DataRoot) -> list[ImageFile]:
 def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tuple[list[ImageFile], list[str]]:
     """The images of a data set under its default protocol, in the order of its items.
 
-    Args:
-        name: as for :func:`capbench.datasets.opening.open_dataset`.
-        root: the data folder.
-        folder: the folder with the images; default: the data set's image folders.
-
     Returns:
         The existing images, and the ids of missing ones.
-
-    Raises:
-        MissingFileError: no image exists.
-        CapbenchError: the data set cannot be opened or loaded.
     """
     dataset = open_dataset(name, root)
     judged = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
@@ -105,14 +91,9 @@ def image_finder(
     """A function from image ids to existing image files by id.
 
     Args:
-        root: the data folder.
         folder: the folder with the images; default: the image folders of the data set.
         dataset: the data set of the images; None for captions outside of data sets, whose images are searched by file
             name in every ``*/images`` below the data folder.
-
-    Raises:
-        DataError: nocaps' list of images is damaged, the folder contains no images or two with the same requested id,
-            or ``dataset`` is None and two folders contain different images with the same id.
     """
     # The function may be sent to other processes, so it refers to folders and not to the data set.
     whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset

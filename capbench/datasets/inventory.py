@@ -43,33 +43,22 @@ State = Literal["here", "partly", "absent", "damaged"]
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """One line of ``capbench data info``.
-
-    Attributes:
-        kind: ``published`` judgements, ``captions`` without judgements, from a ``plug-in`` or ``imported``.
-        state: ``here`` if all required files exist, ``partly`` or ``absent`` if some or all are missing, ``damaged`` if
-            they cannot be read.
-        items: number of items under the default protocol, None unless they could be read.
-        human: number of ratings by aspect, or of pairs by label.
-        protocol: id of the default protocol, ``""`` for captions.
-        missing: roles of the missing files.
-        note: one line that describes the problem.
-        published: number and kind of the published judgements, ``""`` for plug-ins and imported data.
-        licence: short name of the licence, ``""`` for plug-ins and imported data.
-        command: command that downloads the missing files, or describes how to get them; ``""`` if none are missing.
-    """
+    """One line of ``capbench data info``."""
 
     name: str
     title: str
-    kind: Kind
+    kind: Kind  # ``published`` judgements, ``captions`` without judgements, from a ``plug-in`` or ``imported``
+    # ``here`` if all required files exist, ``partly`` or ``absent`` if some or all are missing, ``damaged`` if
+    # they cannot be read
     state: State
-    items: int | None = None
-    human: dict[str, int] = field(default_factory=dict)
-    protocol: str = ""
-    missing: tuple[str, ...] = ()
-    note: str = ""
-    published: str = ""
-    licence: str = ""
+    items: int | None = None  # number of items under the default protocol, None unless they could be read
+    human: dict[str, int] = field(default_factory=dict)  # number of ratings by aspect, or of pairs by label
+    protocol: str = ""  # id of the default protocol, ``""`` for captions
+    missing: tuple[str, ...] = ()  # roles of the missing files
+    note: str = ""  # one line that describes the problem
+    published: str = ""  # number and kind of the published judgements, ``""`` for plug-ins and imported data
+    licence: str = ""  # short name of the licence, ``""`` for plug-ins and imported data
+    # command that downloads the missing files, or describes how to get them; ``""`` if none are missing
     command: str = ""
 
 
@@ -152,9 +141,6 @@ def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
     """The files that ``data download TARGET`` downloads: a data set's missing files, one file, or a source's files.
 
     Files of one source are together.
-
-    Raises:
-        UsageError: the target is unknown; the hint lists the nearest name and the choices.
     """
     if target in known.datasets:
         return _group(known, (_easiest(known, need) for need in missing_needs(known.datasets[target], root)))
@@ -202,16 +188,7 @@ def obtain(
     """Download files of one source into the data folder.
 
     Args:
-        wanted: source and files; existing files are kept.
-        known: the catalog.
-        root: the data folder.
         url: alternative address of the source's archive, or of the one requested file.
-        progress: called with the number of bytes received and the total.
-
-    Raises:
-        MissingFileError: there is no address, or it does not work; the hint describes how to get the files manually.
-        UsageError: the data folder is the embedded sample, or ``url`` does not belong to one file.
-        DataError: the downloaded file is invalid.
     """
     from capbench.core.download import fetch, unpack  # imported here because it loads the network modules
 
@@ -326,11 +303,7 @@ class HashRecord:
         return cache_dir("data") / "hashes.json" if self.path is None else self.path
 
     def read(self) -> dict[str, dict[str, str]]:
-        """All records: data folder → file → hash; empty if nothing is recorded or there is no cache folder.
-
-        Raises:
-            DataError: the record is damaged. It is not replaced, because that would hide differences.
-        """
+        """All records: data folder → file → hash; empty if nothing is recorded or there is no cache folder."""
         try:
             path = self._file()
         except UsageError:
@@ -370,11 +343,7 @@ def _key(root: DataRoot) -> str:
 
 
 def count_rows(path: Path, count: Count) -> int:
-    """Count the entries of a file with the method in the catalog.
-
-    Raises:
-        DataError: the file does not fit the method (not JSON, no such key or variable, damaged gzip).
-    """
+    """Count the entries of a file with the method in the catalog."""
     match count.how:
         case "lines":
             return sum(1 for line in _text(path).split("\n") if line.strip())
@@ -485,11 +454,7 @@ def _compare(
 def verify_files(
     root: DataRoot, known: Catalog, paths: list[str], record: HashRecord, progress: Callable[[int], None]
 ) -> list[FileReport]:
-    """Verify files below the data folder and record unknown hashes; ``progress`` is called with 1 after each.
-
-    Raises:
-        DataError: the record of hashes is damaged.
-    """
+    """Verify files below the data folder and record unknown hashes; ``progress`` is called with 1 after each."""
     before = record.read().get(_key(root), {})
     reports = []
     for path in paths:

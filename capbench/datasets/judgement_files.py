@@ -27,7 +27,6 @@ class ByName(dict[str, T]):
     """Ratings by aspect or preferences by label, with an error for each missing one and slow files read on demand.
 
     Args:
-        here: values that are already read.
         absent: name → function that returns the error to raise on lookup, for names whose file is missing; ``in``
             returns False for these.
         later: name → function that reads the value on first lookup, for files that take long to read; ``in`` returns
@@ -80,10 +79,6 @@ def parse_caption(
     """The caption with surrounding white space removed; ``what`` names the field, ``empty`` allows an empty one.
 
     Published captions are otherwise unchanged; see :func:`capbench.datasets.tables.plain_text` for those of users.
-
-    Raises:
-        DataError: the value is not a string, is empty, or contains U+001F (which capbench uses to separate captions),
-            a NUL, or an unpaired surrogate, which UTF-8 cannot encode.
     """
     bad = partial(DataError, path=path, row=row, hint="Correct or remove the row or entry")
     if not isinstance(text, str):
@@ -158,9 +153,6 @@ def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) ->
 
     Args:
         items: (n) items with all their references.
-        count: references to sample for each item, 1 or more.
-        seed: random seed.
-        draws: number of draws.
     """
     items_by_draw = []
     for orders in reference_orders(items, seed, draws):
@@ -182,8 +174,6 @@ def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[t
 
     Args:
         items: (n) items with all their references.
-        seed: random seed.
-        draws: number of draws.
 
     Returns:
         For each draw, n tuples: indices (from 0) of an item's references in random order.

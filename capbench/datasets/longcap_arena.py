@@ -56,10 +56,6 @@ class LongCapArena(Dataset):
         """Items in the order of their first rows, aspect by aspect; ``ratings`` by aspect.
 
         A caption with several rows of one aspect has several ratings. A missing file makes only its aspect unavailable.
-
-        Raises:
-            MissingFileError: there is no file of any aspect.
-            DataError: a file has invalid content, or two files have different references for one caption.
         """
         items: dict[tuple[str, str], Item] = {}
         places: dict[tuple[str, str], int] = {}

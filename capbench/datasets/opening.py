@@ -36,10 +36,7 @@ def keep_items(judgements: Judgements, places: IntArray, title: str, notes: Sequ
     """Restrict judgements to some items.
 
     Args:
-        judgements: the judgements.
         places: indices of the items to keep, ascending.
-        title: description of these items, for errors about ratings or preferences that become empty.
-        notes: notes to put before those of the judgements.
     """
     return replace(
         judgements,
@@ -85,13 +82,7 @@ def already_read(human: Mapping[str, Human]) -> dict[str, Human]:
 
 
 def restrict_by_name(human: Mapping[str, Human], restrict: Callable[[Human], Human], title: str) -> ByName[Human]:
-    """Restrict ratings or preferences by name; empty ones become absent, like those without a file.
-
-    Args:
-        human: ratings by aspect, or preferences by label.
-        restrict: function that restricts one of them.
-        title: description of the restriction, for errors.
-    """
+    """Restrict ratings or preferences by name; empty ones become absent, like those without a file."""
 
     def absence(name: str) -> Callable[[], CapbenchError]:
         # The same error class as for a data set without the file.
@@ -148,20 +139,11 @@ class GroupDataset(Dataset):
         return self.whole.image_places()
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """The judgements of the complete data set, restricted to the group; the first note counts the items.
-
-        Raises:
-            UsageError: no item and no pair has this group; the hint lists the existing ones.
-            CapbenchError: the complete data set cannot be loaded.
-        """
+        """The judgements of the complete data set, restricted to the group; the first note counts the items."""
         return tuple(self.part(draw) for draw in self.whole.load(self.whole.selections[selection.name]))
 
     def part(self, judgements: Judgements) -> Judgements:
-        """Restrict judgements of the complete data set to the group.
-
-        Raises:
-            UsageError: no item and no pair has this group.
-        """
+        """Restrict judgements of the complete data set to the group."""
         by_pairs = not any(self._is_own(item.group) for item in judgements.items)
         places = self.places(judgements)
         items = [judgements.items[place] for place in places.tolist()]
@@ -192,11 +174,7 @@ class GroupDataset(Dataset):
         )
 
     def places(self, judgements: Judgements) -> IntArray:
-        """Indices of the group's items in judgements of the complete data set, ascending.
-
-        Raises:
-            UsageError: no item and no pair has this group.
-        """
+        """Indices of the group's items in judgements of the complete data set, ascending."""
         places = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
         if places:
             return np.array(places, dtype=np.int64)
@@ -231,16 +209,7 @@ def _unknown(whole: Dataset, group: str, groups: Sequence[str]) -> UsageError:
 
 
 def group_of(whole: Dataset, group: str) -> GroupDataset:
-    """One group of a data set.
-
-    Args:
-        whole: the data set.
-        group: name of the group, as in the data or as in ids.
-
-    Raises:
-        UsageError: the data set does not have this group. If its groups are known only from its files, loading raises
-            the error instead.
-    """
+    """One group of a data set."""
     name = spelled(group)
     if not group.isprintable():
         problem = f"the group {group!a} of {whole.name} contains unprintable characters"
@@ -321,13 +290,7 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
     Args:
         name: a registered name, ``module:Class``, the name of imported judgements, or the path of a file of judgements;
             ``NAME:VERSION`` for a version of a registered data set; ``NAME@GROUP`` for a group of items.
-        root: the data folder.
         columns: for a file of judgements, the column of a field: ``{"image": "file"}``.
-
-    Raises:
-        UsageError: the name or version is unknown; the hint lists the nearest name and the choices. Or there are
-            ``columns``, and the data set is not a file.
-        DataError: the imported judgements or the file have invalid content.
     """
     whole, group = _split_group(name)
     if columns and not whole.lower().endswith(SUFFIXES):
@@ -380,16 +343,6 @@ def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: No
     """The images of every registered or imported data set with judgements whose files are in the data folder.
 
     Data sets that capbench generates (:attr:`Dataset.generated`) are omitted: no human judged their images.
-
-    Args:
-        root: the data folder.
-        step: called with 1 after each data set.
-
-    Returns:
-        ids of images by name of the data set.
-
-    Raises:
-        DataError: a file has invalid content.
     """
     names = [*dataset_names(), *imported_names(root)]
     images: dict[str, set[str]] = {}

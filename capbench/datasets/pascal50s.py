@@ -75,11 +75,7 @@ Pairs = Sequence[Pair | LabelledPair]
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Read ``pair_pascal.mat``: ``new_input`` (name, sent1, sent2), ``category``, ``result`` (votes, +1 or -1).
-
-    Raises:
-        DataError: the file is not readable or an entry is invalid.
-    """
+    """Read ``pair_pascal.mat``: ``new_input`` (name, sent1, sent2), ``category``, ``result`` (votes, +1 or -1)."""
     content = files.read_bytes(path)
 
     def build() -> dict[str, NDArray[Any]]:
@@ -129,11 +125,7 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
 
 
 def read_candidates(path: Path) -> list[Pair]:
-    """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without categories and votes.
-
-    Raises:
-        DataError: the file is not readable or an entry is invalid.
-    """
+    """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without categories and votes."""
     pairs = []
     for number, entry in enumerate(_records(_load(files.read_bytes(path), path), "cands", path), 1):
         row = f"pair {number}"
@@ -147,9 +139,6 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     """Read ``pascal50S.mat``: image id → fifty references.
 
     One release contains ``refs`` (image, sent), another ``train_sent_final`` (name, an address; sentences).
-
-    Raises:
-        DataError: the file is not readable or an entry is invalid.
     """
     content = files.read_bytes(path)
 
@@ -216,16 +205,6 @@ def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
 
     ``triplets`` has 48 rows (reference, B, C, winner) per pair, winner 1 for B and -1 for C. B and C are identified by
     their text, so that their order does not matter. Reading the published file takes about six seconds.
-
-    Args:
-        path: the file.
-        pairs: the pairs in the order of the MATLAB files.
-
-    Returns:
-        Votes for the first and for the second candidate of each pair.
-
-    Raises:
-        DataError: the file is not readable or a triplet does not belong to its pair.
     """
     triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):

@@ -31,23 +31,14 @@ Level = Literal["captions", "images", "sources", "systems", "pairs"]
 
 @dataclass(frozen=True)
 class ItemSelection:
-    """The *items* part of a protocol.
+    """The *items* part of a protocol."""
 
-    Attributes:
-        name: name in ids (``no-own-captions``).
-        description: one sentence on pairs and references.
-        draws: number of random samples of references; 1 if nothing is sampled.
-        seed: random seed, None if nothing is sampled.
-        source: publications that use it ("TIGEr Table 1").
-        systems: number of systems, if these are so few that some statistics over systems are undefined.
-    """
-
-    name: str
-    description: str
-    draws: int = 1
-    seed: int | None = None
-    source: str = ""
-    systems: int | None = None
+    name: str  # name in ids (``no-own-captions``)
+    description: str  # one sentence on pairs and references
+    draws: int = 1  # number of random samples of references; 1 if nothing is sampled
+    seed: int | None = None  # random seed, None if nothing is sampled
+    source: str = ""  # publications that use it ("TIGEr Table 1")
+    systems: int | None = None  # number of systems, if these are so few that some statistics over systems are undefined
 
 
 def by_name(*selections: ItemSelection) -> dict[str, ItemSelection]:
@@ -57,38 +48,25 @@ def by_name(*selections: ItemSelection) -> dict[str, ItemSelection]:
 
 @dataclass(frozen=True)
 class StatisticSpec:
-    """The *statistic* part of a protocol.
+    """The *statistic* part of a protocol."""
 
-    Attributes:
-        name: name in ids (``unaggregated-tau-c``).
-        kind: ``correlation`` with ratings, ``accuracy`` on preferences, or ``mean`` scores. acc*_eq and accuracies over
-            systems are of kind ``correlation``, because they relate scores to ratings.
-        human: aspect of the ratings, or label of the preferences.
-        aggregation: aggregation of several ratings of one item (correlations).
-        coefficient: correlation coefficient over all captions; None at other levels.
-        ties: value of a metric's tie on a pair (accuracies).
-        description: one sentence.
-        source: publications that use it.
-        within: statistic within images, at the level ``images``.
-        within_source: statistic within sources, at the level ``sources``.
-        systems: statistic over systems, at the level ``systems``.
-        graded: correlation of score differences with graded preferences, at the level ``pairs``.
-        length_balanced: True for an accuracy that weights pairs whose longer caption is preferred and pairs whose
-            shorter one is preferred equally.
-    """
-
-    name: str
+    name: str  # name in ids (``unaggregated-tau-c``)
+    # ``correlation`` with ratings, ``accuracy`` on preferences, or ``mean`` scores. acc*_eq and accuracies over
+    # systems are of kind ``correlation``, because they relate scores to ratings
     kind: Literal["correlation", "accuracy", "mean"]
-    human: str
-    aggregation: Aggregation = "unaggregated"
-    coefficient: Coefficient | None = None
-    ties: TieRule | None = None
-    description: str = ""
-    source: str = ""
-    within: WithinCoefficient | None = None
-    within_source: SourceCoefficient | None = None
-    systems: SystemCoefficient | None = None
+    human: str  # aspect of the ratings, or label of the preferences
+    aggregation: Aggregation = "unaggregated"  # aggregation of several ratings of one item (correlations)
+    coefficient: Coefficient | None = None  # correlation coefficient over all captions; None at other levels
+    ties: TieRule | None = None  # value of a metric's tie on a pair (accuracies)
+    description: str = ""  # one sentence
+    source: str = ""  # publications that use it
+    within: WithinCoefficient | None = None  # statistic within images, at the level ``images``
+    within_source: SourceCoefficient | None = None  # statistic within sources, at the level ``sources``
+    systems: SystemCoefficient | None = None  # statistic over systems, at the level ``systems``
+    # correlation of score differences with graded preferences, at the level ``pairs``
     graded: GradedCoefficient | None = None
+    # True for an accuracy that weights pairs whose longer caption is preferred and pairs whose shorter one is
+    # preferred equally
     length_balanced: bool = False
 
     @property
@@ -135,19 +113,12 @@ class StatisticSpec:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One protocol of one data set. ``str()`` returns its id without the version.
+    """One protocol of one data set. ``str()`` returns its id without the version."""
 
-    Attributes:
-        dataset: name of the data set, with its group; with its version only if that is not the default one.
-        items: the selection of items and references.
-        statistic: the statistic.
-        version: version of the data set, ``""`` if it has none.
-    """
-
-    dataset: str
-    items: ItemSelection
-    statistic: StatisticSpec
-    version: str = ""
+    dataset: str  # name of the data set, with its group; with its version only if that is not the default one
+    items: ItemSelection  # the selection of items and references
+    statistic: StatisticSpec  # the statistic
+    version: str = ""  # version of the data set, ``""`` if it has none
 
     def __str__(self) -> str:
         return f"{self.dataset}/{self.items.name}/{self.statistic.name}"
@@ -269,11 +240,6 @@ def correlations(
     """All correlations of scores with one aspect of ratings, named ``[prefix-][aggregation-]coefficient``.
 
     The name of the aggregation is omitted if there is only one.
-
-    Args:
-        human: aspect of the ratings (``expert``).
-        aggregations: possible aggregations of several ratings of one item.
-        prefix: first part of the names, ``""`` for none.
     """
     specs = {}
     for aggregation in aggregations:
@@ -345,11 +311,7 @@ def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
 
 
 def accuracy(label: str) -> dict[str, StatisticSpec]:
-    """The accuracies on one label of preferences under each tie rule, named ``label-ties``.
-
-    Args:
-        label: label of the preferences (``direct``).
-    """
+    """The accuracies on one label of preferences under each tie rule, named ``label-ties``."""
     rules: dict[TieRule, str] = {
         "strict": "a tie of the metric is wrong",
         "ties-right": "a tie of the metric is right",
@@ -364,11 +326,7 @@ def accuracy(label: str) -> dict[str, StatisticSpec]:
 
 
 def graded_preferences(label: str) -> dict[str, StatisticSpec]:
-    """All statistics of one label of graded preferences: :func:`accuracy`, length-balanced accuracy, correlations.
-
-    Args:
-        label: label of the preferences (``specificity``).
-    """
+    """All statistics of one label of graded preferences: :func:`accuracy`, length-balanced accuracy, correlations."""
     balanced = StatisticSpec(
         f"{label}-length-balanced",
         "accuracy",
@@ -405,17 +363,8 @@ def resolve(
     """Look up a protocol of a data set.
 
     Args:
-        dataset: name of the data set.
-        selections: item selections by name.
-        statistics: statistics by name.
-        default: names of the default selection and statistic.
-        aliases: other names for ``items/statistic``, such as ``unaggregated/tau-c``.
         text: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default; the
             data set with or without its version.
-        version: version of the data set, ``""`` if it has none.
-
-    Raises:
-        ProtocolError: there is no such protocol; the hint lists the choices.
     """
     if not text:
         return Protocol(dataset, selections[default[0]], statistics[default[1]], version)

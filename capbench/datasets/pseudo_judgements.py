@@ -44,21 +44,13 @@ _FIRST, _LAST = 3, 2
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """Numbers of candidates per image, and the captions from which they are sampled.
+    """Numbers of candidates per image, and the captions from which they are sampled."""
 
-    Attributes:
-        each: candidates an image gets of each of :data:`KINDS`.
-        look: from how many most similar images ``looks-alike`` is drawn.
-        near: from how many captions with the most similar texts ``near-text`` is drawn.
-        middle: ``mid-text`` is drawn from those behind ``near`` up to this rank.
-        seed: of the draw.
-    """
-
-    each: int = 2
-    look: int = 20
-    near: int = 20
-    middle: int = 500
-    seed: int = 0
+    each: int = 2  # candidates an image gets of each of :data:`KINDS`
+    look: int = 20  # from how many most similar images ``looks-alike`` is drawn
+    near: int = 20  # from how many captions with the most similar texts ``near-text`` is drawn
+    middle: int = 500  # ``mid-text`` is drawn from those behind ``near`` up to this rank
+    seed: int = 0  # of the draw
 
     def check(self) -> None:
         """Raise UsageError if a number does not fit."""
@@ -102,12 +94,7 @@ class Flickr8kPseudo(Dataset):
     draw: ClassVar[DrawOptions] = DrawOptions()
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items image by image; ``ratings["pseudo"]`` from 1 to 4, or ``preferences["own"]`` of the own caption.
-
-        Raises:
-            MissingFileError: a file is not there.
-            DataError: a file does not hold what it should, or there are too few images to draw from.
-        """
+        """Items image by image; ``ratings["pseudo"]`` from 1 to 4, or ``preferences["own"]`` of the own caption."""
         every = read_token(self.root.file(_TOKEN, what="Flickr8k's captions"))
         listed = split_list(self.root.file(_DEV, what="the list of Flickr8k's dev images"), every)
         captions = {image: every[image] for image in listed}
@@ -185,17 +172,11 @@ def draw_candidates(
     """Candidates from other images' captions.
 
     Args:
-        captions: each image's own captions: references of its items, candidates of others'.
         looks: (images, d) one vector an image, in the order of ``captions``.
-        options: see :class:`DrawOptions`.
 
     Returns:
         Items image by image, ``4 × each`` of them each, with their kind as group. No candidate has the text of one of
         the image's own captions, and none stands twice at an image.
-
-    Raises:
-        DataError: there are too few images, or vectors do not fit them.
-        UsageError: an option does not fit.
     """
     options.check()
     images = list(captions)
@@ -295,15 +276,7 @@ def text_scores(items: Sequence[Item]) -> list[FloatArray]:
 
 
 def pseudo_levels(scores: Sequence[FloatArray], levels: int = 4) -> IntArray:
-    """Ratings: the mean of metrics' normal scores (van der Waerden), cut so that levels have equally many items.
-
-    Args:
-        scores: (n,) of each metric, higher is better.
-        levels: from 1, the worst, upwards.
-
-    Raises:
-        DataError: there are no metrics or fewer items than levels.
-    """
+    """Ratings: the mean of metrics' normal scores (van der Waerden), cut so that levels have equally many items."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 

@@ -13,37 +13,19 @@ _COLLECTION = "open"  # a common folder of openly licensed data sets
 
 @dataclass(frozen=True)
 class DataRoot:
-    """A folder with the files of the data sets, laid out as documented in ``docs/data.md``.
+    """A folder with the files of the data sets, laid out as documented in ``docs/data.md``."""
 
-    Attributes:
-        path: the folder.
-        is_sample: True for the embedded synthetic sample.
-        origin: the option or variable that chose it, for messages.
-    """
-
-    path: Path
-    is_sample: bool
-    origin: str
+    path: Path  # the folder
+    is_sample: bool  # True for the embedded synthetic sample
+    origin: str  # the option or variable that chose it, for messages
 
     def locate(self, name: str) -> Path:
-        """The place of a file below the folder: ``name``, or ``open/name`` if only that exists.
-
-        Args:
-            name: path below the folder.
-        """
+        """The place of a file below the folder: ``name``, or ``open/name`` if only that exists."""
         place, collected = self.path / name, self.path / _COLLECTION / name
         return collected if not place.exists() and collected.exists() else place
 
     def file(self, *candidates: str, what: str = "") -> Path:
-        """The first existing one of several paths.
-
-        Args:
-            candidates: paths below the folder, the preferred one first.
-            what: content of the file, for the error message.
-
-        Raises:
-            MissingFileError: none of them exists; the message lists all.
-        """
+        """The first existing one of several paths."""
         for candidate in candidates:
             place = self.locate(candidate)
             if place.exists():
@@ -58,7 +40,6 @@ def results_folder(name: str, *, sample: bool) -> Path:
     """The folder of a study without ``--out``.
 
     Args:
-        name: its name.
         sample: True if it reads the embedded sample, whose numbers never replace those of real judgements.
     """
     return Path("results", "sample", name) if sample else Path("results", name)
@@ -86,9 +67,6 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
 
     Args:
         data: the value of ``--data``; ``"sample"`` is the embedded sample.
-
-    Raises:
-        UsageError: the chosen folder does not exist.
     """
     if data is not None and not os.fspath(data):
         problem, hint = "the name of the data folder is empty", "Name a folder, or 'sample' for the embedded sample"

@@ -92,18 +92,7 @@ _CODES = {
 
 
 def read_rows(path: Path, model: type[M], unique: Sequence[str] = (), **how: Any) -> list[M]:
-    """All rows of a file; rows equal in the fields ``unique`` must be equal, and count once.
-
-    Args:
-        path: the file.
-        model: the model of a row.
-        unique: fields that identify a row.
-        how: options of :func:`capbench.datasets.tables.read_table`.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: a row does not fit the model, or contradicts an earlier one.
-    """
+    """All rows of a file; rows equal in the fields ``unique`` must be equal, and count once."""
     return rows_of(read_table(path, **how), model, unique)
 
 

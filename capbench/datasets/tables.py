@@ -37,20 +37,13 @@ Number = int | str
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a file.
-
-    Attributes:
-        numbers: the place of each row.
-        columns: the cells of each column, in the order of the file; None where one is missing.
-        decimals: the decimal marks of numbers written as text; ``""`` if the cells have types.
-        blank: number of rows with delimiters only, which are left out.
-    """
+    """The rows of a file."""
 
     path: Path
-    numbers: list[Number]
-    columns: dict[str, list[Any]]
-    decimals: str = ""
-    blank: int = 0
+    numbers: list[Number]  # the place of each row
+    columns: dict[str, list[Any]]  # the cells of each column, in the order of the file; None where one is missing
+    decimals: str = ""  # the decimal marks of numbers written as text; ``""`` if the cells have types
+    blank: int = 0  # number of rows with delimiters only, which are left out
 
     def frame(self) -> pd.DataFrame:
         """All cells; the index has the places of the rows."""
@@ -64,11 +57,7 @@ class Table:
             yield {name: cell for name, cell in zip(self.columns, cells, strict=True) if cell is not None}
 
     def values(self, name: str, cells: Iterable[Any]) -> list[float | None]:
-        """Cells of a column as numbers, None where a cell is not a finite number.
-
-        Raises:
-            DataError: the column has decimal commas and decimal points.
-        """
+        """Cells of a column as numbers, None where a cell is not a finite number."""
         cells = list(cells)
         if not self.decimals:
             return [_finite(cell) for cell in cells]
@@ -119,10 +108,6 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
         quotes: False for a table in which quotation marks are part of the text.
         at: key of the list or object of rows in a JSON file; default: the whole file, or ``per_item`` (the format of
             CaptionEvalKit). Rows of an object have its keys as ``id``.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: the file is not of its form or has no rows.
     """
     form = form or "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
     if form in (".jsonl", ".ndjson"):

@@ -124,11 +124,7 @@ class Thumb(Dataset):
             return "1"
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file, with systems; ``ratings`` by aspect, one per item.
-
-        Raises:
-            DataError: the file is of another version, or has invalid content.
-        """
+        """Items in the order of the file, with systems; ``ratings`` by aspect, one per item."""
         path = self.root.file(_RATINGS, what="the ratings")
         rows = read_thumb(path)
         version = _version(path, self.root, rows)
@@ -195,11 +191,7 @@ def _version(path: Path, root: DataRoot, rows: Sequence[ThumbRow] | None = None)
 
 
 def read_thumb(path: Path) -> list[ThumbRow]:
-    """Read the rated captions, in the order of the file.
-
-    Raises:
-        DataError: a row is invalid, a system has two captions of one image, or one ``seg_id`` names two images.
-    """
+    """Read the rated captions, in the order of the file."""
     rows = read_rows(path, ThumbRow, ["system", "segment"])
     images: dict[str, str] = {}
     for row in rows:

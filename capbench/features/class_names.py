@@ -34,10 +34,6 @@ def class_names(known_or_file: str) -> tuple[str, ...]:
 
     Args:
         known_or_file: a name in :data:`KNOWN`, or a file with one name per line.
-
-    Raises:
-        MissingFileError: there is no such list or file.
-        DataError: the file is empty, or one of its lines is blank.
     """
     if known_or_file in KNOWN:
         return KNOWN[known_or_file]
@@ -56,11 +52,7 @@ def class_names(known_or_file: str) -> tuple[str, ...]:
 
 
 def regions_of(store: FeatureStore, image: str) -> Regions:
-    """An image's regions, each named by its number, counted from 0, and its class if it has one.
-
-    Raises:
-        FeatureError: the store has no features of the image.
-    """
+    """An image's regions, each named by its number, counted from 0, and its class if it has one."""
     features, class_names = store[image], store.header.class_names or ()
     names = [str(i) for i in range(len(features))]
     if features.class_ids is not None:

@@ -65,16 +65,7 @@ class _Preparation:
 def prepare_all(
     images: Sequence[ImageFile], preprocessor: Preprocessor, workers: int
 ) -> Generator[Prepared, None, None]:
-    """Decode and prepare images, in their order.
-
-    Args:
-        images: the images.
-        preprocessor: turns uint8 (h, w, 3) RGB into the network's input; it must pickle if there are workers.
-        workers: number of processes; 0 for this process.
-
-    Raises:
-        ToolError: a worker process died.
-    """
+    """Decode and prepare images, in their order."""
     prepared = _Preparation(images, preprocessor)
     if workers <= 0:
         yield from (prepared[place] for place in range(len(images)))
@@ -138,23 +129,15 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """Result of an extraction.
+    """Result of an extraction."""
 
-    Attributes:
-        store: the finished store.
-        images: number of requested images.
-        extracted: number of images that this run passed through the network.
-        resumed: number of images that an interrupted run left in the journal.
-        failures: images without features.
-        seconds: ``total`` time of the loop over images; of it ``network`` in the detector, ``waiting`` for decoded
-            images, ``writing`` the journal; and ``finishing``, the time to write the final file.
-    """
-
-    store: FeatureStore
-    images: int
-    extracted: int
-    resumed: int
-    failures: tuple[Failure, ...]
+    store: FeatureStore  # the finished store
+    images: int  # number of requested images
+    extracted: int  # number of images that this run passed through the network
+    resumed: int  # number of images that an interrupted run left in the journal
+    failures: tuple[Failure, ...]  # images without features
+    # ``total`` time of the loop over images; of it ``network`` in the detector, ``waiting`` for decoded images,
+    # ``writing`` the journal; and ``finishing``, the time to write the final file
     seconds: dict[str, float]
 
 
@@ -193,26 +176,10 @@ def extract(
     ``spread`` write the same bytes as one run.
 
     Args:
-        images: the images, each id once.
-        detector: from :func:`capbench.features.detectors.base.load_detector`.
-        target: the store.
-        missing: ids of images without a file, for the report.
         shard: only this part of the groups.
-        workers: processes that decode and preprocess; 0 for this process.
         threads: threads of the network on a CPU, if the user chose their number: the fingerprint then contains it,
             since it changes last digits.
         spread: runs the work in other processes; ``workers`` is then ignored.
-        opener: opens the detector in those processes.
-        dtype: type of the stored features.
-        compression: of the store.
-        restart: discard existing features.
-        progress: called with numbers of images done.
-
-    Raises:
-        FeatureError: the store contains another detector's features, or no image could be used.
-        UsageError: the store cannot be written; finished images are kept.
-        ToolError: a worker process died.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; its text says how many images are stored.
     """
     groups = grouped(images, detector)
     if shard is not None:
@@ -425,25 +392,15 @@ _BYTES_AN_IMAGE = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """Measurements and the estimate for all images.
+    """Measurements and the estimate for all images."""
 
-    Attributes:
-        images: number of images.
-        parts: number of parts that workers receive, of some 16 images each.
-        measured: number of images measured.
-        opening_s: seconds to open the detector, which each worker needs once.
-        image_s: median seconds per image, decoding included.
-        regions: mean number of regions per image.
-        disk_bytes: size of the finished store.
-    """
-
-    images: int
-    parts: int
-    measured: int
-    opening_s: float
-    image_s: float
-    regions: float
-    disk_bytes: int
+    images: int  # number of images
+    parts: int  # number of parts that workers receive, of some 16 images each
+    measured: int  # number of images measured
+    opening_s: float  # seconds to open the detector, which each worker needs once
+    image_s: float  # median seconds per image, decoding included
+    regions: float  # mean number of regions per image
+    disk_bytes: int  # size of the finished store
 
     def hours(self, workers: int) -> float:
         """Hours with workers as fast as this process: opening, and the longest sequence of parts."""
@@ -459,18 +416,7 @@ def measure(
     dtype: str = "float32",
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """Time ``count`` images, evenly spaced among all, after one warm-up image.
-
-    Args:
-        images: all images.
-        opener: opens the detector.
-        dtype: type of the stored features.
-        progress: called with numbers of images done.
-
-    Raises:
-        UsageError: there are no images, or the type is unknown.
-        FeatureError: none of the measured images could be used.
-    """
+    """Time ``count`` images, evenly spaced among all, after one warm-up image."""
     if not images:
         hint = "Select some with --images or --dataset"
         raise UsageError("there are no images to plan for", code="missing-image", hint=hint)

@@ -27,23 +27,14 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image to read.
+    """An image to read."""
 
-    Attributes:
-        image: the id that its features are stored under.
-        path: its file.
-    """
-
-    image: str
-    path: Path
+    image: str  # the id that its features are stored under
+    path: Path  # its file
 
 
 def images_in(folder: Path) -> list[ImageFile]:
-    """All images below a folder, without hidden ones, sorted by path; ids are file names without suffix.
-
-    Raises:
-        DataError: there are none.
-    """
+    """All images below a folder, without hidden ones, sorted by path; ids are file names without suffix."""
     paths: list[Path] = []
     for base, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk skips the others
@@ -60,10 +51,6 @@ def find_images(sources: Sequence[str | os.PathLike[str]], image_root: Path | No
         sources: folders, image files, ``.json`` files with COCO's ``images``, or text files with one path per line
             (``path``, or ``id`` TAB ``path``).
         image_root: the folder of relative paths and COCO's file names; None for the folder of the list.
-
-    Raises:
-        DataError: a list has the wrong format or names a missing file, or two files have the same id.
-        MissingFileError: a source does not exist.
     """
     images: list[ImageFile] = []
     for source in sources:
@@ -132,11 +119,7 @@ def _existing(file: Path, source: Path, row: int | str) -> Path:
 
 
 def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """An image as uint8 (height, width, 3) RGB, rotated by its EXIF orientation.
-
-    Raises:
-        DataError: as :func:`read_picture`, or the image has more than 8 bits per channel.
-    """
+    """An image as uint8 (height, width, 3) RGB, rotated by its EXIF orientation."""
 
     def pixels(image: Image.Image) -> NDArray[np.uint8]:
         from PIL import ImageOps
@@ -151,12 +134,7 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def read_picture(path: str | os.PathLike[str], take: Callable[[Image.Image], P]) -> P:
-    """The result of ``take`` on a picture that Pillow opened, whose EXIF orientation is not applied.
-
-    Raises:
-        DataError: the file is not an image, is damaged or truncated, or has more than 179 million pixels.
-        MissingFileError: there is no such file.
-    """
+    """The result of ``take`` on a picture that Pillow opened, whose EXIF orientation is not applied."""
     from PIL import Image, UnidentifiedImageError
 
     files.check_readable(path)

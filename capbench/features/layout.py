@@ -41,25 +41,17 @@ _BLOCK_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Header:
-    """The properties that all images of a store share.
-
-    Attributes:
-        dtype: of the features as stored.
-        class_names: names by class id, or None.
-        feature_size: columns of the features; 0 until the first image is known.
-        fields: those of :data:`~capbench.features.records.FLAT_FIELDS` that every image has.
-        probabilities: columns of the probabilities of background and classes, stored in the features' type; 0 without
-            them.
-    """
+    """The properties that all images of a store share."""
 
     fingerprint: Fingerprint
-    dtype: str = "float32"
+    dtype: str = "float32"  # of the features as stored
     compression: str = "none"
-    class_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None  # names by class id, or None
     attribute_names: tuple[str, ...] | None = None
-    feature_size: int = 0
+    feature_size: int = 0  # columns of the features; 0 until the first image is known
     boxes: bool = True
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()  # those of :data:`~capbench.features.records.FLAT_FIELDS` that every image has
+    # columns of the probabilities of background and classes, stored in the features' type; 0 without them
     probabilities: int = 0
 
     def conflict(self, other: Header) -> str | None:
@@ -121,12 +113,7 @@ def checksum(regions: RegionFeatures) -> int:
 
 
 def build(path: Path, header: Header, entries: Sequence[Entry], progress: Callable[[int], None] | None = None) -> None:
-    """Write a whole file, with images in any order, under a temporary name and rename it.
-
-    Raises:
-        FeatureError: there are no images, or an id occurs twice.
-        UsageError: the file cannot be written (no space, no permission); an existing file is kept.
-    """
+    """Write a whole file, with images in any order, under a temporary name and rename it."""
     ordered = sorted(entries, key=lambda entry: entry.image.encode())
     if not ordered:
         raise FeatureError("there are no images to store", code="missing-image", path=path)

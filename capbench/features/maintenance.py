@@ -60,11 +60,7 @@ def describe(store: FeatureStore) -> dict[str, Any]:
 
 
 def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verified:
-    """Read every image: checksums, finite features, boxes inside their images, ids that have names.
-
-    Raises:
-        FeatureError: the index of the store is damaged, so that single images cannot be checked.
-    """
+    """Read every image: checksums, finite features, boxes inside their images, ids that have names."""
     header, problems, bad, regions = store.header, [], 0, 0
     images = store.ids
     for image in images:
@@ -93,15 +89,7 @@ def merge_stores(
     """Join stores into one file: the same bytes as from one run over all their images.
 
     Args:
-        target: the new file.
         sources: stores of the same fingerprint, type and names, without a common image.
-        compression: of the new file; None for that of the first source.
-        replace: replace an existing file.
-        progress: called with numbers of images written.
-
-    Raises:
-        FeatureError: the stores cannot be mixed, contain an image twice, are damaged, or one is not finished.
-        UsageError: the target exists, or cannot be written.
     """
     path = Path(target)
     if compression is not None:
@@ -133,16 +121,7 @@ def export_store(
     """Write all images to a file and return the name of its format.
 
     Args:
-        store: the images.
-        target: the file.
         format: one of :data:`EXPORTS`; None for ``npz`` or ``butd-tsv``, by the file's suffix.
-        replace: replace an existing file.
-        progress: called with numbers of images written.
-
-    Raises:
-        UsageError: the format is unknown, or the file exists or cannot be written.
-        FeatureError: the format requires boxes, classes or attributes that the store does not have, or cannot hold the
-            store's class probabilities.
     """
     path = Path(target)
     kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix) or path.suffix

@@ -73,13 +73,7 @@ class BoxFile:
 
 
 def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
-    """Read and check a file of boxes.
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: an array is missing, or has a shape or type that does not match the others; a box exceeds its image
-            or ends before it begins; an image occurs twice or has no box. The error names the image.
-    """
+    """Read and check a file of boxes."""
     file = Path(path)
     ids = "image_ids" in array_names(file)
     optional = ("num_boxes", "class_ids", "class_scores", "class_names")
@@ -124,20 +118,14 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
 
 @dataclass(frozen=True, eq=False)
 class BoxPooling:
-    """Mean features of the cells under boxes.
+    """Mean features of the cells under boxes."""
 
-    Attributes:
-        boxes: the boxes of all images.
-        top: maximum number of boxes per image, the first ones; None for all.
-        classes: append a column for each class to the features: the box's class score times ``scale`` in the column of
-            its class, 0 in the others.
-        scale: factor of these columns.
-    """
-
-    boxes: BoxFile
-    top: int | None = None
+    boxes: BoxFile  # the boxes of all images
+    top: int | None = None  # maximum number of boxes per image, the first ones; None for all
+    # append a column for each class to the features: the box's class score times ``scale`` in the column of its
+    # class, 0 in the others
     classes: bool = False
-    scale: float = 1.0
+    scale: float = 1.0  # factor of these columns
 
     def __post_init__(self) -> None:
         images = self.boxes.images.values()
@@ -163,16 +151,7 @@ class BoxPooling:
         return ImageBoxes(boxes.boxes[top], None if ids is None else ids[top], None if scores is None else scores[top])
 
     def pool(self, cells: RegionFeatures, shape: tuple[int, int]) -> RegionFeatures:
-        """The boxes of one image with their features, classes and scores.
-
-        Args:
-            cells: cells of a grid of that shape, row by row from the upper left, with or without boxes.
-            shape: rows and columns of the grid.
-
-        Raises:
-            DataError: the file has no boxes of this image.
-            FeatureError: a cell has no area.
-        """
+        """The boxes of one image with their features, classes and scores."""
         rows, columns = shape
         boxes = self.of(cells.image)
         grid = cells.features.reshape(rows, columns, -1).astype(np.float64)
@@ -256,11 +235,7 @@ class Pooling:
         return "+".join(map(str, self.levels))
 
     def windows(self, rows: int, columns: int) -> NDArray[np.int64]:
-        """(n, 4) first row, first column, last row, last column of each window, all inclusive.
-
-        Raises:
-            UsageError: the pooling requires another grid, or a window is larger than the grid.
-        """
+        """(n, 4) first row, first column, last row, last column of each window, all inclusive."""
         if self.grid is not None and self.grid != (rows, columns):
             message = (
                 f"this pooling requires {self.grid[0]} x {self.grid[1]} cells, but the grid has {rows} x {columns}"
@@ -284,9 +259,6 @@ def parse_pooling(text: str) -> Pooling:
     '3x3/1+5x5/2+7x7/1'
     >>> len(parse_pooling("2x2/1").windows(7, 7))
     36
-
-    Raises:
-        UsageError: the text is neither.
     """
     written, grid = NAMED.get(text, (text, None))
     levels = []
@@ -307,15 +279,10 @@ def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int]
 
     Args:
         cells: cells of a grid, row by row from the upper left.
-        pooling: the windows.
         shape: rows and columns of the grid; None to infer them from the boxes, or a square without boxes.
 
     Returns:
         One region per window, with the mean of its cells' features (summed in float64) and their common box.
-
-    Raises:
-        FeatureError: the regions are not a grid of that shape, or have classes or attributes, which have no mean.
-        UsageError: the pooling does not fit the grid.
     """
     rows, columns = _shape(cells, shape)
     windows = pooling.windows(rows, columns)
@@ -415,21 +382,8 @@ def pool_store(
     boxes, an image's windows precede its boxes, and no region has a class, since windows have none.
 
     Args:
-        source: the store of cells.
-        target: the file to write.
-        pooling: the windows, or None.
         boxes: the boxes, or None; at least one of the two is required.
         shape: rows and columns of the grid; None to infer them from each image's cells.
-        dtype: of the new store; None for that of the source.
-        compression: likewise.
-        replace: replace an existing file.
-        progress: called with 1 for each image done.
-
-    Raises:
-        FeatureError: the source is damaged, or an image's regions are not a grid.
-        DataError: the file of boxes has none of an image.
-        UsageError: the target exists or cannot be written, the pooling does not fit the grid, or there are neither
-            windows nor boxes.
     """
     if pooling is None and boxes is None:
         raise UsageError("neither windows nor boxes were specified", code="missing-option")

@@ -37,32 +37,22 @@ def flat_dtype(name: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True, eq=False)
 class RegionFeatures:
-    """The regions of one image, in the detector's order.
+    """The regions of one image, in the detector's order."""
 
-    Attributes:
-        image: image id (:func:`capbench.core.records.image_id` of the file name).
-        width: width of the original image in pixels. If only relative boxes are known, width and height are 1 and the
-            boxes are fractions; if nothing is known, both are 0.
-        height: its height.
-        boxes: (n, 4) float32, x1, y1, x2, y2 in pixels of the original image; None if the source has none.
-        features: (n, d) float32 or float16.
-        class_ids: (n,) int32 index of the class in the detector's names, or None.
-        class_scores: (n,) float32 its confidence, or None.
-        attribute_ids: (n,) int32 index of the attribute in the detector's names, or None.
-        attribute_scores: (n,) float32 its confidence, or None.
-        class_probabilities: (n, 1 + classes) float32 or float16, the detector's probabilities of the background (the
-            first column) and of each class, or None.
-    """
-
-    image: str
+    image: str  # image id (:func:`capbench.core.records.image_id` of the file name)
+    # width of the original image in pixels. If only relative boxes are known, width and height are 1 and the
+    # boxes are fractions; if nothing is known, both are 0
     width: int
-    height: int
+    height: int  # its height
+    # (n, 4) float32, x1, y1, x2, y2 in pixels of the original image; None if the source has none
     boxes: NDArray[np.float32] | None
-    features: NDArray[np.float32] | NDArray[np.float16]
-    class_ids: NDArray[np.int32] | None = None
-    class_scores: NDArray[np.float32] | None = None
-    attribute_ids: NDArray[np.int32] | None = None
-    attribute_scores: NDArray[np.float32] | None = None
+    features: NDArray[np.float32] | NDArray[np.float16]  # (n, d) float32 or float16
+    class_ids: NDArray[np.int32] | None = None  # (n,) int32 index of the class in the detector's names, or None
+    class_scores: NDArray[np.float32] | None = None  # (n,) float32 its confidence, or None
+    attribute_ids: NDArray[np.int32] | None = None  # (n,) int32 index of the attribute in the detector's names, or None
+    attribute_scores: NDArray[np.float32] | None = None  # (n,) float32 its confidence, or None
+    # (n, 1 + classes) float32 or float16, the detector's probabilities of the background (the first column) and
+    # of each class, or None
     class_probabilities: NDArray[np.float32] | NDArray[np.float16] | None = None
 
     def __len__(self) -> int:
@@ -176,25 +166,17 @@ class Fingerprint:
     """Everything about a detector and its use that can change a feature.
 
     Features with different fingerprints are never mixed, and every metric that reads features reports theirs.
-
-    Attributes:
-        detector: registered name (``bottom-up-caffe``).
-        weights_sha256: SHA-256 of the weights' file, 64 hex digits; ``"random:SEED"`` for untrained networks,
-            ``"unknown"`` for imported features.
-        preprocessing: colour order, means, resizing, in one short phrase.
-        mode: post-processing (``caffe 0.2 10-100``).
-        batch: ``"single"`` or ``"batched:N"``: padding a batch changes features slightly.
-        precision: of the forward pass (``float32``, ``amp-bfloat16``).
-        versions: (library, version) pairs that matter.
     """
 
-    detector: str
+    detector: str  # registered name (``bottom-up-caffe``)
+    # SHA-256 of the weights' file, 64 hex digits; ``"random:SEED"`` for untrained networks, ``"unknown"`` for
+    # imported features
     weights_sha256: str
-    preprocessing: str
-    mode: str
-    batch: str = "single"
-    precision: str = "float32"
-    versions: tuple[tuple[str, str], ...] = ()
+    preprocessing: str  # colour order, means, resizing, in one short phrase
+    mode: str  # post-processing (``caffe 0.2 10-100``)
+    batch: str = "single"  # ``"single"`` or ``"batched:N"``: padding a batch changes features slightly
+    precision: str = "float32"  # of the forward pass (``float32``, ``amp-bfloat16``)
+    versions: tuple[tuple[str, str], ...] = ()  # (library, version) pairs that matter
 
     def __post_init__(self) -> None:
         texts = (getattr(self, name) for name in _TEXTS)

@@ -27,9 +27,6 @@ def derangement(images: Iterable[str], seed: int) -> dict[str, str]:
     """Each image's partner: a permutation in one cycle, so that no image is its own partner (Sattolo, 1986).
 
     It depends on the set of images and the seed only.
-
-    Raises:
-        UsageError: there are fewer than two images.
     """
     ordered = sorted(set(images))
     if len(ordered) < 2:
@@ -49,10 +46,6 @@ def partners(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
 
     Args:
         groups: image → groups of its items. If some combination of groups has only one image, groups are ignored.
-        seed: of the derangements.
-
-    Raises:
-        UsageError: there are fewer than two images.
     """
     alike: dict[tuple[str, ...], list[str]] = {}
     for image, of_image in groups.items():
@@ -79,15 +72,7 @@ def shuffle_line(partner_of: Mapping[str, str], seed: int) -> str:
 
 
 class ShownStore(FeatureStore):
-    """A store under one of the three kinds; ids, header and membership are those of the files.
-
-    Args:
-        paths: the files.
-        kind: ``blank``, ``mean`` or ``shuffled``.
-        vector: for ``mean``: (D,) float32.
-        partner_of: for ``shuffled``: the image whose features each image gets.
-        seed: for ``shuffled``, for the signature.
-    """
+    """A store under one of the three kinds; ids, header and membership are those of the files."""
 
     def __init__(
         self,
@@ -152,20 +137,12 @@ MEAN_KEY = "feature mean"
 
 
 def read_images(path: str | Path) -> list[str]:
-    """Ids of the images in a list: a text file with one file name or id per line.
-
-    Raises:
-        DataError: the file cannot be read or is empty.
-    """
+    """Ids of the images in a list: a text file with one file name or id per line."""
     return list(dict.fromkeys(image_id(line.strip()) for line in files.read_lines(path) if line.strip()))
 
 
 def mean_features(store: FeatureStore, images: Sequence[str]) -> NDArray[np.float32]:
-    """(D,) the mean over images of the mean of an image's regions.
-
-    Raises:
-        MissingFeaturesError: the store lacks images; the message has their number.
-    """
+    """(D,) the mean over images of the mean of an image's regions."""
     store.require(images)
     total = np.zeros(store.feature_size)
     for image in images:

@@ -34,11 +34,7 @@ def _damaged(path: Path, reason: str, image: str | None = None) -> FeatureError:
 
 
 def read_header(file: h5py.File, path: Path) -> Header:
-    """Read and check the header of a file: attributes, and names, shapes and types of its data sets.
-
-    Raises:
-        FeatureError: the file is not a feature store, has a later version, or its parts do not fit each other.
-    """
+    """Read and check the header of a file: attributes, and names, shapes and types of its data sets."""
 
     def bad(problem: str, code: str, value: str | None = None, hint: str = _REMAKE) -> FeatureError:
         return FeatureError(problem, code=code, value=value, path=path, hint=hint)
@@ -205,17 +201,13 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeE
 
 
 class FeatureStore:
-    """Reads region features by image id; made by :func:`open_store`.
-
-    Attributes:
-        paths: its files.
-    """
+    """Reads region features by image id; made by :func:`open_store`."""
 
     shown: str = ""
     """Kind of features that :class:`capbench.features.shown.ShownStore` shows instead; ``""`` for the stored ones."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = tuple(paths)
+        self.paths = tuple(paths)  # its files
         self._files = [_StoreFile(path) for path in self.paths]
         first = self._files[0]
         for file in self._files[1:]:
@@ -258,11 +250,7 @@ class FeatureStore:
         return CocoNames(self.ids)
 
     def _find(self, image: str) -> tuple[_StoreFile, int] | None:
-        """The file and the position of an image, which may have another COCO name in the store; None without it.
-
-        Raises:
-            DataError: the name is a COCO number that several images have.
-        """
+        """The file and the position of an image, which may have another COCO name in the store; None without it."""
         for file in self._files:
             position = file.find(image)
             if position >= 0:
@@ -274,11 +262,7 @@ class FeatureStore:
         return isinstance(image, str) and self._find(image) is not None
 
     def __getitem__(self, image: str) -> RegionFeatures:
-        """The regions of one image.
-
-        Raises:
-            FeatureError: the store has no features of the image, or they are damaged.
-        """
+        """The regions of one image."""
         if (place := self._find(image)) is None:
             raise self._missing(image)
         file, position = place
@@ -355,12 +339,7 @@ class FeatureStore:
 
 
 def open_store(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> FeatureStore:
-    """Open a store: a file, a folder (all its ``.h5`` files as one), or a list of files as one.
-
-    Raises:
-        FeatureError: a file is missing, damaged or not a feature store, or the files have different fingerprints,
-            types or names.
-    """
+    """Open a store: a file, a folder (all its ``.h5`` files as one), or a list of files as one."""
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not os.path.isdir(path):  # noqa: PTH112

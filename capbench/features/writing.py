@@ -41,23 +41,12 @@ class Journal:
     """Opens or creates a journal; an incomplete record at the end is removed.
 
     Args:
-        path: the file.
-        header: the header of a new journal.
         restart: start a new journal, which replaces the finished file instead of extending it.
-
-    Attributes:
-        header: of the images in it.
-        index: position of each image's record, and the number of its regions.
-        replaces: True if the finished file is to be replaced.
-
-    Raises:
-        FeatureError: the file is not a journal.
-        UsageError: it cannot be written.
     """
 
     def __init__(self, path: Path, header: Header, *, restart: bool = False) -> None:
         self.path, self.header, self.replaces = path, header, restart
-        self.index: dict[str, tuple[int, int]] = {}
+        self.index: dict[str, tuple[int, int]] = {}  # position of each image's record, and the number of its regions
         self._end = 0
         self._synced = time.monotonic()
         with writes(path):
@@ -220,22 +209,10 @@ class StoreWriter:
     Use it as a context manager: leaving without :meth:`finish` keeps the journal.
 
     Args:
-        path: the HDF5 file.
-        fingerprint: of the detector.
         dtype: type of the stored features; float16 halves the file and rounds to 11 bits.
         compression: ``none``, ``gzip`` or ``lzf``; None for that of the existing file (``none`` for a new one).
-        class_names: names by class id.
-        attribute_names: names by attribute id.
         restart: discard existing features, finished or not, once the new file is complete.
         keep: False to delete the journal of a run that did not finish.
-
-    Attributes:
-        path: the HDF5 file.
-        resumed: number of images that an interrupted run left in the journal.
-
-    Raises:
-        FeatureError: the file or its journal has another detector's features or another type, or is damaged.
-        UsageError: another run is writing the store, or it cannot be written.
     """
 
     def __init__(
@@ -252,7 +229,7 @@ class StoreWriter:
     ) -> None:
         check_choice("dtype", dtype, DTYPES, code="wrong-value")
         check_choice("compression", compression or "none", COMPRESSIONS, code="wrong-value")
-        self.path = Path(path)
+        self.path = Path(path)  # the HDF5 file
         if self.path.is_dir():
             raise UsageError("is a folder", code="wrong-value", path=path, hint="Write the name of the store's file")
         self._header = Header(fingerprint, dtype, compression or "none", class_names, attribute_names)
@@ -267,7 +244,7 @@ class StoreWriter:
                 self._adopt(self._old.header, self.path, compression)
             self._known = set(self._old.ids) if self._old is not None else set()
             self._stack = stack.pop_all()
-        self.resumed = len(self._journal.index)
+        self.resumed = len(self._journal.index)  # number of images that an interrupted run left in the journal
 
     def _adopt(self, existing: Header, path: Path, compression: str | None) -> None:
         conflict = existing.conflict(self._header)
@@ -288,12 +265,7 @@ class StoreWriter:
         return image in self._known or image in self._journal.index
 
     def add(self, regions: RegionFeatures) -> None:
-        """Check an image's regions and append them to the journal.
-
-        Raises:
-            FeatureError: they are not valid, do not match the other images, or the store already has the image.
-            UsageError: the disk is full; images added before are kept.
-        """
+        """Check an image's regions and append them to the journal."""
         if regions.image in self:
             raise duplicate_image(regions.image, self.path)
         regions.check()
@@ -314,12 +286,7 @@ class StoreWriter:
         self._header = with_image
 
     def finish(self, progress: Callable[[int], None] | None = None) -> FeatureStore:
-        """Write the file from the existing and the new images, and open it.
-
-        Raises:
-            FeatureError: there are no images, or an existing one is damaged.
-            UsageError: the file cannot be written; the journal and the old file are kept.
-        """
+        """Write the file from the existing and the new images, and open it."""
         journal, old = self._journal, self._old
         # A killed run may have renamed the file without removing the journal.
         fresh = [image for image in journal.index if image not in self._known]

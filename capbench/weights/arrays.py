@@ -19,28 +19,16 @@ from capbench.core.pickles import load_npz
 
 @dataclass(frozen=True)
 class Arrays:
-    """The arrays of one file.
+    """The arrays of one file."""
 
-    Attributes:
-        path: the file.
-        sha256: of the whole file, 64 hex digits.
-        arrays: by name, unchanged.
-        metadata: texts of the file; empty for ``.npz``.
-    """
-
-    path: Path
-    sha256: str
-    arrays: dict[str, NDArray[Any]]
-    metadata: Mapping[str, str]
+    path: Path  # the file
+    sha256: str  # of the whole file, 64 hex digits
+    arrays: dict[str, NDArray[Any]]  # by name, unchanged
+    metadata: Mapping[str, str]  # texts of the file; empty for ``.npz``
 
 
 def read_arrays(path: str | os.PathLike[str], hint: str) -> Arrays:
-    """Read an ``.npz`` or safetensors file of numbers; ``hint`` is the remedy for files of other formats.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: it has another format, or is damaged.
-    """
+    """Read an ``.npz`` or safetensors file of numbers; ``hint`` is the remedy for files of other formats."""
     from safetensors.numpy import load_file
 
     file = Path(path)

@@ -34,17 +34,11 @@ _COUNTER = "num_batches_tracked"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The tensors of one file.
+    """The tensors of one file."""
 
-    Attributes:
-        path: the file.
-        sha256: SHA-256 of the file, 64 hex digits.
-        tensors: by name; half precision is converted to float32.
-    """
-
-    path: Path
-    sha256: str
-    tensors: dict[str, torch.Tensor]
+    path: Path  # the file
+    sha256: str  # SHA-256 of the file, 64 hex digits
+    tensors: dict[str, torch.Tensor]  # by name; half precision is converted to float32
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -53,10 +47,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Args:
         path: a PyTorch file (``.pth``, ``.pt``, ``.bin``), a pickle of arrays (``.pkl``), ``.npz``,
             ``.safetensors`` or ``.caffemodel``.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: it has another format, is damaged, contains classes that are not allowed, or has no tensors.
     """
     from safetensors.torch import load_file
 
@@ -81,10 +71,6 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
     """Read the whole content of a PyTorch file of either format, as saved by a training script.
 
     It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and ``argparse.Namespace``.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is not a PyTorch file, is damaged, or contains other classes.
     """
     file = Path(path)
     check_readable(file)
@@ -97,9 +83,6 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
     """The tensors of a state dict, of one inside a training checkpoint, or of a dictionary of arrays.
 
     Removes prefixes of wrappers; half and double precision become float32.
-
-    Raises:
-        ModelError: there are no tensors, or one contains NaN or infinity.
     """
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -212,15 +195,9 @@ def fitting_tensors(
     """Tensors by a network's names; every parameter must exist with its shape, without surplus tensors.
 
     Args:
-        module: the network; only names and shapes of its parameters are used.
-        tensors: by the file's names.
-        path: the file, for messages.
         rename: the network's name for a file's name, or None for a tensor that inference does not use.
         optional: suffixes of names that may be missing, in addition to ``num_batches_tracked``, which inference never
             reads.
-
-    Raises:
-        ModelError: a tensor is missing, surplus or of another shape; the first one is named.
     """
     hint = "These weights are of another architecture"
     state = module.state_dict()
@@ -259,11 +236,7 @@ def fitting_tensors(
 
 
 def read_caffemodel(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]]:
-    """The blobs of a Caffe net: ``LAYER.0``, ``LAYER.1`` ... in the layer's order.
-
-    Raises:
-        ModelError: it is not a ``.caffemodel`` file, or is truncated.
-    """
+    """The blobs of a Caffe net: ``LAYER.0``, ``LAYER.1`` ... in the layer's order."""
     data = memoryview(Path(path).read_bytes())
     blobs_by_name: dict[str, NDArray[np.float32]] = {}
     try:
@@ -359,9 +332,6 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Caffe's ``BatchNorm`` stores sums of means and variances and their divisor; its ``Scale`` layer stores scale and
     bias.
-
-    Raises:
-        ModelError: a normalisation has not all of its blobs.
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in blobs.items():

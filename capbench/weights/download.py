@@ -21,28 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Address of a weight file.
+    """Address of a weight file."""
 
-    Attributes:
-        url: the address.
-        sha256: the expected SHA-256 or its first digits; None if unknown.
-        bytes: size, if known.
-        beside: addresses by name of the files that belong next to it.
-    """
-
-    url: str
-    sha256: str | None
-    bytes: int | None
-    beside: Mapping[str, str]
+    url: str  # the address
+    sha256: str | None  # the expected SHA-256 or its first digits; None if unknown
+    bytes: int | None  # size, if known
+    beside: Mapping[str, str]  # addresses by name of the files that belong next to it
 
 
 def find_source(name: str) -> Source:
-    """The publisher's address of an entry of the registry.
-
-    Raises:
-        UsageError: there is no such entry.
-        ModelError: it has no address.
-    """
+    """The publisher's address of an entry of the registry."""
     weights = entry(name)
     if weights.url is None:
         message = f"'{name}' has no address to download from"
@@ -73,22 +61,8 @@ def download(
     The file gets its name after its SHA-256, or, if that is unknown, its tensors are checked. An interrupted download
     resumes. Two runs at once download the file once.
 
-    Args:
-        name: name of the entry.
-        source: its address.
-        replace: replace other weights of this name.
-        read: reads the tensors of a metric-specific format.
-        progress: makes the progress of a file, by its name.
-        fetching: further arguments of :func:`capbench.core.download.fetch`.
-
     Returns:
         Status of the installed weights, and True if anything was downloaded.
-
-    Raises:
-        MissingFileError: an address does not respond, or not with this file.
-        DataError: a file has another SHA-256 than expected.
-        ModelError: it contains no weights, or other weights are installed.
-        UsageError: the folder cannot be written.
     """
     weights = entry(name)
     folder = weights.path.parent / "incoming"

@@ -44,28 +44,18 @@ class Member(Protocol):
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """One network of an ensemble.
+    """One network of an ensemble."""
 
-    Attributes:
-        sha256: SHA-256 of its weights when the ensemble was created, 64 hex digits.
-        path: file of its weights.
-    """
-
-    sha256: str
-    path: Path
+    sha256: str  # SHA-256 of its weights when the ensemble was created, 64 hex digits
+    path: Path  # file of its weights
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The content of an ensemble file.
+    """The content of an ensemble file."""
 
-    Attributes:
-        path: the file.
-        parts: two networks or more, sorted by SHA-256, so that the order of arguments has no effect.
-    """
-
-    path: Path
-    parts: tuple[Part, ...]
+    path: Path  # the file
+    parts: tuple[Part, ...]  # two networks or more, sorted by SHA-256, so that the order of arguments has no effect
 
     def verify(self) -> None:
         """Compare the SHA-256 of all parts. Raises ModelError if one has changed since the ensemble was created."""
@@ -97,9 +87,6 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
 
     Args:
         path: the file; relative paths of parts start from its folder.
-
-    Raises:
-        ModelError: the ensemble is damaged, or the file of a part does not exist.
     """
     file = Path(path)
     if not _is_ensemble(file):
@@ -142,10 +129,6 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> En
     """Write an ensemble of compatible networks atomically; it does not depend on their order.
 
     Paths of parts are stored relative to the file's folder.
-
-    Raises:
-        ModelError: the networks are not compatible.
-        UsageError: the file cannot be written.
     """
     check_together(models)
     file = Path(path)
@@ -165,11 +148,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def check_together(models: Sequence[Member]) -> None:
-    """Check that models have the properties in common that an ensemble requires (:attr:`Member.shared`).
-
-    Raises:
-        ModelError: there are fewer than two, or one differs from the first.
-    """
+    """Check that models have the properties in common that an ensemble requires (:attr:`Member.shared`)."""
     if len(models) < 2:
         message = "an ensemble requires two networks or more"
         raise ModelError(message, code="too-few", value=len(models), hint="Name another network")

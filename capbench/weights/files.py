@@ -75,19 +75,12 @@ T = TypeVar("T", bound="TrainedModel[Any, Any]")
 
 
 class TrainedWeights(Generic[O]):
-    """A trained network that was read from a file.
+    """A trained network that was read from a file."""
 
-    Attributes:
-        network: in evaluation mode, with an attribute ``options``.
-        sha256: SHA-256 of the weight file, 64 hex digits.
-        path: the weight file.
-        training: facts of the training, as stored (JSON values).
-    """
-
-    network: nn.Module
-    sha256: str
-    path: Path
-    training: Mapping[str, Any]
+    network: nn.Module  # in evaluation mode, with an attribute ``options``
+    sha256: str  # SHA-256 of the weight file, 64 hex digits
+    path: Path  # the weight file
+    training: Mapping[str, Any]  # facts of the training, as stored (JSON values)
 
     @property
     def options(self) -> O:
@@ -108,23 +101,14 @@ class TrainedWeights(Generic[O]):
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(TrainedWeights[O], Generic[N, O]):
-    """A trained network with its vocabulary.
+    """A trained network with its vocabulary."""
 
-    Attributes:
-        network: in evaluation mode, with an attribute ``options`` that has ``image_dim``.
-        vocabulary: its words, one for each of the network's.
-        sha256: SHA-256 of the weight file, 64 hex digits.
-        path: the weight file.
-        training: facts of the training, as stored (JSON values).
-        device: device of the network.
-    """
-
-    network: N = field(repr=False)
-    vocabulary: Vocabulary = field(repr=False)
-    sha256: str
-    path: Path
-    training: Mapping[str, Any] = field(repr=False)
-    device: str = "cpu"
+    network: N = field(repr=False)  # in evaluation mode, with an attribute ``options`` that has ``image_dim``
+    vocabulary: Vocabulary = field(repr=False)  # its words, one for each of the network's
+    sha256: str  # SHA-256 of the weight file, 64 hex digits
+    path: Path  # the weight file
+    training: Mapping[str, Any] = field(repr=False)  # facts of the training, as stored (JSON values)
+    device: str = "cpu"  # device of the network
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -153,34 +137,21 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
 
 @dataclass(frozen=True)
 class Family:
-    """Names of a kind of network in files and messages.
+    """Names of a kind of network in files and messages."""
 
-    Attributes:
-        kind: identifier in the file, with the version of the format: ``capbench.scan/1``.
-        noun: noun for one network (``FAIEr model``).
-        command: command that trains one.
-    """
-
-    kind: str
-    noun: str
-    command: str
+    kind: str  # identifier in the file, with the version of the format: ``capbench.scan/1``
+    noun: str  # noun for one network (``FAIEr model``)
+    command: str  # command that trains one
 
 
 @dataclass(frozen=True)
 class Stored(Generic[O]):
-    """The content of a file.
+    """The content of a file."""
 
-    Attributes:
-        tensors: weights by name.
-        options: options of the network.
-        vocabulary: its words.
-        training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
-    """
-
-    tensors: dict[str, Tensor]
-    options: O
-    vocabulary: Vocabulary
-    training: dict[str, Any]
+    tensors: dict[str, Tensor]  # weights by name
+    options: O  # options of the network
+    vocabulary: Vocabulary  # its words
+    training: dict[str, Any]  # facts of the training, JSON values; ``features`` is the fingerprint id of the features
 
 
 def write_trained(
@@ -194,15 +165,8 @@ def write_trained(
     """Write one self-contained file, atomically.
 
     Args:
-        path: the file.
         kind: identifier with the version of the format: ``capbench.scan/1``.
-        network: the network.
-        options: its options, with a field ``vocabulary_size``.
-        vocabulary: its words.
         training: facts of the training, JSON values.
-
-    Raises:
-        ModelError: the vocabulary has another size, or a weight is not finite.
     """
     facts = dataclasses.asdict(options)
     check_size(vocabulary, facts["vocabulary_size"], path)
@@ -217,11 +181,7 @@ def write_trained(
 
 
 def read_trained(path: Path, family: Family, option_type: type[O]) -> Stored[O] | None:
-    """Read a file of :func:`write_trained`; None if it is not a safetensors file.
-
-    Raises:
-        ModelError: it contains another kind of network, or is damaged.
-    """
+    """Read a file of :func:`write_trained`; None if it is not a safetensors file."""
     metadata = read_metadata(path)
     if metadata is None:
         return None
@@ -252,12 +212,7 @@ def load_trained(
     model_type: type[T],
     device: str = "cpu",
 ) -> T:
-    """Load a model from a file of :func:`write_trained`.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: it has another family, is an ensemble, is damaged, or its parts have different sizes.
-    """
+    """Load a model from a file of :func:`write_trained`."""
     file = Path(path)
     digest = sha256_file(file)
     refuse_ensemble(file)

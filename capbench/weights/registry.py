@@ -93,28 +93,19 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Status:
-    """Installation status of an entry.
+    """Installation status of an entry."""
 
-    Attributes:
-        name: name of the entry.
-        state: ``here`` (installed and correct), ``missing``, or ``wrong`` (another checksum than the official or the
-            recorded one).
-        path: location of the file.
-        sha256: SHA-256 of the installed file.
-        expected: official digits, or else the digits recorded when the file was added.
-        official: True if ``expected`` is from the publisher.
-        remark: warning about an accepted file, or None.
-        fits: True if its tensors have the number and shapes of the published file, False if not, None if they were not
-            compared.
-    """
-
-    name: str
+    name: str  # name of the entry
+    # ``here`` (installed and correct), ``missing``, or ``wrong`` (another checksum than the official or the
+    # recorded one)
     state: Literal["here", "missing", "wrong"]
-    path: str
-    sha256: str | None
-    expected: str | None
-    official: bool
-    remark: str | None = None
+    path: str  # location of the file
+    sha256: str | None  # SHA-256 of the installed file
+    expected: str | None  # official digits, or else the digits recorded when the file was added
+    official: bool  # True if ``expected`` is from the publisher
+    remark: str | None = None  # warning about an accepted file, or None
+    # True if its tensors have the number and shapes of the published file, False if not, None if they were not
+    # compared
     fits: bool | None = None
 
 
@@ -212,11 +203,7 @@ class _Record(BaseModel):
 
 
 def status(name: str) -> Status:
-    """Installation status of an entry; reads an installed file to compare its checksum.
-
-    Raises:
-        UsageError: there is no such entry.
-    """
+    """Installation status of an entry; reads an installed file to compare its checksum."""
     weights = entry(name)
     path = weights.path
     record = _Record.of(path)
@@ -301,16 +288,8 @@ def add(
     Tensors of other shapes than those of the entry are not an error: the status has a remark on them.
 
     Args:
-        name: name of the entry.
-        file: the downloaded file.
-        replace: replace an existing file and its record.
         move: move the file instead of copying it; it must be on the same file system.
         read: reads the tensors of a metric-specific format; by default any usual checkpoint is read.
-
-    Raises:
-        UsageError: there is no such entry, or the folder cannot be written.
-        MissingFileError: there is no such file.
-        ModelError: it is not the official file, it contains no weights, or another file already exists.
     """
     weights = entry(name)
     source = Path(file).expanduser()
@@ -362,12 +341,7 @@ def _put(source: Path, target: Path, *, move: bool) -> None:
 
 
 def way_to(metric: str, made_by: str) -> str:
-    """The shortest way to weights of a metric, for messages: installed, downloadable, of others, or trained here.
-
-    Args:
-        metric: name of the metric.
-        made_by: the command that trains such weights.
-    """
+    """The shortest way to weights of a metric, for messages: installed, downloadable, of others, or trained here."""
     fitting = [weights for weights in entries().values() if metric in weights.used_by]
     installed = next((weights.name for weights in fitting if weights.path.exists()), None)
     if installed is not None:
@@ -384,11 +358,7 @@ def way_to(metric: str, made_by: str) -> str:
 
 
 def find_weights(used_by: str) -> Path:
-    """The weight file of a detector or metric: the first of its entries that is installed.
-
-    Raises:
-        ModelError: none is installed, or the installed one has a wrong checksum.
-    """
+    """The weight file of a detector or metric: the first of its entries that is installed."""
     names = [name for name, weights in entries().items() if used_by in weights.used_by]
     names = names or [entry(used_by).name]
     states = [status(name) for name in names]
@@ -440,16 +410,7 @@ def is_known(name: str) -> bool:
 
 
 def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
-    """The file of a ``--model`` value: a path, ``sample`` for capbench's sample, or a name.
-
-    Args:
-        model: the value.
-        metric: the metric; each kind of network has a separate sample.
-
-    Raises:
-        ModelError: there is no such file or name; the weights of that name are not installed or have a wrong checksum;
-            or the file is an ensemble that is damaged or without one of its parts.
-    """
+    """The file of a ``--model`` value: a path, ``sample`` for capbench's sample, or a name."""
     path = Path(model).expanduser()
     if os.path.exists(path):  # noqa: PTH110  Path.exists raises if a name is too long
         read_ensemble(path)

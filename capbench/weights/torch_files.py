@@ -37,10 +37,6 @@ def load_torch(file: Path) -> Any:
 
     It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and scalars and ``argparse.Namespace``;
     strings of Python 2 are read as Latin-1.
-
-    Raises:
-        DataError: it contains another class or function.
-        ModelError: it is not a PyTorch file, or is damaged.
     """
     try:
         if zipfile.is_zipfile(file):

@@ -40,12 +40,7 @@ def write_training_record(path: str | os.PathLike[str], record: TrainingRecord) 
 
 
 def read_training_record(path: str | os.PathLike[str]) -> TrainingRecord:
-    """The record of a network, a covariance or a file of word vectors; an empty one if the file has none.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        ModelError: the record is damaged.
-    """
+    """The record of a network, a covariance or a file of word vectors; an empty one if the file has none."""
     file = Path(path)
     if file.is_dir():  # weights of others
         return TrainingRecord(file.name)
@@ -94,11 +89,7 @@ def _beside(file: Path, beside: Path) -> TrainingRecord:
 
 
 def record_in_facts(facts: Mapping[str, Any], file: Path) -> TrainingRecord:
-    """The record among the facts of a training; those of version 0.2 have digests of images (NNEval, LEIC), or none.
-
-    Raises:
-        ModelError: the record is damaged.
-    """
+    """The record among the facts of a training; those of version 0.2 have digests of images (NNEval, LEIC), or none."""
     if KEY in facts:
         return _parsed(file, facts[KEY], file)
     images = facts.get("images")

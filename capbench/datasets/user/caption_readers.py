@@ -21,13 +21,7 @@ from capbench.datasets.judgement_files import PathLike, file_error, parse_captio
 
 
 class Captions(Mapping[str, tuple[str, ...]]):
-    """Image id → captions in published order; immutable.
-
-    Attributes:
-        source: the file or folder.
-        groups: image id → split or domain, if the format has any.
-        names: other name of an image → image id, if the format has any.
-    """
+    """Image id → captions in published order; immutable."""
 
     def __init__(
         self,
@@ -37,8 +31,10 @@ class Captions(Mapping[str, tuple[str, ...]]):
         names: Mapping[str, str] | None = None,
     ) -> None:
         self._captions = {image: tuple(texts) for image, texts in captions.items()}
-        self.source = Path(source)
+        self.source = Path(source)  # the file or folder
+        # image id → split or domain, if the format has any
         self.groups: Mapping[str, str] = MappingProxyType(dict(groups or {}))
+        # other name of an image → image id, if the format has any
         self.names: Mapping[str, str] = MappingProxyType(dict(names or {}))
 
     def __getitem__(self, image: str) -> tuple[str, ...]:
@@ -59,11 +55,7 @@ class Captions(Mapping[str, tuple[str, ...]]):
         return Captions(captions, self.source, {image: self.groups[image] for image in captions}, self.names)
 
     def find(self, name: str) -> str | None:
-        """The id of an image with captions, by one of its names.
-
-        Raises:
-            DataError: the name is a COCO number that several images have.
-        """
+        """The id of an image with captions, by one of its names."""
         image = name if name in self else self.names.get(name) or self._coco.find(name)
         return image if image is not None and self.get(image) else None
 
@@ -127,12 +119,7 @@ def _named(name: object) -> object:
 
 
 def read_captions_file(path: PathLike) -> Captions:
-    """Read captions in any of the supported formats, which is recognised by the content.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: the format is not supported, or the content is invalid.
-    """
+    """Read captions in any of the supported formats, which is recognised by the content."""
     path = Path(path)
     if path.is_dir():
         nested = path / "multi30k_task2"
@@ -142,11 +129,7 @@ def read_captions_file(path: PathLike) -> Captions:
 
 
 def parse_captions(data: Any, path: PathLike, *, user: bool = False) -> Captions:
-    """Captions of parsed JSON: Karpathy's, COCO annotations, nocaps' corpus, or lists of captions by image.
-
-    Raises:
-        DataError: the format is not supported, or the content is invalid.
-    """
+    """Captions of parsed JSON: Karpathy's, COCO annotations, nocaps' corpus, or lists of captions by image."""
     made = _Collected(path, user=user)
     images = data.get("images") if isinstance(data, dict) else None
     if isinstance(data, list) and data and isinstance(data[0], dict) and "split" in data[0]:
@@ -212,12 +195,7 @@ def _field(made: _Collected, entry: Any, key: str, kind: Any, row: str) -> Any:
 
 
 def read_token(path: PathLike) -> Captions:
-    """Read a ``.token`` file of Flickr8k or Flickr30k: ``image.jpg#n``, a tab, the caption.
-
-    Raises:
-        DataError: a row has no tab, a caption id has no number, a caption is empty, or the numbers of an image have
-            repetitions or gaps.
-    """
+    """Read a ``.token`` file of Flickr8k or Flickr30k: ``image.jpg#n``, a tab, the caption."""
     made, numbered = _Collected(path), dict[str, dict[int, str]]()
     for row, line in enumerate(files.read_lines(path), 1):
         if not line.strip():
@@ -246,10 +224,6 @@ def read_multi30k(folder: PathLike) -> Captions:
     """Read Multi30k's task 2: ``raw/{split}.{1..5}.en`` (plain or ``.gz``) and ``image_splits/{split}_images.txt``.
 
     Line n of every caption file belongs to line n of the split's list. All splits with a list are read.
-
-    Raises:
-        MissingFileError: there is no list, or a caption file of a split is missing.
-        DataError: line counts differ, a caption is empty, an image occurs twice, or a ``.gz`` is damaged.
     """
     root = Path(folder)
     lists = sorted((root / "image_splits").glob("*_images.txt"))

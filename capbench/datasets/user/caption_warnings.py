@@ -25,7 +25,6 @@ def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list
     candidates several times as long as the references; and a single image with CIDEr.
 
     Args:
-        items: the captions.
         metrics: names of the metrics that score them, except those with document frequencies of another corpus.
     """
     lines = (
@@ -41,13 +40,7 @@ def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list
 
 
 def note_without_candidate(missing: Sequence[str], items: Sequence[Item], references: str) -> str:
-    """One line on images with references but without a candidate; ``""`` if there are none.
-
-    Args:
-        missing: these images.
-        items: the captions of the other images.
-        references: name of the references.
-    """
+    """One line on images with references but without a candidate; ``""`` if there are none."""
     if not missing:
         return ""
     images = len(missing) + len({item.image for item in items})

@@ -54,17 +54,11 @@ ReferencesGiven = Mapping[Any, Any] | Iterable[str | Sequence[str]] | Iterable[M
 
 
 class ReadingOptions(NamedTuple):
-    """Choices of a user for reading captions.
+    """Choices of a user for reading captions."""
 
-    Attributes:
-        split: the split of the references' file to score; None for all.
-        restrict: True to leave out candidates of images in other splits instead of raising.
-        spelled_split: how the user spells ``split``, for errors; and ``restrict``.
-    """
-
-    split: str | None = None
-    restrict: bool = False
-    spelled_split: str = "--split"
+    split: str | None = None  # the split of the references' file to score; None for all
+    restrict: bool = False  # True to leave out candidates of images in other splits instead of raising
+    spelled_split: str = "--split"  # how the user spells ``split``, for errors; and ``restrict``
     spelled_restrict: str = "--restrict"
 
 
@@ -72,17 +66,12 @@ _EVERYTHING = ReadingOptions()
 
 
 class UserCaptions(NamedTuple):
-    """Items made from a user's candidates and references.
+    """Items made from a user's candidates and references."""
 
-    Attributes:
-        items: one item per candidate, in file order. Its group is its image's split or domain, if there is one.
-        without_candidate: images with references but without a candidate, in file order.
-        left_out: number of candidates that were left out since their images are not in the split.
-    """
-
+    # one item per candidate, in file order. Its group is its image's split or domain, if there is one
     items: tuple[Item, ...]
-    without_candidate: tuple[str, ...]
-    left_out: int = 0
+    without_candidate: tuple[str, ...]  # images with references but without a candidate, in file order
+    left_out: int = 0  # number of candidates that were left out since their images are not in the split
 
 
 class _Known(NamedTuple):
@@ -113,16 +102,10 @@ def captions_in_memory(
             …; or annotations of COCO, nocaps or Karpathy, or Flickr's tokens. ``[{"caption": "…"}]``, as pycocoevalcap
             has it, is a caption. Images without a candidate are ignored. None: items have no references, and
             candidates name their images.
-        options: see :class:`ReadingOptions`.
 
     Returns:
         The items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` … for
         further candidates of the image. The image of the seventh caption without an image is ``line-7``.
-
-    Raises:
-        MissingFileError: a file does not exist.
-        DataError: a value is not a caption, or a candidate has no references.
-        UsageError: there is no such split.
     """
     known = _read_references(references, options)
     if isinstance(candidates, str | Path):
@@ -205,14 +188,10 @@ def _found(references: Captions, name: str, path: Path, row: int | str) -> str |
 
 
 class _Ids:
-    """Ids of candidates, including generated ones; a candidate is (image, system, text).
-
-    Attributes:
-        owners: id → first item with this id.
-    """
+    """Ids of candidates, including generated ones; a candidate is (image, system, text)."""
 
     def __init__(self) -> None:
-        self.owners: dict[str, Item] = {}
+        self.owners: dict[str, Item] = {}  # id → first item with this id
         self._names: dict[tuple[str, str, str], str] = {}
         self._next: dict[str, int] = {}
 
@@ -460,18 +439,12 @@ def _as_list(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class SystemCaptions:
-    """Captions of several systems for the same images.
+    """Captions of several systems for the same images."""
 
-    Attributes:
-        items: name of the system → one item per image, in the order of the system's file.
-        images: the images, in the order of the first system's file.
-        without_candidate: images with references but without candidates, in file order.
-        left_out: name of the system → number of further captions of its images that were left out.
-    """
-
-    items: Mapping[str, tuple[Item, ...]]
-    images: tuple[str, ...]
-    without_candidate: tuple[str, ...]
+    items: Mapping[str, tuple[Item, ...]]  # name of the system → one item per image, in the order of the system's file
+    images: tuple[str, ...]  # the images, in the order of the first system's file
+    without_candidate: tuple[str, ...]  # images with references but without candidates, in file order
+    # name of the system → number of further captions of its images that were left out
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -483,18 +456,7 @@ def read_systems(
     keep_option: str = "--keep-first",
     options: ReadingOptions = _EVERYTHING,
 ) -> SystemCaptions:
-    """Read captions of systems, and check that all systems have one caption for each of the same images.
-
-    Args:
-        systems: name of the system → file of captions.
-        references: file of references.
-        keep_first: see :func:`single_captions`, as for ``keep_option``.
-        options: see :class:`ReadingOptions`.
-
-    Raises:
-        MissingFileError: a file does not exist.
-        DataError: a file is invalid, a system has several captions of an image, or systems have different images.
-    """
+    """Read captions of systems, and check that all systems have one caption for each of the same images."""
     known = _read_references(references, options)
     captions = {name: _items_of_file(path, known, options) for name, path in systems.items()}
     items = {
@@ -532,14 +494,7 @@ def single_captions(
     several captions of an image on purpose. Captions of different systems (``Item.system``) are counted separately.
 
     Args:
-        items: the captions.
-        path: their file, for errors.
-        keep_first: True to keep the first caption of each image instead of raising.
-        keep_option: the user's spelling of ``keep_first``, for errors.
         required: True to require one caption per image in any case, whatever its system.
-
-    Raises:
-        DataError: an image has several captions.
     """
     if len({item.image for item in items}) == len(items):
         return items

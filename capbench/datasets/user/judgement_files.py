@@ -72,24 +72,18 @@ class ImportProblemsError(DataError):
 
 @dataclass(frozen=True)
 class UserJudgements:
-    """The checked rows of a file.
+    """The checked rows of a file."""
 
-    Attributes:
-        frame: one row per row of the file, whose index is its place, and one column per field; ``""`` for absent texts.
-            Ratings also have ``item``, the number of the candidate, and ``=ASPECT``, a tuple of numbers, for each
-            aspect; preferences have ``direction``: 1 for a, -1 for b, 0 for a tie.
-        kind: the kind of rows.
-        aspects: rated aspects; ``rating`` if unnamed.
-        scale: lowest and highest possible rating; None for the observed ones.
-        columns: columns that were read under another name, and their fields.
-        all_columns: the field of each column; ``""`` for columns that are not read.
-    """
-
+    # one row per row of the file, whose index is its place, and one column per field; ``""`` for absent texts.
+    # Ratings also have ``item``, the number of the candidate, and ``=ASPECT``, a tuple of numbers, for each
+    # aspect; preferences have ``direction``: 1 for a, -1 for b, 0 for a tie
     frame: pd.DataFrame
-    kind: Kind
-    aspects: tuple[str, ...] = (RATING,)
-    scale: tuple[float, float] | None = None
+    kind: Kind  # the kind of rows
+    aspects: tuple[str, ...] = (RATING,)  # rated aspects; ``rating`` if unnamed
+    scale: tuple[float, float] | None = None  # lowest and highest possible rating; None for the observed ones
+    # columns that were read under another name, and their fields
     columns: Mapping[str, str] = field(default_factory=dict)
+    # the field of each column; ``""`` for columns that are not read
     all_columns: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -127,13 +121,7 @@ def _listed(columns: list[str]) -> str:
 
 
 def check_columns(flag: str, columns: Mapping[str, str], others: Iterable[str] = ()) -> None:
-    """Raise UsageError if an assigned field is unknown, or a column has two meanings.
-
-    Args:
-        flag: the argument, for messages.
-        columns: the column of each field.
-        others: columns that are ignored or read as ratings.
-    """
+    """Raise UsageError if an assigned field is unknown, or a column has two meanings."""
     used = [*columns.values(), *others]
     for name, column in columns.items():
         if _field(name) is None:
@@ -157,15 +145,8 @@ def read_user_file(
     """Read and check a file of judgements.
 
     Args:
-        path: a file that :func:`capbench.datasets.tables.read_table` reads.
-        ignore: columns to ignore.
-        scale: lowest and highest possible rating, unless specified in the file.
         rating_columns: columns with ratings; the name of the column is the aspect.
         columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
-
-    Raises:
-        DataError: the file cannot be read, or its name is not UTF-8.
-        ImportProblemsError: rows do not match the schema; ``problems`` lists all problems.
     """
     _check_name(path)
     table = read_table(path)

@@ -197,17 +197,7 @@ def _varying(items: pd.DataFrame, label: str, means: Sequence[float]) -> int:
 
 
 def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> ImportedDataset | None:
-    """The data set with an imported name or at the path of a file of judgements; None if neither.
-
-    Args:
-        name: the name or the path.
-        root: the data folder.
-        columns: for a file, the column of a field: ``{"image": "file"}``.
-
-    Raises:
-        MissingFileError: ``name`` has such an ending and the file does not exist.
-        DataError: the file has invalid content.
-    """
+    """The data set with an imported name or at the path of a file of judgements; None if neither."""
     if name.lower().endswith(SUFFIXES):
         path = Path(name).expanduser()
         # The name includes the ending and can therefore not be that of a published data set.
@@ -300,19 +290,8 @@ def import_file(
     """Validate a file of judgements and store it under a name.
 
     Args:
-        source: the file.
-        name: name for ``--dataset``.
-        root: the data folder; the embedded sample is never written to.
-        replace: True to replace an existing data set of that name.
-        scale: lowest and highest possible rating, unless specified in the file.
-        ignore: columns to ignore.
-        rating_columns: columns with ratings; the name of the column is the aspect.
         columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
         in_home: True to store it in the user's folder (:func:`home_dir`) even if there is a data folder.
-
-    Raises:
-        UsageError: the name is invalid or exists, or the folder cannot be written.
-        DataError: the file has invalid content.
     """
     if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIXES):
         problem = f"--name {name}: not a valid name for a data set"

@@ -37,11 +37,7 @@ def array_names(path: Path) -> list[str]:
 
 
 def load_arrays(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Arrays of an ``.npz`` file by name; those with objects are read by the restricted unpickler.
-
-    Raises:
-        DataError: the file has another format, one of the needed arrays is missing, or an array is damaged.
-    """
+    """Arrays of an ``.npz`` file by name; those with objects are read by the restricted unpickler."""
     present = array_names(path)
     demand(present, needed, path)
     arrays = {}
@@ -65,11 +61,7 @@ _INFO = {
 
 
 def read_milvlg(path: Path) -> Iterator[ImportedImage]:
-    """One image, named by its file: ``x``, ``bbox``, ``num_bbox``, ``image_h``, ``image_w`` and optionally ``info``.
-
-    Raises:
-        DataError: an array is missing or does not fit the number of boxes.
-    """
+    """One image, named by its file: ``x``, ``bbox``, ``num_bbox``, ``image_h``, ``image_w`` and optionally ``info``."""
     arrays = load_arrays(path, ("x", "bbox", "image_h", "image_w"), ("num_bbox", "info"))
     try:
         bbox = np.asarray(arrays["bbox"])
@@ -98,9 +90,6 @@ def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
     """SCAN's array (N, R, d) float32 with a file of N ids, one per line; without boxes and image sizes.
 
     As in SCAN's released code, the ids may also be those of 5 N captions, five consecutive ones for each image.
-
-    Raises:
-        DataError: the array is of another shape or type, or the number of ids differs.
     """
     names = [line.strip() for line in files.read_lines(ids)]
     files.check_readable(path)
@@ -135,9 +124,6 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
     ``offsets`` (N + 1,); float16, float32, or ``features_int8`` with ``scale`` (d,). Boxes: ``boxes`` in pixels with
     ``image_sizes`` (N, 2: width, height), or ``boxes_normalised_xyxy`` as fractions, one set for all images or one for
     each. Optional: ``class_probabilities`` (N, n, 1 + classes) or (R, 1 + classes).
-
-    Raises:
-        DataError: an array is missing, or has a shape or type that does not match the others.
     """
     present = array_names(path)
     names_array = "image_ids" if "image_ids" in present else "image_names"
@@ -240,14 +226,7 @@ class ImportedImage:
 
 
 class FieldError(ValueError):
-    """A field of an image with an invalid value; :func:`invalid_field` adds the place in the file.
-
-    Args:
-        field: name of the array or number.
-        problem: the problem, a predicate of the field.
-        code: one of :data:`capbench.core.errors.ERROR_CODES`.
-        hint: the remedy; None for the importer's.
-    """
+    """A field of an image with an invalid value; :func:`invalid_field` adds the place in the file."""
 
     def __init__(self, field: str, problem: str, code: str, hint: str | None = None) -> None:
         super().__init__(f"{field} {problem}")

@@ -61,14 +61,8 @@ def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iter
     """All images of a file with 6 or 10 columns.
 
     Args:
-        path: the file.
-        columns: 6 or 10.
         damaged: gets the numbers of damaged rows whose image has an intact row, too, as in the published features of
             COCO's test images.
-
-    Raises:
-        DataError: a row has another number of columns, or an array does not fit its number of boxes, and its image has
-            no intact row.
     """
     names = COLUMNS[columns]
     intact: set[bytes] = set()
@@ -146,22 +140,15 @@ _HEAD = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """Result of an import.
+    """Result of an import."""
 
-    Attributes:
-        store: the finished store.
-        format: format of the files.
-        duplicates: number of images skipped because the store had them already.
-        without_probabilities: number of images whose files contain ``cls_prob``, of which the store has only the
-            resulting class and confidence.
-        damaged: numbers of damaged rows whose image has an intact row, too.
-    """
-
-    store: FeatureStore
-    format: str
-    duplicates: int
+    store: FeatureStore  # the finished store
+    format: str  # format of the files
+    duplicates: int  # number of images skipped because the store had them already
+    # number of images whose files contain ``cls_prob``, of which the store has only the resulting class and
+    # confidence
     without_probabilities: int = 0
-    damaged: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()  # numbers of damaged rows whose image has an intact row, too
 
 
 def import_features(
@@ -182,25 +169,12 @@ def import_features(
     """Read files of one format into a new store, image by image.
 
     Args:
-        sources: files, or folders of such files.
-        target: the store to write.
-        format: one of :data:`FORMATS`; None to detect it from the first file.
         ids: for ``scan``: a file with the id of each image, one per line.
         detector: name of the detector for the fingerprint. None if it is unknown: the fingerprint then identifies these
             files, so that they are not mixed with others.
-        weights_sha256: checksum of the detector's weights, if known.
-        dtype: type of the stored features.
-        compression: of the store.
         class_probabilities: for ``vilbert`` and ``lmdb``: import all of ``cls_prob``, in the type of the features. It
             takes nearly as much space as features of 2,048 columns.
         keep_first: skip later rows of the same image instead of raising.
-        replace: replace an existing store.
-        progress: called with 1 for each image read.
-
-    Raises:
-        DataError: a file is missing, damaged, of another format, or a row is invalid.
-        UsageError: the target exists or cannot be written, or an option does not apply to the format.
-        ToolError: LMDB without the package ``lmdb``.
     """
     path = Path(target)
     check_new(path, replace)
@@ -332,16 +306,7 @@ _VILBERT_NAMES = {"bbox": "boxes", "image_h": "image_height", "image_w": "image_
 
 
 def read_vilbert(path: Path, *, probabilities: bool = False) -> Iterator[ImportedImage]:
-    """One image in the format of ViLBERT's extraction script: a pickled dictionary, read by a restricted unpickler.
-
-    Args:
-        path: the file.
-        probabilities: import ``cls_prob`` in addition to the class and the confidence that follow from it.
-
-    Raises:
-        DataError: the content is something else, a class is unknown, arrays do not fit each other, or requested
-            probabilities are missing.
-    """
+    """One image in the format of ViLBERT's extraction script: a pickled dictionary, read by a restricted unpickler."""
     name = path.name.removesuffix(".npy")
     regions = parse_vilbert(load_npy(path), path, None, default_id=name, probabilities=probabilities)
     yield ImportedImage(regions, path)
@@ -355,10 +320,6 @@ def parse_vilbert(
     All rows of ``features`` are imported, as in ViLBERT's own reader: its extraction script puts regions that were
     suppressed in every class at the end and does not count them in ``num_boxes``. :func:`_vilbert_classes` describes
     the classes; with ``probabilities`` all of ``cls_prob`` is imported, too.
-
-    Raises:
-        DataError: the record is not a dictionary of such arrays, they do not fit each other, or requested
-            probabilities are missing.
     """
     if not isinstance(record, Mapping):
         kind = type(record).__name__
@@ -439,17 +400,7 @@ def _decoded(value: Any, field: str, dtype: str = "float32") -> NDArray[Any]:
 
 
 def read_lmdb(path: Path, *, probabilities: bool = False) -> Iterator[ImportedImage]:
-    """All images of a database (a folder with ``data.mdb``, or one file), read by a restricted unpickler.
-
-    Args:
-        path: the folder or file.
-        probabilities: import ``cls_prob``, too (:func:`parse_vilbert`).
-
-    Raises:
-        ToolError: the package ``lmdb`` is not installed.
-        DataError: the file is not an LMDB database, is truncated, or a record cannot be read or has no requested
-            probabilities; the error names its key.
-    """
+    """All images of a database (a folder with ``data.mdb``, or one file), read by a restricted unpickler."""
     require("lmdb", purpose=str(path))
     import lmdb
 
