@@ -13,17 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReferenceSweep:
-    """The same items with growing sets of references, added in one or more orders.
+    """The same items with growing sets of references, added in one or more orders."""
 
-    Attributes:
-        items: (n) items with all their references, repeats included.
-        orders: for each draw and item, indices of the item's references (from 0) in the order in which they are added.
-        counts: ascending numbers of references, each at least 1.
-    """
-
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # (n) items with all their references, repeats included
+    # for each draw and item, indices of the item's references (from 0) in the order in which they are added
     orders: tuple[tuple[tuple[int, ...], ...], ...]
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # ascending numbers of references, each at least 1
 
     def subset(self, draw: int, count: int) -> tuple[Item, ...]:
         """Items with the first ``count`` references of a draw in its order, or with all if there are fewer."""
@@ -45,9 +40,6 @@ class Explains(Protocol):
         """Explanation of the scores of one image's candidates; None if this image has no explanation.
 
         Called without ``prepare`` and ``open``.
-
-        Raises:
-            UsageError, FeatureError, ModelError, MetricError: these candidates cannot be explained.
         """
 
 

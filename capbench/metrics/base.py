@@ -34,10 +34,6 @@ class Metric(abc.ABC):
     Args:
         resources: features, weights and other inputs.
         options: values by name, as ``option_type`` declares them.
-
-    Raises:
-        UsageError: unknown option or invalid value.
-        MetricError: a required resource is missing.
     """
 
     name: ClassVar[str]
@@ -147,11 +143,7 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """Extract the statistics of items: (n, k) float64, one row per item, of fixed width k.
-
-        Raises:
-            ToolError, FeatureError, ModelError, MetricError: the statistics cannot be computed.
-        """
+        """Extract the statistics of items: (n, k) float64, one row per item, of fixed width k."""
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Scores per item: column → (n,). By default the statistics are the columns."""
@@ -213,11 +205,7 @@ class Metric(abc.ABC):
         return ()
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """The records of the metric's networks, covariances and word vectors; files without a record have an empty one.
-
-        Raises:
-            ModelError: a record is damaged.
-        """
+        """The records of the metric's networks, covariances and word vectors; files without a record have an empty one."""
         from capbench.weights.training_files import read_training_record
 
         paths = [path for need in self.needs for path in need.trained_files(self.name, self.resources, self.options)]
@@ -289,11 +277,7 @@ class Metric(abc.ABC):
     def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
-        """The unmet needs, each with a description of what is missing and how to provide it.
-
-        Raises:
-            UsageError: an invalid option.
-        """
+        """The unmet needs, each with a description of what is missing and how to provide it."""
         chosen = cls.option_type.read(cls.name, options or {})
         packages = (Packages(cls.packages),) if cls.packages else ()
         needs = [single for need in (*cls.needs, *packages) for single in need.each()]

@@ -62,11 +62,6 @@ class BertTBR(BertMetric):
     it, and merged states follow the base's end token, so that they, their weights and their words are off by one, the
     end token has the weight and word of the first merged token, and the last merged state is dropped. The published
     list of stop words is not included; pass it as ``stop_words``.
-
-    Raises:
-        SetupError, MissingFileError, ModelError: as :class:`BertMetric`.
-        DataError: the file of stop words cannot be read.
-        MetricError: the file of stop words is empty.
     """
 
     name: ClassVar[str] = "bert-tbr"
@@ -98,11 +93,7 @@ class BertTBR(BertMetric):
         return {**super().facts(), **own}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 1) scores.
-
-        Raises:
-            MetricError: an item has no references.
-        """
+        """(n, 1) scores."""
         for item in items:
             if not item.references:
                 message = f"{self.name} requires references, but '{item.candidate_id or item.image}' has none"

@@ -66,11 +66,6 @@ def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "
     The folder comes from ``save_pretrained`` or a download: ``config.json``, weights as safetensors or
     ``pytorch_model.bin``, and the tokeniser's files. Nothing is downloaded, and no code of the folder is run.
     Layers are counted from 1; 0 is for the embeddings, None for the layer in :data:`LAYERS`.
-
-    Raises:
-        SetupError: ``transformers`` is not installed.
-        MissingFileError: the folder does not exist, or has no ``config.json``.
-        ModelError: not a valid network of the BERT family, or no such layer.
     """
     path = Path(folder).resolve()
     if not (path / "config.json").is_file():

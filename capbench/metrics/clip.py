@@ -172,13 +172,7 @@ class ClipOptions(ContrastiveOptions):
 
 
 class ClipMetric(ContrastiveMetric):
-    """A metric over a CLIP.
-
-    Raises:
-        SetupError: the package transformers is not installed.
-        MissingFileError: the weights or a tokeniser do not exist.
-        ModelError: the weights are damaged or not a CLIP's.
-    """
+    """A metric over a CLIP."""
 
     packages = ("torch", "tokenizers")
     batch_size: int = 4096

@@ -43,11 +43,6 @@ class Clip:
     Attributes:
         sha256: SHA-256 of the weights, 64 digits.
         longest: maximum number of pieces of a text, start and end included.
-
-    Raises:
-        SetupError: ``transformers`` is not installed.
-        MissingFileError: the weights or the tokeniser do not exist.
-        ModelError: not a CLIP, a damaged file, or parts that do not fit each other.
     """
 
     def __init__(
@@ -99,9 +94,6 @@ class Clip:
         """(texts, D) vectors from ids of word pieces: the states of their end pieces, projected.
 
         Shorter texts are padded after their end piece, which earlier pieces do not attend to.
-
-        Raises:
-            ModelError: a vector is not finite or is zero.
         """
         ends = torch.tensor([len(ids) - 1 for ids in pieces], device=self._device)
         padded = [[*ids, *[self.tokens.end] * (int(ends.max()) + 1 - len(ids))] for ids in pieces]
@@ -266,11 +258,7 @@ _BLOCK = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+)")
 
 
 def _renamed(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
-    """Tensors by the names of CLIPModel, from its own or from the released layout, without those that are not used.
-
-    Raises:
-        ModelError: not a CLIP, or a CLIP with a ResNet.
-    """
+    """Tensors by the names of CLIPModel, from its own or from the released layout, without those that are not used."""
     if any(name.startswith("text_model.") for name in tensors):
         return {name: tensor for name, tensor in tensors.items() if not name.endswith("position_ids")}
     # The text tower of open_clip may be a separate module.
@@ -366,12 +354,7 @@ class ClipTokens:
 
 
 def open_tokens(source: Path) -> ClipTokens:
-    """The tokeniser of a folder or file: ``tokenizer.json``, ``vocab.json`` with ``merges.txt``, or :data:`BPE_FILE`.
-
-    Raises:
-        MissingFileError: there is no tokeniser.
-        ModelError: not CLIP's tokeniser, or a damaged file.
-    """
+    """The tokeniser of a folder or file: ``tokenizer.json``, ``vocab.json`` with ``merges.txt``, or :data:`BPE_FILE`."""
     from tokenizers import Tokenizer
 
     folder = source if source.is_dir() else source.parent

@@ -36,37 +36,22 @@ _OF_THE_DATA = re.compile(r"df:(?:items|images)\([^)]*\)|\+id:[0-9a-f]+|\|labels
 
 
 class SavedInput(Strict):
-    """One input column of a combination.
+    """One input column of a combination."""
 
-    Attributes:
-        name: name of the input.
-        metric: name of its metric.
-        label: the metric's label; inputs of one label are columns of one metric with the same options.
-        column: the metric's column.
-        options: the metric's options.
-        lower_is_better: True if the scores are negated first.
-        signature: the metric's signature when the combination was fitted.
-        center: subtracted from the (negated) scores.
-        scale: divides the centred scores.
-        knots: knots of the piecewise linear curve; none for a straight line.
-        levels: for the mean rank, the quantile at each knot.
-        means: mean of each feature.
-        weights: weight of each feature; one more than knots, or a single one with levels.
-    """
-
-    name: str = Field(min_length=1)
-    metric: str
+    name: str = Field(min_length=1)  # name of the input
+    metric: str  # name of its metric
+    # the metric's label; inputs of one label are columns of one metric with the same options
     label: str = Field(min_length=1)
-    column: str
-    options: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
-    lower_is_better: bool = False
-    signature: str
-    center: float
-    scale: float = Field(gt=0)
-    knots: tuple[float, ...] = ()
-    means: tuple[float, ...]
-    weights: tuple[float, ...]
-    levels: tuple[float, ...] = ()
+    column: str  # the metric's column
+    options: dict[str, str | bool | int | float | None] = Field(default_factory=dict)  # the metric's options
+    lower_is_better: bool = False  # True if the scores are negated first
+    signature: str  # the metric's signature when the combination was fitted
+    center: float  # subtracted from the (negated) scores
+    scale: float = Field(gt=0)  # divides the centred scores
+    knots: tuple[float, ...] = ()  # knots of the piecewise linear curve; none for a straight line
+    means: tuple[float, ...]  # mean of each feature
+    weights: tuple[float, ...]  # weight of each feature; one more than knots, or a single one with levels
+    levels: tuple[float, ...] = ()  # for the mean rank, the quantile at each knot
 
     @model_validator(mode="after")
     def _fits(self) -> SavedInput:
@@ -83,35 +68,21 @@ class SavedInput(Strict):
 
 
 class CombinationFile(Strict):
-    """A combination that was fitted to a protocol's judgements.
+    """A combination that was fitted to a protocol's judgements."""
 
-    Attributes:
-        kind: identifies the file format.
-        schema_version: version of this schema.
-        capbench: version of capbench that fitted it.
-        learner: the model.
-        protocol: the protocol of the training judgements, with the data set's version.
-        examples: number of training judgements.
-        seed: seed of the folds that selected the penalty.
-        inner_folds: number of these folds.
-        penalty: the penalty; 0 for the mean rank.
-        intercept: the score of a caption whose features are all 0.
-        learnt_images: digests of the training images (:func:`image_digest`).
-        inputs: the input columns.
-    """
-
-    kind: Literal["capbench combination"] = "capbench combination"
-    schema_version: Literal[2] = SCHEMA_VERSION
-    capbench: str = __version__
-    learner: Literal["ridge", "logistic", "monotone", "mean-rank"]
-    protocol: str
+    kind: Literal["capbench combination"] = "capbench combination"  # identifies the file format
+    schema_version: Literal[2] = SCHEMA_VERSION  # version of this schema
+    capbench: str = __version__  # version of capbench that fitted it
+    learner: Literal["ridge", "logistic", "monotone", "mean-rank"]  # the model
+    protocol: str  # the protocol of the training judgements, with the data set's version
+    # digests of the training images (:func:`image_digest`)
     learnt_images: tuple[Annotated[str, Field(pattern="^[0-9a-f]{8}$")], ...] = Field(min_length=1)
-    examples: int = Field(ge=1)
-    seed: int = Field(ge=0)
-    inner_folds: int = Field(ge=2)
-    penalty: float = Field(ge=0)
-    intercept: float
-    inputs: tuple[SavedInput, ...] = Field(min_length=1)
+    examples: int = Field(ge=1)  # number of training judgements
+    seed: int = Field(ge=0)  # seed of the folds that selected the penalty
+    inner_folds: int = Field(ge=2)  # number of these folds
+    penalty: float = Field(ge=0)  # the penalty; 0 for the mean rank
+    intercept: float  # the score of a caption whose features are all 0
+    inputs: tuple[SavedInput, ...] = Field(min_length=1)  # the input columns
 
     @model_validator(mode="after")
     def _fits(self) -> CombinationFile:
@@ -155,11 +126,7 @@ def write_combination(combination: CombinationFile, path: str | Path) -> None:
 
 
 def read_combination(path: str | Path) -> CombinationFile:
-    """Read and check a combination.
-
-    Raises:
-        DataError: not a saved combination, or an unknown metric, column or option.
-    """
+    """Read and check a combination."""
     raw = read_json(path, unique_keys=True)
     hint = "Make one with 'capbench train combination --save FILE'"
     if not isinstance(raw, dict) or raw.get("kind") != "capbench combination":
@@ -179,11 +146,7 @@ def read_combination(path: str | Path) -> CombinationFile:
 
 
 def saved_name(request: MetricRequest) -> str:
-    """The name of a request's metric in a saved combination.
-
-    Raises:
-        UsageError: the metric is not registered, for example because its scores come from a file or a function.
-    """
+    """The name of a request's metric in a saved combination."""
     name = request.metric.name
     if name not in metric_names() or plugins.load("capbench.metrics", name) is not request.metric:
         message = f"a combination with {request.label} cannot be saved: it could not score other captions"
@@ -300,12 +263,7 @@ class SavedCombination(CombinedMetric):
 
 
 def metric_of_combination(path: str | Path) -> type[SavedCombination]:
-    """A saved combination as a metric class, named after its file.
-
-    Raises:
-        UsageError: no path.
-        DataError: see :func:`read_combination`.
-    """
+    """A saved combination as a metric class, named after its file."""
     if not str(path):
         hint = "Write combination:FILE with a file from 'capbench train combination --save FILE'"
         raise UsageError("'combination:' has no file name", code="missing-value", value="combination:", hint=hint)

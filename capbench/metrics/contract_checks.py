@@ -98,10 +98,6 @@ def check_contract(
         items: distinct items of several images, each with references.
         resources: the metric's resources, which must meet its needs.
         options: the user's options.
-
-    Raises:
-        UsageError: an invalid option.
-        MetricError: a required resource is missing.
     """
     subject = _Subject(metric, items, resources, options or {})
     failed: set[str] = set()

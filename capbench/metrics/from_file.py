@@ -42,22 +42,14 @@ class FileScoresOptions(Options):
 
 @dataclass(frozen=True)
 class ScoresEntry:
-    """A score file: scores that were computed elsewhere.
+    """A score file: scores that were computed elsewhere."""
 
-    Attributes:
-        file: its path.
-        label: name of its scores; ``""`` for the names of its columns.
-        title: title of its first column in tables.
-        options: values of :class:`FileScoresOptions`.
-        reads_references: True if the metric reads references; None if it is not known.
-        uses_ratings: True if the metric was trained on human ratings of captions; None if it is not known.
-    """
-
-    file: str
-    label: str = ""
-    title: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    reads_references: bool | None = None
+    file: str  # its path
+    label: str = ""  # name of its scores; ``""`` for the names of its columns
+    title: str = ""  # title of its first column in tables
+    options: dict[str, Any] = field(default_factory=dict)  # values of :class:`FileScoresOptions`
+    reads_references: bool | None = None  # True if the metric reads references; None if it is not known
+    # True if the metric was trained on human ratings of captions; None if it is not known
     uses_ratings: bool | None = None
 
 
@@ -157,10 +149,6 @@ def request_of_file(
         options: values of :class:`FileScoresOptions`.
         title: title of the first column in tables.
         known: what is known of the metric: ``reads_references``, ``uses_ratings``.
-
-    Raises:
-        UsageError: the label is a metric's name, or an invalid option.
-        DataError: not a score file.
     """
     taken = _taken()
     if label and label.lower() in taken:

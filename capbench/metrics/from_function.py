@@ -58,11 +58,7 @@ class FunctionScores(Metric):
     """The part of the signature after ``function:``."""
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 1) values of the function.
-
-        Raises:
-            MetricError: the function raised an error, or returned something other than a finite number.
-        """
+        """(n, 1) values of the function."""
         batched = bool({"candidates", "items"} & set(self.arguments))
         images = images_of((item.image for item in items), self.resources) if self._reads_images else {}
         rows: list[object] = []
@@ -174,10 +170,6 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             the length of the lists.
         label: name of the metric; default: the function's name.
         version: version in the signature; the cache stores the function's scores under this version, and none without.
-
-    Raises:
-        UsageError: the name is that of one of capbench's metrics, or its parameters have other names; the
-            function is not called to find out.
     """
     own_name = getattr(function, "__name__", type(function).__name__)
     name = as_label(label or own_name, "function")

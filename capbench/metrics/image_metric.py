@@ -65,14 +65,7 @@ class ImageOptions(Options):
 
 
 def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore:
-    """The region features that a metric reads under its options, of which :class:`ImageOptions` change what is shown.
-
-    Raises:
-        MetricError: there is no store; or the images of the data set, or the mean over the training images, are
-            unknown.
-        FeatureError: the store cannot be read, or lacks training images.
-        UsageError: the list of training images cannot be read, or there is only one image to shuffle.
-    """
+    """The region features that a metric reads under its options, of which :class:`ImageOptions` change what is shown."""
     from capbench.features.shown import ShownStore
     from capbench.features.store import open_store
 
@@ -91,12 +84,7 @@ def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore
 
 
 def partners_of(metric: str, resources: Resources, seed: int) -> dict[str, str]:
-    """For ``image=shuffled``: the image that each image of the data set is replaced by.
-
-    Raises:
-        MetricError: the resources do not know the data set's images.
-        UsageError: there are fewer than two images.
-    """
+    """For ``image=shuffled``: the image that each image of the data set is replaced by."""
     from capbench.features.shown import partners
 
     if resources.image_groups is None:
@@ -223,11 +211,7 @@ class NetworkFiles(NamedTuple):
 
 
 def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
-    """The files of one network or of an ensemble, from a path or a name of :func:`capbench.weights.registry.locate`.
-
-    Raises:
-        ModelError: unknown model, or a file of an ensemble is missing or was changed.
-    """
+    """The files of one network or of an ensemble, from a path or a name of :func:`capbench.weights.registry.locate`."""
     file = locate(model, metric)
     ensemble = read_ensemble(file)
     if ensemble is None:
@@ -256,12 +240,7 @@ def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
 
 
 def check_features(model: TrainedModel, store: FeatureStore, size: int, any_features: bool) -> None:
-    """Check that a store holds the features that a network was trained on.
-
-    Raises:
-        ModelError: the network reads features of another number of columns than ``size``.
-        FeatureError: the store has features of another fingerprint than in training, unless ``any_features``.
-    """
+    """Check that a store holds the features that a network was trained on."""
     if store.feature_size != size:
         raise ModelError(
             f"reads features of {size} columns, but those in {store.paths[0]} have {store.feature_size}",

@@ -73,10 +73,6 @@ class Meteor(TokenMetric):
         The counts: candidate and reference length, function words of both; for each of the stages exact, stem,
         synonym, paraphrase the matched content words of candidate and reference and the matched function words
         of both; chunks; matched words of candidate and reference.
-
-        Raises:
-            MetricError: an item has no references.
-            ToolError: METEOR's files are missing.
         """
         candidates, references = self.tokenize(items)
         counts = meteor.meteor_statistics(candidates, references, progress=progress)

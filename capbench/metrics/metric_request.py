@@ -20,15 +20,10 @@ FOR_ALL = ""
 
 @dataclass(frozen=True)
 class GivenMetric:
-    """A metric that is passed as a class instead of a name; from Python.
+    """A metric that is passed as a class instead of a name; from Python."""
 
-    Attributes:
-        metric: the class.
-        label: its label; by default the metric's name.
-    """
-
-    metric: type[Metric]
-    label: str = ""
+    metric: type[Metric]  # the class
+    label: str = ""  # its label; by default the metric's name
 
 
 Asked = str | GivenMetric
@@ -37,38 +32,23 @@ Asked = str | GivenMetric
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a study's tables: a column of a request.
+    """One row of a study's tables: a column of a request."""
 
-    Attributes:
-        key: label and column.
-        metric: the metric's name.
-        name: its name among all rows of the study.
-        title: title in tables.
-    """
-
-    key: ScoreColumn
-    metric: str
-    name: str
-    title: str
+    key: ScoreColumn  # label and column
+    metric: str  # the metric's name
+    name: str  # its name among all rows of the study
+    title: str  # title in tables
 
 
 @dataclass(frozen=True)
 class MetricRequest:
-    """A metric with options, requested columns and a label.
+    """A metric with options, requested columns and a label."""
 
-    Attributes:
-        metric: its class.
-        columns: the requested columns in their order.
-        options: the user's options, checked.
-        label: identifier in results and flags; by default the metric's name.
-        title: title of the main column in tables; ``""`` for the metric's own title.
-    """
-
-    metric: type[Metric]
-    columns: tuple[str, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-    title: str = ""
+    metric: type[Metric]  # its class
+    columns: tuple[str, ...]  # the requested columns in their order
+    options: Mapping[str, Any] = field(default_factory=dict)  # the user's options, checked
+    label: str = ""  # identifier in results and flags; by default the metric's name
+    title: str = ""  # title of the main column in tables; ``""`` for the metric's own title
 
     def __post_init__(self) -> None:
         if not self.label:

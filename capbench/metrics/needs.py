@@ -168,17 +168,11 @@ class GivenModel(Need):
 
 @dataclass(frozen=True)
 class Weights(GivenModel):
-    """Weights of a network.
+    """Weights of a network."""
 
-    Attributes:
-        what: name of the model in messages (``a grounding model``).
-        made_by: the command that makes such a model.
-        metric: name of the metric in the registry of weights; ``""`` if the registry has none for it.
-    """
-
-    what: str
-    made_by: str
-    metric: str = ""
+    what: str  # name of the model in messages (``a grounding model``)
+    made_by: str  # the command that makes such a model
+    metric: str = ""  # name of the metric in the registry of weights; ``""`` if the registry has none for it
 
     def how(self, label: str) -> str:
         """A file or a registered name."""
@@ -292,41 +286,28 @@ class Columns(Need):
 
 @dataclass(frozen=True)
 class Resources:
-    """Inputs of metrics besides captions and options.
+    """Inputs of metrics besides captions and options."""
 
-    Attributes:
-        features: path of a region-feature store for all metrics (``--features FILE``).
-        model: path of weights for all metrics, or a name that :func:`capbench.weights.registry.locate` knows.
-        features_of: stores by label or metric name (``--features LABEL=FILE``), which take precedence.
-        models: weights by label or metric name, which take precedence.
-        images: a folder with the image files; None: the data set's image folders.
-        data: the data folder, for named corpora such as ``coco-val``.
-        allow_missing: True leaves out items without a score in a score file; otherwise they are an error.
-        captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics do not know data
-            sets, so the caller passes this function and the next two.
-        pictures: looks up the files of images by their ids, if they exist.
-        image_groups: looks up all images of the data set, each with the groups of its items, for ``image=shuffled``.
-        cache: True if the cache folder may be read and written.
-    """
-
-    features: str | None = None
+    features: str | None = None  # path of a region-feature store for all metrics (``--features FILE``)
+    # path of weights for all metrics, or a name that :func:`capbench.weights.registry.locate` knows
     model: str | None = None
+    # stores by label or metric name (``--features LABEL=FILE``), which take precedence
     features_of: Mapping[str, str] = field(default_factory=dict)
-    models: Mapping[str, str] = field(default_factory=dict)
-    images: str | None = None
-    data: str | None = None
-    allow_missing: bool = False
+    models: Mapping[str, str] = field(default_factory=dict)  # weights by label or metric name, which take precedence
+    images: str | None = None  # a folder with the image files; None: the data set's image folders
+    data: str | None = None  # the data folder, for named corpora such as ``coco-val``
+    allow_missing: bool = False  # True leaves out items without a score in a score file; otherwise they are an error
+    # looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics do not know data sets, so the
+    # caller passes this function and the next two.
     captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
+    # looks up the files of images by their ids, if they exist
     pictures: Callable[[Sequence[str]], Mapping[str, Path]] | None = None
+    # looks up all images of the data set, each with the groups of its items, for ``image=shuffled``
     image_groups: Callable[[], Mapping[str, Sequence[str]]] | None = None
-    cache: bool = True
+    cache: bool = True  # True if the cache folder may be read and written
 
     def of(self, label: str, metric: str) -> Resources:
-        """The resources of one request: by its label, else by its metric's name, else those for all.
-
-        Raises:
-            ModelError: the weights are a name of ``capbench models`` and not installed.
-        """
+        """The resources of one request: by its label, else by its metric's name, else those for all."""
         model = self.models.get(label, self.models.get(metric, self.model))
         if model is not None and not Path(model).exists():
             from capbench.weights.registry import is_known, locate
@@ -346,10 +327,6 @@ def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path
     Args:
         images: ids.
         resources: with the function ``pictures`` (:func:`capbench.metrics.scoring.complete` sets it).
-
-    Raises:
-        MetricError: there is no such function.
-        MissingFileError: some files do not exist; the message has their number.
     """
     if resources.pictures is None:
         raise MetricError(
@@ -374,17 +351,11 @@ def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path
 
 @dataclass(frozen=True)
 class Image:
-    """An image, for functions and metrics that read it.
+    """An image, for functions and metrics that read it."""
 
-    Attributes:
-        id: the file's name without folder and extension.
-        path: the file; None if it is not available.
-        store: path of the region features passed for the metric; None without.
-    """
-
-    id: str
-    path: Path | None = None
-    store: str | None = None
+    id: str  # the file's name without folder and extension
+    path: Path | None = None  # the file; None if it is not available
+    store: str | None = None  # path of the region features passed for the metric; None without
 
     def __str__(self) -> str:
         return self.id

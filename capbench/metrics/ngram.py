@@ -182,12 +182,7 @@ class Cider(NgramMetric):
         self._frequencies: DocumentFrequencies | None = None
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Collect the documents.
-
-        Raises:
-            MetricError: the corpus has no captions, or cannot be looked up without a data folder.
-            DataError, UsageError: the corpus is unknown or cannot be read.
-        """
+        """Collect the documents."""
         source = self.options.df
         if source == "items":
             self._documents = Counter(item.references or ("",) for item in items)

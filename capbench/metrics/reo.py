@@ -40,17 +40,11 @@ if TYPE_CHECKING:
 
 
 class Contexts(NamedTuple):
-    """Contexts of k captions in an image, or the image's k = 1 own vectors.
+    """Contexts of k captions in an image, or the image's k = 1 own vectors."""
 
-    Attributes:
-        vectors: (k, n, D) a_i, float64.
-        norms: (k, n) lengths ‖a_i‖.
-        mahalanobis: (k, n) lengths √(a_iᵀ S⁻¹ a_i).
-    """
-
-    vectors: Tensor
-    norms: Tensor
-    mahalanobis: Tensor
+    vectors: Tensor  # (k, n, D) a_i, float64
+    norms: Tensor  # (k, n) lengths ‖a_i‖
+    mahalanobis: Tensor  # (k, n) lengths √(a_iᵀ S⁻¹ a_i)
 
 
 def reo(candidates: Contexts, truths: Contexts) -> Tensor:
@@ -101,22 +95,15 @@ _SINGULAR = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """A fitted covariance.
+    """A fitted covariance."""
 
-    Attributes:
-        matrix: (D, D) float64 sample covariance of context vectors about their mean.
-        shrinkage: ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I.
-        facts: ``model`` (SHA-256 of the weights), ``corpus``, ``features``, ``attention``, ``images``, ``captions``,
-            ``contexts``: the data of the fit; ``trained_on``: its record.
-        sha256: SHA-256 of its file; ``""`` before it is written.
-        path: its file.
-    """
-
-    matrix: FloatArray
-    shrinkage: float
+    matrix: FloatArray  # (D, D) float64 sample covariance of context vectors about their mean
+    shrinkage: float  # ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I
+    # ``model`` (SHA-256 of the weights), ``corpus``, ``features``, ``attention``, ``images``, ``captions``,
+    # ``contexts``: the data of the fit; ``trained_on``: its record
     facts: Mapping[str, Any]
-    sha256: str = ""
-    path: Path | None = None
+    sha256: str = ""  # SHA-256 of its file; ``""`` before it is written
+    path: Path | None = None  # its file
 
     def whitener(self, kind: str) -> FloatArray:
         """(D, D) B with S⁻¹ = BᵀB, for one of :data:`COVARIANCES`. Raises ModelError if S cannot be inverted."""
@@ -160,12 +147,7 @@ def write_covariance(path: str | os.PathLike[str], covariance: Covariance) -> No
 
 
 def read_covariance(path: str | os.PathLike[str]) -> Covariance:
-    """Read a file from :func:`write_covariance`.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        ModelError: not a covariance, or a damaged file.
-    """
+    """Read a file from :func:`write_covariance`."""
     digest = files.sha256_file(path)
     try:
         arrays = load_npz(path)
@@ -203,11 +185,6 @@ def fit_covariance(
         shrinkage: ρ in [0, 1]; by default :func:`oas_shrinkage` with one observation per *caption*, because the
             contexts of one caption are nearly equal.
         progress: called with numbers of images done.
-
-    Raises:
-        UsageError: the shrinkage is outside [0, 1].
-        DataError: no image of the corpus has features, or there are fewer than two captions.
-        FeatureError, ModelError: the store or the model is damaged.
     """
     import torch
 
@@ -467,10 +444,6 @@ class Reo(GroundedMetric):
         true error description": a mean over regions and references. The paper does not define the vectors of a
         description; here a phrase is encoded as a caption of the same network, whose contexts are compared. Unless all
         candidates have references, they are explained against the image only.
-
-        Raises:
-            ModelError: the model is an ensemble, whose networks have different spaces.
-            FeatureError: the image is not in the store.
         """
         image, items, vocabulary = subject.image, subject.items, self.source.model.vocabulary
         regions = self.source.regions(image)

@@ -33,11 +33,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
 
 def split_label(text: Asked) -> tuple[str, str]:
-    """``cider-coco=cider`` → (``cider-coco``, ``cider``); without a label the first is ``""``.
-
-    Raises:
-        UsageError: an invalid label.
-    """
+    """``cider-coco=cider`` → (``cider-coco``, ``cider``); without a label the first is ``""``."""
     if isinstance(text, GivenMetric):
         # Messages and flags use the class's own name.
         return text.label or text.metric.name, text.metric.name
@@ -55,11 +51,7 @@ def split_label(text: Asked) -> tuple[str, str]:
 
 
 def labels_of(names: Iterable[Asked]) -> list[str]:
-    """The labels that features and weights can belong to: those of names, and those of the inputs of combinations.
-
-    Raises:
-        UsageError: an invalid label.
-    """
+    """The labels that features and weights can belong to: those of names, and those of the inputs of combinations."""
     labels = []
     for label, name in map(split_label, names):
         labels += [label] if label else []
@@ -88,9 +80,6 @@ def resolve_metrics(
         resources: the resources, for ``all``.
         titles: titles of main columns by label.
         beside: score files in the same table, which may be the only ones that declare an option for all.
-
-    Raises:
-        UsageError: an unknown metric or option, a label in use, or an invalid value; the hint lists the choices.
     """
     options = options or {}
     resources = resources or Resources()
@@ -140,11 +129,7 @@ def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, 
 
 
 def metric_class(name: str) -> type[Metric]:
-    """The class of a name, or of the function behind ``module:function``.
-
-    Raises:
-        UsageError: there is no such class or function, or it breaks the contract.
-    """
+    """The class of a name, or of the function behind ``module:function``."""
     if name.startswith(SAVED):
         from capbench.metrics.combination import metric_of_combination
 
@@ -306,10 +291,6 @@ def requested_metrics(
         options: options by label, metric or column.
         files: score files.
         resources_of: features, weights and the data folder for the names that are not columns of files.
-
-    Raises:
-        UsageError: an invalid name or option, or two rows of the same name.
-        DataError: an invalid score file.
     """
     stored, problems = requests_of_files(files, options)
     if problems:
@@ -331,9 +312,6 @@ def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tup
     Args:
         requests: the metrics.
         how: the argument that passes references (``--references FILE``).
-
-    Raises:
-        UsageError: a metric, or a column that was requested by its name, requires references.
     """
     reduced, notes, impossible = [], [], []
     for request in requests:

@@ -254,10 +254,6 @@ def extract_on(
         runs: the prepared metrics.
         items: all distinct items.
         groups: batches of item indices, each with its metrics, as in a single process; one unit of work each.
-
-    Raises:
-        UnfinishedError: units failed; the statistics of the others are cached.
-        CapbenchError: raised by a metric.
     """
     works: list[_Work] = []
     places: list[dict[int, list[int]]] = []

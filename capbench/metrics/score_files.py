@@ -48,30 +48,20 @@ _LARGEST = 1e150
 
 @dataclass(frozen=True, eq=False)
 class ScoreFile:
-    """Content of a score file, read by :func:`read_score_file`.
+    """Content of a score file, read by :func:`read_score_file`."""
 
-    Attributes:
-        path: the file.
-        digest: the first sixteen digits of its SHA-256.
-        names: identifiers of the n rows: lists under ``id``, ``image``, ``caption``, ``candidate_id`` and
-            ``references_hash``, as far as the file has them.
-        columns: (n) scores by column; NaN if a row has none.
-        ignored: columns that are not numeric.
-        places: position of each row, a number or a few words; the first row's number if they are consecutive.
-        datasets: names of data sets in the file, if any.
-        signatures: by column, the signature in the file, if any.
-        label: the owner of the file's options.
-    """
-
-    path: Path
-    digest: str
+    path: Path  # the file
+    digest: str  # the first sixteen digits of its SHA-256
+    # identifiers of the n rows: lists under ``id``, ``image``, ``caption``, ``candidate_id`` and ``references_hash``,
+    # as far as the file has them
     names: Mapping[str, Sequence[str]]
-    columns: Mapping[str, FloatArray]
-    ignored: tuple[str, ...]
+    columns: Mapping[str, FloatArray]  # (n) scores by column; NaN if a row has none
+    ignored: tuple[str, ...]  # columns that are not numeric
+    # position of each row, a number or a few words; the first row's number if they are consecutive
     places: Sequence[int | str] | int
-    datasets: tuple[str, ...] = ()
-    signatures: Mapping[str, str] | None = None
-    label: str = "NAME"
+    datasets: tuple[str, ...] = ()  # names of data sets in the file, if any
+    signatures: Mapping[str, str] | None = None  # by column, the signature in the file, if any
+    label: str = "NAME"  # the owner of the file's options
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -92,11 +82,6 @@ def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = 
         path: the file.
         columns: the columns to use; default: every numeric column.
         label: the owner of the file's options, for messages.
-
-    Raises:
-        UsageError: an unsupported ending or an unknown column.
-        MissingFileError: the file does not exist.
-        DataError: another format, a row without identifier, or a score that is not a finite number.
     """
     path = Path(path)
     ending = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()

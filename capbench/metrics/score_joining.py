@@ -87,17 +87,11 @@ def _caption_id(item: Item) -> str:
 
 @dataclass(frozen=True)
 class Unclear:
-    """Rows of one text key that are not joined because the key is ambiguous.
+    """Rows of one text key that are not joined because the key is ambiguous."""
 
-    Attributes:
-        image: the image's id.
-        rows: the rows, ascending.
-        texts: the distinct captions of the image that have this key, in the order of the items.
-    """
-
-    image: str
-    rows: tuple[int, ...]
-    texts: tuple[str, ...]
+    image: str  # the image's id
+    rows: tuple[int, ...]  # the rows, ascending
+    texts: tuple[str, ...]  # the distinct captions of the image that have this key, in the order of the items
 
     def in_words(self, file: ScoreFile) -> str:
         """Description of the rows and the texts that they match."""
@@ -112,30 +106,18 @@ class Unclear:
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """Scores of a file joined to items.
+    """Scores of a file joined to items."""
 
-    Attributes:
-        file: the file.
-        items: (n) the items.
-        values: by column, (n) scores; NaN for items without a score.
-        ways: identifier of joined rows (``id``, ``caption``) → number of items.
-        missing: indices of items without a score in at least one column, ascending.
-        emptied: row of an item with an empty cell, by the item's index.
-        strange: rows that match no item.
-        other_references: rows that match an item's caption but not its references.
-        unclear: rows with an ambiguous text key, which are not joined.
-        draw: number of the items' draw of references, and number of draws; ``(1, 1)`` without draws.
-    """
-
-    file: ScoreFile
-    items: Sequence[Item]
-    values: Mapping[str, FloatArray]
-    ways: Mapping[str, int]
-    missing: IntArray
-    emptied: Mapping[int, int]
-    strange: tuple[int, ...]
-    other_references: tuple[int, ...]
-    unclear: tuple[Unclear, ...] = ()
+    file: ScoreFile  # the file
+    items: Sequence[Item]  # (n) the items
+    values: Mapping[str, FloatArray]  # by column, (n) scores; NaN for items without a score
+    ways: Mapping[str, int]  # identifier of joined rows (``id``, ``caption``) → number of items
+    missing: IntArray  # indices of items without a score in at least one column, ascending
+    emptied: Mapping[int, int]  # row of an item with an empty cell, by the item's index
+    strange: tuple[int, ...]  # rows that match no item
+    other_references: tuple[int, ...]  # rows that match an item's caption but not its references
+    unclear: tuple[Unclear, ...] = ()  # rows with an ambiguous text key, which are not joined
+    # number of the items' draw of references, and number of draws; ``(1, 1)`` without draws
     draw: tuple[int, int] = (1, 1)
 
     @property
@@ -296,10 +278,6 @@ def join(
         columns: the columns; default: all.
         repeats: treatment of two different scores of one item.
         check_references: False for a reference-free metric: scores match items with any references.
-
-    Raises:
-        DataError: an item has two different scores; the id and the image or caption of a row belong to different
-            items; a candidate id belongs to several captions; or a COCO number belongs to several images.
     """
     return _Joining(file, items, columns or tuple(file.columns), repeats, check_references).run()
 
@@ -701,9 +679,6 @@ def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, 
 
     Returns:
         The number of items written.
-
-    Raises:
-        UsageError: the folder cannot be written.
     """
     folder = Path(folder)
     distinct = {item.key: item for item in items}

@@ -47,15 +47,10 @@ def warnings_of_captions(items: Sequence[Item], requests: Sequence[MetricRequest
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CorpusStatistics:
-    """Statistics behind a request's corpus scores, for resampling without scoring again.
+    """Statistics behind a request's corpus scores, for resampling without scoring again."""
 
-    Attributes:
-        metric: the metric, prepared on the items.
-        rows: (n, k) statistics of the items, repeats included.
-    """
-
-    metric: Metric
-    rows: FloatArray
+    metric: Metric  # the metric, prepared on the items
+    rows: FloatArray  # (n, k) statistics of the items, repeats included
 
 
 def score(
@@ -89,11 +84,6 @@ def score(
         by_group: True adds corpus scores of each group of the items.
         documents: the items of the whole data set, which corpus statistics (document frequencies) are taken from, if
             ``items`` are a part of them; by default ``items``.
-
-    Raises:
-        DataError: there are no items.
-        MetricError: a metric cannot be computed, or returned a value that is not a finite number.
-        ToolError, FeatureError, ModelError, UsageError: a requirement of a metric is missing.
     """
     return score_for_resampling(
         items,
@@ -318,9 +308,6 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
         path: the file.
         escape_formulas: in CSV, write an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
             carriage return, which spreadsheets interpret as formulas. These texts then differ from the scored ones.
-
-    Raises:
-        UsageError: an unsupported ending, or the file cannot be written.
     """
     path = Path(path)
     ending = check_ending(path)

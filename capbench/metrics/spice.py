@@ -99,12 +99,7 @@ class Spice(TokenMetric):
         return parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``.
-
-        Raises:
-            MetricError: an item has no references.
-            ToolError: a caption must be parsed, and SPICE's parser is not set up or failed.
-        """
+        """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``."""
         candidates, references = self.tokenize(items)
         scene_graph.ensure([*candidates, *chain.from_iterable(references)], data=self.resources.data)
         counts = np.empty((len(items), len(COUNTS)))

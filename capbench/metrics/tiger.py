@@ -124,9 +124,6 @@ class Tiger(GroundedMetric):
             image: its id.
             texts: captions.
             words: their word vectors, from :meth:`encode`.
-
-        Raises:
-            FeatureError: the image is not in the store.
         """
         import torch
 
@@ -170,10 +167,6 @@ class Tiger(GroundedMetric):
         """Both grounding vectors and each word's attention over the image, and RRS region by region (Figures 1 and 6).
 
         Under an ensemble, attention and grounding are means over its networks.
-
-        Raises:
-            UsageError: a candidate has no references.
-            FeatureError: the image is not in the store.
         """
         image, o = subject.image, self.options
         texts = list(dict.fromkeys(text for item in subject.items for text in (item.candidate, *item.references)))

@@ -53,12 +53,7 @@ class TokenMetric(Metric):
         return lines
 
     def tokenize(self, items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
-        """Candidates (n) and their references (n lists), each as tokens joined by single spaces.
-
-        Raises:
-            MetricError: an item has no references.
-            DataError, ToolError: a caption could not be tokenised.
-        """
+        """Candidates (n) and their references (n lists), each as tokens joined by single spaces."""
         require_references(self.name, items)
         texts = [text for item in items for text in (item.candidate, *item.references)]
         tokens = iter(ptb.tokenize(texts))

@@ -220,9 +220,6 @@ class Vifidel(Metric):
         """(n, 3): number of references, distance, distance with references (0 without any).
 
         Each distinct pair of label set and caption is solved once without, and once with its references.
-
-        Raises:
-            MetricError: no word of any label or caption has a vector.
         """
         labels = {image: self._label_bag(image) for image in {item.image for item in items}}
         texts = {text for item in items for text in (item.candidate, *item.references)}
@@ -325,10 +322,6 @@ def read_labels(file: str, names: str | None = None) -> FileLabels:
     - ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
 
     A label is repeated for each object of its class.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: another format, or an invalid image, label or score, with its row.
     """
     path = Path(file).expanduser()
     if path.suffix.lower() == ".npz":

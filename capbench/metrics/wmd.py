@@ -113,11 +113,7 @@ class Wmd(Metric):
         return {"vectors": self.vectors.sha256[:16], "dim": self.vectors.dimension, "tokens": tokens, "refs": "min"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 1): distance to the nearest reference; -1 where it is infinite.
-
-        Raises:
-            MetricError: an item has no references, or no word of any caption has a vector.
-        """
+        """(n, 1): distance to the nearest reference; -1 where it is infinite."""
         require_references(self.name, items)
         texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
         bags = dict(zip(texts, self._bags(texts), strict=True))

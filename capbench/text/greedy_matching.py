@@ -19,18 +19,13 @@ from capbench.core.records import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Tokens of one text that may be matched.
+    """Tokens of one text that may be matched."""
 
-    Attributes:
-        vectors: (..., m, D) float32 of length 1 (:func:`unit`); leading axes can be layers.
-        weights: (m,) weight of each token in the mean, such as 0 for special tokens.
-        scale: (m,) factors of the similarities, applied before the most similar token is determined; None for 1.
-        padded: True if the text is padded: tokens of the other text may match the padding, with similarity 0.
-    """
-
-    vectors: NDArray[np.float32]
-    weights: FloatArray
+    vectors: NDArray[np.float32]  # (..., m, D) float32 of length 1 (:func:`unit`); leading axes can be layers
+    weights: FloatArray  # (m,) weight of each token in the mean, such as 0 for special tokens
+    # (m,) factors of the similarities, applied before the most similar token is determined; None for 1
     scale: FloatArray | None = None
+    # True if the text is padded: tokens of the other text may match the padding, with similarity 0
     padded: bool = False
 
 

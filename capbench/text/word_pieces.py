@@ -27,16 +27,10 @@ _LONGEST_WORD = 100  # letters; a longer word is unknown
 
 @dataclass(frozen=True)
 class WordPieces:
-    """The pieces that a model knows; a piece's number is its index.
+    """The pieces that a model knows; a piece's number is its index."""
 
-    Attributes:
-        pieces: distinct pieces, including ``[PAD]``, ``[UNK]``, ``[CLS]`` and ``[SEP]``; ``##`` marks a piece that
-            continues a word.
-
-    Raises:
-        UsageError: a special token is missing, or a piece occurs twice.
-    """
-
+    # distinct pieces, including ``[PAD]``, ``[UNK]``, ``[CLS]`` and ``[SEP]``; ``##`` marks a piece that continues a
+    # word
     pieces: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -97,12 +91,7 @@ def _words_of_bert() -> tuple[Any, Any]:
 
 
 def read_word_pieces(path: str | os.PathLike[str]) -> WordPieces:
-    """Read a vocabulary with one piece per line, the format of BERT's ``vocab.txt``.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: the file is not UTF-8, a piece occurs twice, or a special token is missing.
-    """
+    """Read a vocabulary with one piece per line, the format of BERT's ``vocab.txt``."""
     try:
         return WordPieces(tuple(read_lines(path)))
     except UsageError as error:
@@ -119,9 +108,6 @@ def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:
     Args:
         texts: the training texts.
         size: maximum number of pieces, including special tokens.
-
-    Raises:
-        UsageError: the texts contain no words, or ``size`` leaves no room beyond the special tokens.
     """
     special = [*_NEEDED, MASK]
     if size <= len(special):

@@ -45,9 +45,6 @@ class WordVectors:
     Attributes:
         dimension: number of components d of a vector.
         sha256: SHA-256 of the file; for KeyedVectors, the SHA-256 of the digests of its one or two files.
-
-    Raises:
-        MissingFileError, DataError: the file does not exist or is invalid; the error names the place.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -206,12 +203,7 @@ def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32], list[Path]]:
 
 
 def write_word2vec(path: str | os.PathLike[str], words: Sequence[str], matrix: NDArray[np.float32]) -> None:
-    """Write finite vectors (n, d) of words in word2vec's binary format.
-
-    Raises:
-        DataError: words and matrix have different lengths, a word contains white space, or a value is not finite.
-        UsageError: the file cannot be written.
-    """
+    """Write finite vectors (n, d) of words in word2vec's binary format."""
     odd = next((word for word in words if word.split() != [word]), None)
     if odd is not None or not len(words) or len(words) != len(matrix) or not np.isfinite(matrix).all():
         message = f"{len(words)} words and an array of shape {matrix.shape} are not words and finite vectors"

@@ -69,25 +69,15 @@ class CaptionTraining(Training):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Captions of a role with their images.
+    """Captions of a role with their images."""
 
-    Attributes:
-        images: distinct ids.
-        captions: texts; the captions of an image are adjacent.
-        image_of: (captions,) index in ``images`` of each caption's image.
-        source: the captions' file or folder, for messages.
-        array: SCAN's array of features, None for a store.
-        rows: (images,) the row of each image in the array.
-        named: False if ``images`` are not names of image files, but rows of an array.
-    """
-
-    images: tuple[str, ...]
-    captions: tuple[str, ...]
-    image_of: NDArray[np.int64]
-    source: Path
-    array: Path | None = None
-    rows: NDArray[np.int64] | None = None
-    named: bool = True
+    images: tuple[str, ...]  # distinct ids
+    captions: tuple[str, ...]  # texts; the captions of an image are adjacent
+    image_of: NDArray[np.int64]  # (captions,) index in ``images`` of each caption's image
+    source: Path  # the captions' file or folder, for messages
+    array: Path | None = None  # SCAN's array of features, None for a store
+    rows: NDArray[np.int64] | None = None  # (images,) the row of each image in the array
+    named: bool = True  # False if ``images`` are not names of image files, but rows of an array
 
     def sample(self, images: int | None, captions: int | None = None) -> Pairs:
         """A random sample of images in their order, the same in all trainings, with the first captions of each."""
@@ -160,11 +150,7 @@ def locate(name: str, root: DataRoot | None, what: str) -> Path:
 
 
 def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
-    """The captions of roles (``train``, ``dev``, ``test``), by the settings ``captions``, ``splits`` and ``features``.
-
-    Raises:
-        CapbenchError: a file is missing or invalid, with file and row, or a role has no split.
-    """
+    """The captions of roles (``train``, ``dev``, ``test``), by the settings ``captions``, ``splits`` and ``features``."""
     path = locate(config.captions, root, "captions")
     captions = None
     if path.is_dir() and any(path.glob("*_caps.txt")):
@@ -321,9 +307,6 @@ class WordStart:
     def begin(self, embedding: nn.Embedding, *, scaled: bool = True) -> None:
         """Replace first weights by the vectors, ``scaled``: centred, and of the mean length of these weights, so that
         the next layers receive values of the size for which they were initialised.
-
-        Raises:
-            UsageError: the network's word vectors have another size.
         """
         vectors = self.vectors
         if vectors.shape[1] != embedding.embedding_dim:
@@ -339,11 +322,7 @@ class WordStart:
 
 
 def read_word_start(name: str | None, root: DataRoot | None, vocabulary: Vocabulary, say: Say) -> WordStart | None:
-    """Vectors of a file for the words of a vocabulary, except special ones; None without a name.
-
-    Raises:
-        MissingFileError, DataError: the file does not exist, is damaged, or has none of the words.
-    """
+    """Vectors of a file for the words of a vocabulary, except special ones; None without a name."""
     if name is None:
         return None
     opened = WordVectors(locate(name, root, "word vectors"))

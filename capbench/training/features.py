@@ -79,11 +79,6 @@ def open_regions(
 
     Returns:
         The features, their kind (:attr:`Fingerprint.kind`; None for arrays), and a line that identifies them.
-
-    Raises:
-        UsageError: more than features is required, but there are only arrays.
-        FeatureError: images are missing or damaged, or have too few or different numbers of regions.
-        DataError: an array is damaged.
     """
     if config.features == ARRAYS:
         if more is not None:

@@ -226,11 +226,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
 def split_for(
     config: MatchingTraining, root: DataRoot | None, role: str, images: int | None, model: Any, reader: Reader[E]
 ) -> Split[E]:
-    """A role's captions and features, or a sample of them, for a trained model.
-
-    Raises:
-        ModelError: the model was trained on features of another kind or size.
-    """
+    """A role's captions and features, or a sample of them, for a trained model."""
     (pairs,) = data.read_pairs(config, root, role)
     pairs = pairs.sample(images, config.dev_captions())
     regions, kind, named = open_regions(config, root, pairs, reader.more)

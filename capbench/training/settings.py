@@ -166,9 +166,6 @@ def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence
         kind: the class of the settings.
         path: the YAML file.
         changes: ``key=value`` with dotted keys (``loss.temperature=0.2``), which override the file.
-
-    Raises:
-        StudyError: the file is not YAML, or settings are invalid; one error reports all problems.
     """
     raw = read_yaml(path, "a training file (a mapping with 'schema' and 'name')")
     for change in changes:

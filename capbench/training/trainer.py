@@ -165,13 +165,7 @@ def train(
     restart: bool = False,
     watcher: Watcher | None = None,
 ) -> Trained:
-    """Train a network in a folder, or resume its training; ``restart`` removes an earlier run.
-
-    Raises:
-        UsageError: the folder is in use, has a run with other settings or data, or there is not enough memory.
-        ModelError: the loss is NaN or infinite, or the checkpoint is damaged.
-        CapbenchError: data are missing or invalid.
-    """
+    """Train a network in a folder, or resume its training; ``restart`` removes an earlier run."""
     watcher, device, threads = watcher or Watcher(), torch.device(choose_device(config.device)), torch.get_num_threads()
     with files.lock(run / "run", timeout_s=0), torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:

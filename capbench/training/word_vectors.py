@@ -37,23 +37,14 @@ class WordVectorOptions(Options):
 
 @dataclass(frozen=True)
 class TrainedVectors:
-    """Trained word vectors.
+    """Trained word vectors."""
 
-    Attributes:
-        path: the file, for WMD's option ``vectors``.
-        words: number of words.
-        dimension: dimension of the vectors.
-        captions: number of training captions.
-        sha256: SHA-256 of the file.
-        judged: number of images whose captions were left out because they are judged.
-    """
-
-    path: Path
-    words: int
-    dimension: int
-    captions: int
-    sha256: str
-    judged: int = 0
+    path: Path  # the file, for WMD's option ``vectors``
+    words: int  # number of words
+    dimension: int  # dimension of the vectors
+    captions: int  # number of training captions
+    sha256: str  # SHA-256 of the file
+    judged: int = 0  # number of images whose captions were left out because they are judged
 
 
 def train_word_vectors(
@@ -80,10 +71,6 @@ def train_sequence_vectors(
 
     Returns:
         The words, most frequent first, and their (n, dimension) float32 vectors.
-
-    Raises:
-        DataError: no word is frequent enough.
-        ModelError: a vector is not finite.
     """
     from gensim.models import Word2Vec
     from gensim.models.callbacks import CallbackAny2Vec
@@ -112,10 +99,6 @@ def train_caption_vectors(
 
     Captions of judged images are left out unless ``include_judged``: metrics whose vectors have read the references and
     candidates on which they are tested agree better with the ratings than they would on other images.
-
-    Raises:
-        DataError: a file is invalid, all images are judged, or no word is frequent enough.
-        SetupError: gensim is not installed.
     """
     require("gensim", purpose="training word vectors")
     read = [load_captions(name, root) for name in corpora]

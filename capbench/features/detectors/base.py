@@ -82,32 +82,22 @@ class NetworkOptions(Options):
 
 
 class Detector(abc.ABC):
-    """Base class of detectors.
+    """Base class of detectors."""
 
-    Attributes:
-        name: the registered name; for ``grid`` with the backbone (``grid:resnet50``).
-        feature_size: d, the length of a region's feature.
-        class_names: names by class id, or None if they are unknown.
-        attribute_names: names by attribute id, or None.
-        batchable: True if :meth:`detect` accepts more than one image. False in reference mode, where an image's
-            features must not depend on other images.
-        preprocessor: implementation of :meth:`preprocess`: small, picklable, without the network; other processes may
-            run it.
-        device: device of the network (``cpu``, ``cuda``, ``cuda:1``).
-        options_class: declares the options.
-        variants: the suffix after the name and a colon, with an example (``("backbone", "resnet50")``), or None.
-    """
-
-    options_class: ClassVar[type[Options]] = Options
+    options_class: ClassVar[type[Options]] = Options  # declares the options
+    # the suffix after the name and a colon, with an example (``("backbone", "resnet50")``), or None
     variants: ClassVar[tuple[str, str] | None] = None
 
-    name: str
-    feature_size: int
-    class_names: tuple[str, ...] | None = None
-    attribute_names: tuple[str, ...] | None = None
+    name: str  # the registered name; for ``grid`` with the backbone (``grid:resnet50``)
+    feature_size: int  # d, the length of a region's feature
+    class_names: tuple[str, ...] | None = None  # names by class id, or None if they are unknown
+    attribute_names: tuple[str, ...] | None = None  # names by attribute id, or None
+    # True if :meth:`detect` accepts more than one image. False in reference mode, where an image's features must not
+    # depend on other images.
     batchable: bool = False
+    # implementation of :meth:`preprocess`: small, picklable, without the network; other processes may run it
     preprocessor: Callable[[NDArray[np.uint8]], Any]
-    device: str = "cpu"
+    device: str = "cpu"  # device of the network (``cpu``, ``cuda``, ``cuda:1``)
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -121,10 +111,6 @@ class Detector(abc.ABC):
             weights: as for :func:`load_detector`.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             variant: the text after the name and a colon; empty if ``variants`` is None.
-
-        Raises:
-            UsageError: options exclude each other, or weights are passed to a detector without any.
-            ModelError: the weights are missing, or are not the right ones.
         """
         if weights is not None:
             raise UsageError(
@@ -142,11 +128,7 @@ class Detector(abc.ABC):
 
     @abc.abstractmethod
     def detect(self, prepared: Sequence[Any]) -> list[RegionFeatures]:
-        """The regions of prepared images, in their order; the caller sets ``image``, which is empty.
-
-        Raises:
-            UsageError: there are more images than the detector accepts in one pass.
-        """
+        """The regions of prepared images, in their order; the caller sets ``image``, which is empty."""
 
 
 class Network(Detector):
@@ -249,12 +231,7 @@ def random_seed(weights: str | os.PathLike[str] | None) -> int | None:
 
 
 def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
-    """The file of a detector's weights: the passed one, else the one that the registry finds and verifies.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: the registry finds no file, or one with another checksum.
-    """
+    """The file of a detector's weights: the passed one, else the one that the registry finds and verifies."""
     if weights is not None:
         path = Path(weights).expanduser()
         if not path.exists():
@@ -285,9 +262,6 @@ def detector_of_photographs(
     Args:
         note: receives one line before a download.
         progress: makes the progress of the download, in MB.
-
-    Raises:
-        ModelError: none is installed, and the download failed; the hint lists all detectors and their requirements.
     """
     from capbench.weights.download import announcement, download, find_source
     from capbench.weights.registry import entries
@@ -333,11 +307,7 @@ def detector_of_photographs(
 
 
 def detector_class(name: str) -> tuple[type[Detector], str]:
-    """The class of a name, and the variant in the name (``""`` without variants).
-
-    Raises:
-        UsageError: the name is unknown, a variant is missing or not supported, or the class is not a detector.
-    """
+    """The class of a name, and the variant in the name (``""`` without variants)."""
     base, colon, variant = name.partition(":")
     is_registered = base in names()
     cls = plugins.load("capbench.detectors", base if is_registered else name)
@@ -381,10 +351,6 @@ def load_detector(
         device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one.
         options: the detector's options; those of capbench have ``batch`` (more than 1 leaves reference mode) and
             ``precision`` (``float32``, ``amp-bfloat16``, ``amp-float16``).
-
-    Raises:
-        UsageError: the name, option or device is unknown, or a plug-in's detector cannot be opened.
-        ModelError: the weights are missing, or are not the right ones.
     """
     cls, variant = detector_class(name)
     checked = cls.options_class.read(name, options or {})
@@ -421,9 +387,6 @@ def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | Non
         path: the file; None to return None.
         count: number of names that the network requires.
         kind: ``classes`` or ``attributes``, for the error message.
-
-    Raises:
-        DataError: the file has another number of names.
     """
     if path is None:
         return None
@@ -445,11 +408,7 @@ def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | Non
 def region_features(
     image: Prepared, boxes: torch.Tensor, features: torch.Tensor, **flat: torch.Tensor
 ) -> RegionFeatures:
-    """The record of one image from its boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes.
-
-    Raises:
-        FeatureError: the network returned NaN or infinity.
-    """
+    """The record of one image from its boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes."""
     if not features.isfinite().all() or not boxes.isfinite().all():
         raise FeatureError(
             "the network returned NaN or infinity",

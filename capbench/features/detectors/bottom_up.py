@@ -47,19 +47,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """Regions that a mode selects, in its order.
+    """Regions that a mode selects, in its order."""
 
-    Attributes:
-        rows: int64 (n,), indices of their proposals.
-        boxes: float (n, 4) in pixels of the original image.
-        class_ids: int64 (n,), 0 for the first class after the background.
-        class_scores: float (n,).
-    """
-
-    rows: Tensor
-    boxes: Tensor
-    class_ids: Tensor
-    class_scores: Tensor
+    rows: Tensor  # int64 (n,), indices of their proposals
+    boxes: Tensor  # float (n, 4) in pixels of the original image
+    class_ids: Tensor  # int64 (n,), 0 for the first class after the background
+    class_scores: Tensor  # float (n,)
 
 
 # -- first stage ------------------------------------------------------------------------------------------------------

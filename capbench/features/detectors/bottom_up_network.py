@@ -28,43 +28,24 @@ _ATTRIBUTE_NAMES = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "at
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpConfig:
-    """Sizes of the network. The defaults are those of the published weights (ResNet-101, 1600 classes, 400 attributes).
+    """Sizes of the network. The defaults are those of the published weights (ResNet-101, 1600 classes, 400 attributes)."""
 
-    Attributes:
-        blocks: residual blocks of res2, res3, res4.
-        stem: channels of the first convolution.
-        bottleneck: channels inside res2's blocks; they double from stage to stage.
-        res2: output channels of res2; they double from stage to stage.
-        groups: groups of the 3 x 3 convolutions.
-        rpn: channels of the proposal network.
-        anchors: anchors per cell.
-        objectness: logits per anchor: 1 (sigmoid), or 2 (softmax; all background logits first).
-        outputs: class logits, background included.
-        box_outputs: sets of four box deltas: ``outputs``, ``outputs - 1``, or 1 (class-agnostic).
-        embedding: size of a class's embedding in the attribute head; 0: no attribute head.
-        attribute_hidden: hidden units of the attribute head.
-        attribute_outputs: attribute logits, "no attribute" included.
-        stride_in_1x1: the stage's stride is in its first 1 x 1 convolution (Caffe), not in the 3 x 3 one.
-        caffe_pool: the stem's pooling has no padding and rounds up (Caffe), instead of padding 1.
-        halve_res5: res5 has stride 2 and no dilation.
-    """
-
-    blocks: tuple[int, int, int] = (3, 4, 23)
-    stem: int = 64
-    bottleneck: int = 64
-    res2: int = 256
-    groups: int = 1
-    rpn: int = 512
-    anchors: int = 12
-    objectness: int = 1
-    outputs: int = 1601
-    box_outputs: int = 1600
-    embedding: int = 256
-    attribute_hidden: int = 512
-    attribute_outputs: int = 401
-    stride_in_1x1: bool = True
-    caffe_pool: bool = True
-    halve_res5: bool = False
+    blocks: tuple[int, int, int] = (3, 4, 23)  # residual blocks of res2, res3, res4
+    stem: int = 64  # channels of the first convolution
+    bottleneck: int = 64  # channels inside res2's blocks; they double from stage to stage
+    res2: int = 256  # output channels of res2; they double from stage to stage
+    groups: int = 1  # groups of the 3 x 3 convolutions
+    rpn: int = 512  # channels of the proposal network
+    anchors: int = 12  # anchors per cell
+    objectness: int = 1  # logits per anchor: 1 (sigmoid), or 2 (softmax; all background logits first)
+    outputs: int = 1601  # class logits, background included
+    box_outputs: int = 1600  # sets of four box deltas: ``outputs``, ``outputs - 1``, or 1 (class-agnostic)
+    embedding: int = 256  # size of a class's embedding in the attribute head; 0: no attribute head
+    attribute_hidden: int = 512  # hidden units of the attribute head
+    attribute_outputs: int = 401  # attribute logits, "no attribute" included
+    stride_in_1x1: bool = True  # the stage's stride is in its first 1 x 1 convolution (Caffe), not in the 3 x 3 one
+    caffe_pool: bool = True  # the stem's pooling has no padding and rounds up (Caffe), instead of padding 1
+    halve_res5: bool = False  # res5 has stride 2 and no dilation
 
     @property
     def feature_size(self) -> int:
@@ -352,9 +333,6 @@ def load_bottom_up(
     Accepted names: detectron2's (``backbone.res2.0.conv1.norm.weight`` ...), as in ``unc-nlp/frcnn-vg-finetuned`` and
     ``faster_rcnn_from_caffe_attr.pkl``; the attribute layers may be ``cls_embedding``, ``fc_attr``, ``attr_score`` or
     ``cls_embed``, ``attr_linear1``, ``attr_linear2``; and the blobs of the original Caffe net (``bn2a_branch1.0``).
-
-    Raises:
-        ModelError: a tensor is missing, unexpected or has the wrong shape.
     """
     if is_bottom_up(tensors):
         tensors = bottom_up_names(tensors)

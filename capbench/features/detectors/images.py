@@ -30,23 +30,14 @@ BGR_MEAN = (102.9801, 115.9465, 122.7717)
 
 @dataclass(frozen=True)
 class Prepared:
-    """One image, ready for a network.
+    """One image, ready for a network."""
 
-    Attributes:
-        pixels: float32 (3, h, w).
-        height: of the original image in pixels.
-        width: of the original image in pixels.
-        scale_x: original pixels per network pixel, horizontally.
-        scale_y: the same, vertically.
-        scale: the resizing factor that the original code passes to the network.
-    """
-
-    pixels: Floats
-    height: int
-    width: int
-    scale_x: float
-    scale_y: float
-    scale: float
+    pixels: Floats  # float32 (3, h, w)
+    height: int  # of the original image in pixels
+    width: int  # of the original image in pixels
+    scale_x: float  # original pixels per network pixel, horizontally
+    scale_y: float  # the same, vertically
+    scale: float  # the resizing factor that the original code passes to the network
 
 
 def check_image(image: NDArray[Any]) -> None:
@@ -136,24 +127,16 @@ def _taps(source: int, target: int, step: float | None) -> tuple[NDArray[np.int6
 
 @dataclass(frozen=True)
 class ShortestEdge:
-    """Resizes so that the shorter side has ``minimum`` pixels, unless the longer one would then exceed ``maximum``.
+    """Resizes so that the shorter side has ``minimum`` pixels, unless the longer one would then exceed ``maximum``."""
 
-    Attributes:
-        minimum: length of the shorter side.
-        maximum: maximum length of the longer side.
-        caffe: True for OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to
-            even; False for detectron2: sample at the ratio of sizes, round half up, subtract the mean last.
-        mean: subtracted from blue, green and red.
-        divide: divisors of the result.
-        multiple: pad the result with zeros to a multiple of this, at the right and the bottom.
-    """
-
-    minimum: int = 800
-    maximum: int = 1333
+    minimum: int = 800  # length of the shorter side
+    maximum: int = 1333  # maximum length of the longer side
+    # True for OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even; False
+    # for detectron2: sample at the ratio of sizes, round half up, subtract the mean last
     caffe: bool = False
-    mean: tuple[float, float, float] = BGR_MEAN
-    divide: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    multiple: int = 1
+    mean: tuple[float, float, float] = BGR_MEAN  # subtracted from blue, green and red
+    divide: tuple[float, float, float] = (1.0, 1.0, 1.0)  # divisors of the result
+    multiple: int = 1  # pad the result with zeros to a multiple of this, at the right and the bottom
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
         """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""

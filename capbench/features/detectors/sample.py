@@ -46,19 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampleOutputs:
-    """Outputs of the second stage for r regions.
+    """Outputs of the second stage for r regions."""
 
-    Attributes:
-        features: (r, 128), not negative.
-        classes: (r, classes + 1) logits, the background last.
-        boxes: (r, 4) deltas, the same for every class.
-        colours: (r, colours) logits.
-    """
-
-    features: Tensor
-    classes: Tensor
-    boxes: Tensor
-    colours: Tensor
+    features: Tensor  # (r, 128), not negative
+    classes: Tensor  # (r, classes + 1) logits, the background last
+    boxes: Tensor  # (r, 4) deltas, the same for every class
+    colours: Tensor  # (r, colours) logits
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:

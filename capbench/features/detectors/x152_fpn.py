@@ -45,33 +45,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class X152Config:
-    """Sizes of the network; the defaults are those of the published weights.
+    """Sizes of the network; the defaults are those of the published weights."""
 
-    Attributes:
-        blocks: residual blocks of the four stages.
-        stem: channels of the first convolution.
-        groups: groups of the 3 x 3 convolutions.
-        inner: channels inside the first stage's blocks (32 groups of 8); they double from stage to stage.
-        outer: output channels of the first stage; they double from stage to stage.
-        pyramid: channels of every pyramid level.
-        anchors: anchors per cell, on each of five levels.
-        hidden: size of fc6 and fc7, and therefore of a region's feature.
-        outputs: class logits, the background first.
-        box_outputs: sets of four box deltas.
-        pooled: side of a pooled region.
-    """
-
-    blocks: tuple[int, int, int, int] = (3, 8, 36, 3)
-    stem: int = 64
-    groups: int = 32
-    inner: int = 256
-    outer: int = 256
-    pyramid: int = 512
-    anchors: int = 3
-    hidden: int = 2048
-    outputs: int = 1601
-    box_outputs: int = 1601
-    pooled: int = 7
+    blocks: tuple[int, int, int, int] = (3, 8, 36, 3)  # residual blocks of the four stages
+    stem: int = 64  # channels of the first convolution
+    groups: int = 32  # groups of the 3 x 3 convolutions
+    inner: int = 256  # channels inside the first stage's blocks (32 groups of 8); they double from stage to stage
+    outer: int = 256  # output channels of the first stage; they double from stage to stage
+    pyramid: int = 512  # channels of every pyramid level
+    anchors: int = 3  # anchors per cell, on each of five levels
+    hidden: int = 2048  # size of fc6 and fc7, and therefore of a region's feature
+    outputs: int = 1601  # class logits, the background first
+    box_outputs: int = 1601  # sets of four box deltas
+    pooled: int = 7  # side of a pooled region
 
 
 @dataclass(frozen=True)
@@ -287,9 +273,6 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
 
     Accepted names: maskrcnn-benchmark's (``backbone.body.layer1.0.conv1.weight``) and Detectron's
     (``res2_0_branch2a_w``).
-
-    Raises:
-        ModelError: a tensor is missing, unexpected or has the wrong shape.
     """
     detectron = "conv1_w" in tensors
     rename = _from_detectron if detectron else _from_maskrcnn

@@ -156,12 +156,6 @@ def open_faier(store: FeatureStore, model: str, *, any_features: bool = False) -
         store: region features.
         model: path of a FAIEr model (:func:`capbench.metrics.faier.network.load_faier`), or of an ensemble of them.
         any_features: True accepts features of another fingerprint than in training.
-
-    Raises:
-        FeatureError: the store has features of another fingerprint than in training, or no boxes that the model
-            requires.
-        ModelError: the model cannot be read, reads features of another size, or a file of an ensemble is missing, was
-            changed or is incompatible with the others.
     """
     files = opened_networks(model, "faier")
     key = (files.sha256, store_key(store))

@@ -148,11 +148,7 @@ class Faier(RegionMetric):
         return parsing(ptb.tokenize(sorted(self._texts(items))), self.resources.data)
 
     def triplets(self, texts: Iterable[str], progress: Progress | None = None) -> dict[str, tuple[Triplet, ...]]:
-        """Triplets by caption; empty without a relation level.
-
-        Raises:
-            ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
-        """
+        """Triplets by caption; empty without a relation level."""
         if not self.network.relations:
             return {}
         ordered = sorted({*texts} - {"."})
@@ -248,11 +244,6 @@ class Faier(RegionMetric):
 
         In an ensemble, each network has its own best regions; shown are the means of the networks' products and the
         region with the highest mean.
-
-        Raises:
-            UsageError: the model's variant is AIEr, which reads no images.
-            FeatureError: the store does not contain the image.
-            ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
         """
         regions, texts = regions_of(self.store, subject.image), sorted(self._texts(subject.items))
         triplets = self.triplets(texts)

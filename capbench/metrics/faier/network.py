@@ -169,11 +169,7 @@ def _pad(rows: Sequence[Sequence[int]], filling: int) -> tuple[Tensor, Tensor]:
 
 
 def region_boxes(regions: RegionFeatures) -> NDArray[np.float32]:
-    """(R, 4) boxes x1, y1, x2, y2 as fractions of the image's sides; the paper does not say which unit.
-
-    Raises:
-        FeatureError: there are no boxes, which the relation level requires.
-    """
+    """(R, 4) boxes x1, y1, x2, y2 as fractions of the image's sides; the paper does not say which unit."""
     if regions.boxes is None:
         raise FeatureError(
             "there are no boxes, but FAIEr's relation level requires them",

@@ -128,10 +128,6 @@ class GraphReader(Reader[CaptionCode]):
         """The triplets' words: base forms that captions may not contain.
 
         Captions without a cached parse are parsed first; after an interruption, the same call resumes.
-
-        Raises:
-            ToolError: SPICE's parser is not set up, or failed.
-            DataError: a caption is not valid Unicode, or a parse file in the data folder cannot be used.
         """
         if not self._options.relations:
             return []

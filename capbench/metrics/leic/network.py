@@ -179,12 +179,7 @@ def save_leic(
 
 
 def load_leic(path: str | os.PathLike[str]) -> LeicModel:
-    """Read a network from a file.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        ModelError: not a LEIC network of capbench, an ensemble, or a damaged file.
-    """
+    """Read a network from a file."""
     return load_trained(path, _FAMILY, LeicOptions, Leic, LeicModel)
 
 

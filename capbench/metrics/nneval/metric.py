@@ -63,12 +63,6 @@ class NNEval(CombinedMetric):
 
     A network with two hidden layers reads METEOR, WMD similarity, BLEU-1 to BLEU-4, SPICE and CIDEr, each mapped to
     [-1, 1]. These metrics' columns are computed and cached once for all metrics that use them.
-
-    Raises:
-        UsageError: an invalid option.
-        MetricError: no weights or word vectors, or other vectors than in training.
-        ModelError: the weights cannot be read.
-        DataError: the vectors cannot be read.
     """
 
     name: ClassVar[str] = "nneval"

@@ -91,12 +91,7 @@ class NNEvalNetwork:
 
 
 def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
-    """Read the weights from ``.npz`` or safetensors.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        ModelError: another format, a damaged file, or another network.
-    """
+    """Read the weights from ``.npz`` or safetensors."""
     read = read_arrays(path, _HINT)
     shapes = dict(SHAPES)
     if {"minimum", "maximum"} & set(read.arrays):

@@ -127,9 +127,6 @@ def draw_captions(
 
     Returns:
         Captions with their references, grouped by image, and numbers of used and omitted images and captions.
-
-    Raises:
-        DataError: fewer than two images remain.
     """
     left_out = {photograph(image) for image in judged}
     by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in people}

@@ -102,11 +102,6 @@ def open_source(
             (:mod:`capbench.weights.ensembles`).
         vocabulary: path of the vocabulary JSON, for a released checkpoint without one next to it.
         any_features: True accepts features of another fingerprint than in training.
-
-    Raises:
-        FeatureError: the store cannot be read, or has features of another fingerprint than in training.
-        ModelError: the model cannot be read, it reads features of another size, or a file of an ensemble is missing or
-            was changed.
     """
     networks = opened_networks(model)
     store = open_store(features) if isinstance(features, str) else features
@@ -148,11 +143,7 @@ class GroundingOptions(ImageOptions):
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
     def attention(self, metric: str, models: Sequence[GroundingModel]) -> Attention:
-        """The attention with the λ and norm of the training, unless they are set.
-
-        Raises:
-            ModelError: the networks of an ensemble were trained with different values, of which none is set.
-        """
+        """The attention with the λ and norm of the training, unless they are set."""
         from capbench.metrics.scan.network import Attention
 
         chosen = {}
@@ -190,13 +181,7 @@ class GroundingOptions(ImageOptions):
 
 
 class GroundedMetric(PairMetric, RegionMetric):
-    """A metric over a grounding model, which encodes regions and words into one space.
-
-    Raises:
-        MetricError: no features or no model.
-        UsageError: an invalid option.
-        FeatureError, ModelError: see :func:`open_source`.
-    """
+    """A metric over a grounding model, which encodes regions and words into one space."""
 
     packages = ("torch", "nltk")
     needs: ClassVar[tuple[Need, ...]] = (

@@ -49,13 +49,7 @@ _RENAMED = {"parametrizations.weight.original0": "weight_g", "parametrizations.w
 
 
 def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str, Any], str | None]:
-    """State, options, training facts and the vocabulary's name in a checkpoint of the released code.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: not such a checkpoint, a damaged file, or parts that do not fit each other.
-        UsageError: an option with an invalid value.
-    """
+    """State, options, training facts and the vocabulary's name in a checkpoint of the released code."""
     checkpoint = read_torch(file)
     if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
         raise ModelError(
@@ -137,9 +131,6 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
         Equal regions get equal vectors: rounding in a matrix product depends on the row, and would otherwise rank the
         regions of an image of one colour.
-
-        Raises:
-            ModelError: no regions, or values that are not finite.
         """
         rows = np.asarray(features, dtype=np.float32)
         if not len(rows) or not np.isfinite(rows).all():
@@ -175,9 +166,6 @@ def save_scan(path: str | os.PathLike[str], network: Scan, vocabulary: Vocabular
         network: its options and weights.
         vocabulary: the vocabulary, with the network's number of words.
         training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
-
-    Raises:
-        ModelError: the vocabulary has another size, or a weight is not finite.
     """
     write_trained(path, KIND, network, network.options, vocabulary, training)
 
@@ -207,10 +195,6 @@ def load_scan(
         path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any name.
         vocabulary: the vocabulary JSON; required for a released checkpoint unless it is next to it.
         device: ``cpu`` or ``cuda``.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: not a SCAN model (for example, an ensemble), a damaged file, or parts that do not fit each other.
     """
     file = Path(path)
     digest = sha256_file(file)

@@ -152,19 +152,12 @@ class TextEncoder(nn.Module):
 
 @dataclass(frozen=True)
 class Attention:
-    """Settings of the attention.
+    """Settings of the attention."""
 
-    Attributes:
-        cross_attention: ``t2i``: words are the queries and regions the values; ``i2t``: the reverse.
-        norm: normalisation of the products of queries and values, one of :data:`FEATURE_NORMS`.
-        smoothing: λ, the inverse temperature.
-        leak: slope of ``clipped`` below 0; 0 is the paper's max(0, ·).
-    """
-
-    cross_attention: str
-    norm: str
-    smoothing: float
-    leak: float = LEAK
+    cross_attention: str  # ``t2i``: words are the queries and regions the values; ``i2t``: the reverse
+    norm: str  # normalisation of the products of queries and values, one of :data:`FEATURE_NORMS`
+    smoothing: float  # λ, the inverse temperature
+    leak: float = LEAK  # slope of ``clipped`` below 0; 0 is the paper's max(0, ·)
 
 
 def attend(o: Attention, images: Tensor, captions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,10 +50,6 @@ def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool)
     """Check that a store has features of the model's size and kind, with boxes.
 
     Released weights accept imported features from an unknown detector.
-
-    Raises:
-        ModelError: the features have another size.
-        FeatureError: there are no boxes, or the features are of another kind and ``any_features`` is False.
     """
     check_features(model, store, model.options.feature_dim, any_features)
     if not store.header.boxes:
@@ -78,14 +74,10 @@ def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool)
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """The network's input for an image.
+    """The network's input for an image."""
 
-    Attributes:
-        features: (n + 1, d) float32: the mean of all regions, then the regions.
-        places: (n + 1, 5) float32: x1, y1, x2, y2 and the area as fractions of the image; the mean covers all of it.
-    """
-
-    features: NDArray[np.float32]
+    features: NDArray[np.float32]  # (n + 1, d) float32: the mean of all regions, then the regions
+    # (n + 1, 5) float32: x1, y1, x2, y2 and the area as fractions of the image; the mean covers all of it
     places: NDArray[np.float32]
 
 

@@ -131,10 +131,6 @@ def released_options(tensors: Mapping[str, Tensor], file: Path) -> VilbertOption
     """Sizes of the network in a released file: those of ``config.json`` in its folder, or else the published ones.
 
     The number of tasks is that of the task embeddings among the tensors, which have the file's names.
-
-    Raises:
-        ModelError: ``config.json`` is not a configuration of the released code (``bert_base_6layer_6conect.json``), or
-            has connections elsewhere than before the last layers, or another activation than GELU.
     """
     tasks = tensors.get("bert.embeddings.task_embeddings.weight")
     sizes: dict[str, Any] = {"tasks": 0 if tasks is None else len(tasks)}
@@ -175,10 +171,6 @@ def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
 
     Returns:
         Tensors by the network's names, and the SHA-256 of the weight file, 64 hex digits.
-
-    Raises:
-        MissingFileError: there is no such file.
-        ModelError: the folder has no BERT of these sizes, or its weights are incomplete or not finite.
     """
     config = read_json(folder / _CONFIGURATION)
     # Other sizes are those of the tensors.
@@ -260,9 +252,6 @@ def save_vilbert(
     """Write one self-contained ``.safetensors`` of a network, with heads or without, atomically.
 
     ``training`` are facts about the training, JSON values; ``features`` is the fingerprint id of the features.
-
-    Raises:
-        ModelError: there is not one word piece for each embedding, or a weight is NaN or infinite.
     """
     check_size(pieces, network.options.vocabulary_size, path)
     metadata = {
@@ -286,11 +275,6 @@ def load_vilbert(
             released code's configuration.
         vocabulary: BERT's ``vocab.txt``; required for a released checkpoint unless it is in the same folder.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        ModelError: the file is not a ViLBERT, is damaged, or its parts are inconsistent.
-        DataError: the vocabulary cannot be read.
     """
     file = Path(path)
     check_readable(file)

@@ -263,11 +263,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
         return np.concatenate((used.mean(axis=0).reshape(-1), used.max(axis=0).reshape(-1)))
 
     def tokens(self, network: int, captions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Tokens]:
-        """Matched states (layers, m, T) of captions by image and text, for one of :attr:`models`.
-
-        Raises:
-            FeatureError: the store does not contain an image.
-        """
+        """Matched states (layers, m, T) of captions by image and text, for one of :attr:`models`."""
         from capbench.metrics.vilbert.encode import image_rows, states
 
         model = self.models[network]
@@ -325,13 +321,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
         }
 
     def explain(self, subject: Subject) -> Explanation:
-        """Similarities with the words of each reference, and attention to regions, in the last of the layers.
-
-        Raises:
-            UsageError: the model is an ensemble.
-            MetricError: the metric uses idf, which depends on a whole set of references.
-            FeatureError: the store does not contain the image.
-        """
+        """Similarities with the words of each reference, and attention to regions, in the last of the layers."""
         from capbench.features.class_names import regions_of
         from capbench.metrics.vilbert.encode import MOST_REGIONS
 

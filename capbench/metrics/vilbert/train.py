@@ -154,21 +154,13 @@ class Classes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PiecedSplit:
-    """A split with its captions as word pieces and its images as the network reads them (:func:`image_rows`).
+    """A split with its captions as word pieces and its images as the network reads them (:func:`image_rows`)."""
 
-    Attributes:
-        pairs: images and captions.
-        captions: word pieces, ``[CLS]`` first, in the order of ``pairs.captions``.
-        regions: features, in the order of ``pairs.images``.
-        places: (images, regions + 1, 5).
-        classes: targets of masked regions; None: the features are.
-    """
-
-    pairs: data.Pairs
-    captions: list[list[int]]
-    regions: Regions
-    places: Tensor
-    classes: Classes | None
+    pairs: data.Pairs  # images and captions
+    captions: list[list[int]]  # word pieces, ``[CLS]`` first, in the order of ``pairs.captions``
+    regions: Regions  # features, in the order of ``pairs.images``
+    places: Tensor  # (images, regions + 1, 5)
+    classes: Classes | None  # targets of masked regions; None: the features are
 
     def images(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
         """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of some images; the mean's target is 0."""
@@ -270,27 +262,16 @@ class Specials:
 
 @dataclass(frozen=True)
 class Batch:
-    """Data of one training step: b images with two captions each.
+    """Data of one training step: b images with two captions each."""
 
-    Attributes:
-        features: (b, n, d) float32, the mean of the regions first; zeros for masked regions.
-        places: (b, n, 5) float32.
-        hidden: (b, n) bool, True for regions to be predicted.
-        targets: (b, n, k) float32 targets of the regions.
-        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each.
-        present: as ``ids``, bool, False for padding.
-        words: (b, m) int64 the masked word pieces, elsewhere :data:`IGNORED`.
-        image_of: (b,) int64 index of each image in the split.
-    """
-
-    features: Tensor
-    places: Tensor
-    hidden: Tensor
-    targets: Tensor
-    ids: Tensor
-    present: Tensor
-    words: Tensor
-    image_of: Tensor
+    features: Tensor  # (b, n, d) float32, the mean of the regions first; zeros for masked regions
+    places: Tensor  # (b, n, 5) float32
+    hidden: Tensor  # (b, n) bool, True for regions to be predicted
+    targets: Tensor  # (b, n, k) float32 targets of the regions
+    ids: Tensor  # (2b, m) int64 word pieces: the images' captions, masked, then another caption of each
+    present: Tensor  # as ``ids``, bool, False for padding
+    words: Tensor  # (b, m) int64 the masked word pieces, elsewhere :data:`IGNORED`
+    image_of: Tensor  # (b,) int64 index of each image in the split
 
 
 def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64], rng: np.random.Generator) -> Batch:
@@ -458,11 +439,7 @@ _AT_ONCE = 64
 
 
 def draw_trials(pairs: data.Pairs) -> NDArray[np.int64]:
-    """(4, q) indices of an image, two captions of it and one of another image, for each image with several captions.
-
-    Raises:
-        DataError: there is no such image, or there is only one image.
-    """
+    """(4, q) indices of an image, two captions of it and one of another image, for each image with several captions."""
     rng = np.random.default_rng((1, 4))
     counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
     images = np.flatnonzero(counts > 1)

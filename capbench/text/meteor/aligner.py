@@ -56,18 +56,12 @@ def java_hash(word: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """One text in units.
-
-    Attributes:
-        keys: the words' hashes.
-        function: bit i is set if word i is a function word.
-        places: unit → starts, ascending.
-    """
+    """One text in units."""
 
     length: int
-    keys: tuple[int, ...]
-    function: int
-    places: dict[int, list[int]]
+    keys: tuple[int, ...]  # the words' hashes
+    function: int  # bit i is set if word i is a function word
+    places: dict[int, list[int]]  # unit → starts, ascending
     present: frozenset[int]
 
 

@@ -36,21 +36,14 @@ _BETWEEN: Final = "\0"  # separator; not a word of the file
 
 @dataclass(frozen=True, eq=False)
 class ParaphraseTable:
-    """Phrases and their paraphrases.
+    """Phrases and their paraphrases."""
 
-    Attributes:
-        words: word → its number.
-        edges: (s,) int64, sorted: ``state << 20 | word`` of every edge.
-        levels: (d + 1,) index of each level's first edge, and the end; d is the length of the longest phrase.
-        offsets: (s + 2,) index in ``targets`` of each state's first paraphrase.
-        targets: states of paraphrases, for each phrase in the order of the table.
-    """
-
-    words: dict[str, int]
-    edges: NDArray[np.int64]
+    words: dict[str, int]  # word → its number
+    edges: NDArray[np.int64]  # (s,) int64, sorted: ``state << 20 | word`` of every edge
+    # (d + 1,) index of each level's first edge, and the end; d is the length of the longest phrase
     levels: NDArray[np.int64]
-    offsets: NDArray[np.int32]
-    targets: NDArray[np.int32]
+    offsets: NDArray[np.int32]  # (s + 2,) index in ``targets`` of each state's first paraphrase
+    targets: NDArray[np.int32]  # states of paraphrases, for each phrase in the order of the table
 
     @property
     def longest(self) -> int:
@@ -76,12 +69,7 @@ class ParaphraseTable:
 
 @cache
 def paraphrase_table() -> ParaphraseTable:
-    """METEOR's English paraphrase table; the first call takes some 20 s, calls in later processes a tenth of a second.
-
-    Raises:
-        ToolError: pycocoevalcap's file is missing or damaged.
-        UsageError: the cache folder cannot be written.
-    """
+    """METEOR's English paraphrase table; the first call takes some 20 s, calls in later processes a tenth of a second."""
     source = meteor_jar().parent / "data" / "paraphrase-en.gz"
     state = source.stat()
     name = f"paraphrase-{state.st_size}-{state.st_mtime_ns}"
@@ -98,19 +86,12 @@ def _as_table(arrays: Mapping[str, NDArray[Any]]) -> ParaphraseTable:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """One block of the file's pairs.
+    """One block of the file's pairs."""
 
-    Attributes:
-        words: (w,) int32 word numbers of all m distinct phrases, in sequence.
-        lengths: (m,) uint8 words in each phrase.
-        states: (m,) int32 the phrases' states.
-        pairs: (2, n) int32 indices of each pair's phrase and paraphrase among the distinct ones.
-    """
-
-    words: NDArray[np.int32]
-    lengths: NDArray[np.uint8]
-    states: NDArray[np.int32]
-    pairs: NDArray[np.int32]
+    words: NDArray[np.int32]  # (w,) int32 word numbers of all m distinct phrases, in sequence
+    lengths: NDArray[np.uint8]  # (m,) uint8 words in each phrase
+    states: NDArray[np.int32]  # (m,) int32 the phrases' states
+    pairs: NDArray[np.int32]  # (2, n) int32 indices of each pair's phrase and paraphrase among the distinct ones
 
     def edges_of(self, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Phrases that have a word at a level, and their edges at that level."""
@@ -164,11 +145,7 @@ def _blocks(stream: IO[str]) -> Iterator[list[str]]:
 
 
 def _block(lines: list[str], numbers: defaultdict[str, int]) -> _Block:
-    """A block as word numbers; new words get the next numbers.
-
-    Raises:
-        ValueError: the lines are not probability, phrase and paraphrase in turn.
-    """
+    """A block as word numbers; new words get the next numbers."""
     if len(lines) % 3:
         raise ValueError("the last pair is incomplete")
     rows: defaultdict[str, int] = defaultdict(count().__next__)

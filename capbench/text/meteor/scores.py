@@ -162,10 +162,6 @@ def meteor_statistics(
 
     Returns:
         (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
-
-    Raises:
-        MetricError: the two sequences differ in length, a candidate has no references, or a text is not valid Unicode.
-        ToolError: pycocoevalcap's data files are missing or damaged.
     """
     if len(candidates) != len(references):
         raise MetricError(

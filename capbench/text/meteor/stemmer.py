@@ -62,11 +62,7 @@ _LETTER: Final = re.compile(rf"[{_LETTERS}]")
 
 @lru_cache(maxsize=200_000)
 def words(text: str) -> tuple[str, ...]:
-    """Words of a line after normalisation and lower-casing.
-
-    Raises:
-        UnicodeEncodeError: the text contains half of a surrogate pair.
-    """
+    """Words of a line after normalisation and lower-casing."""
     text = text.strip(_CONTROL)
     if not _PLAIN.fullmatch(text):
         text.encode()  # raises the error

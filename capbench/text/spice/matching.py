@@ -36,15 +36,10 @@ TupleList = Sequence[Sequence[str]]
 
 @dataclass(slots=True)
 class Concept:
-    """Words that are treated as one, with all their synonym sets.
+    """Words that are treated as one, with all their synonym sets."""
 
-    Attributes:
-        words: the words.
-        synsets: numbers of the WordNet synonym sets that contain any of them.
-    """
-
-    words: set[str]
-    synsets: set[int]
+    words: set[str]  # the words
+    synsets: set[int]  # numbers of the WordNet synonym sets that contain any of them
 
     def similar(self, words: set[str], synsets: set[int]) -> bool:
         """True if a word or a synonym set is shared."""
@@ -63,30 +58,19 @@ class Concept:
 
 @dataclass(slots=True)
 class Node:
-    """An object of a graph.
+    """An object of a graph."""
 
-    Attributes:
-        concept: the object's words.
-        attributes: its attributes in the order of their first occurrence.
-    """
-
-    concept: Concept
-    attributes: list[Concept] = field(default_factory=list)
+    concept: Concept  # the object's words
+    attributes: list[Concept] = field(default_factory=list)  # its attributes in the order of their first occurrence
 
 
 @dataclass(slots=True)
 class Relation:
-    """A relation between two objects of the same graph.
+    """A relation between two objects of the same graph."""
 
-    Attributes:
-        source: the subject.
-        target: the object.
-        concept: the relation's words.
-    """
-
-    source: Node
-    target: Node
-    concept: Concept
+    source: Node  # the subject
+    target: Node  # the object
+    concept: Concept  # the relation's words
 
 
 class Graph:

@@ -39,20 +39,13 @@ _FORMAT_OF_0_2: Final = b"capbench-parses 2 "
 
 @dataclass(frozen=True)
 class CaptionSet:
-    """The captions of one data set, corpus or file.
-
-    Attributes:
-        licence: licence of the captions, in a few words.
-        redistributable: True if the licence permits publishing derived data such as parses.
-        captions: number of distinct tokenised captions.
-        parses: number of those with a parse in the file.
-    """
+    """The captions of one data set, corpus or file."""
 
     name: str
-    licence: str
-    redistributable: bool
-    captions: int
-    parses: int
+    licence: str  # licence of the captions, in a few words
+    redistributable: bool  # True if the licence permits publishing derived data such as parses
+    captions: int  # number of distinct tokenised captions
+    parses: int  # number of those with a parse in the file
 
 
 def write_parses(
@@ -63,11 +56,7 @@ def write_parses(
     *,
     replace: bool = False,
 ) -> None:
-    """Write tuples as JSON by the key of their caption. Equal parses yield equal files.
-
-    Raises:
-        UsageError: the file exists and is not to be replaced, or it cannot be written.
-    """
+    """Write tuples as JSON by the key of their caption. Equal parses yield equal files."""
     if Path(path).exists() and not replace:
         raise UsageError("already exists", code="exists", path=path, hint="Choose another name, or add --replace")
     facts = json.dumps([dataclasses.asdict(captions) for captions in sets])
@@ -102,11 +91,7 @@ def _database_of_0_2(content: bytes) -> sqlite3.Connection:
 
 
 class ParseFile:
-    """A parse file of the required version of the parser; ``sets`` is the origin of its captions.
-
-    Raises:
-        DataError: the file does not exist, is damaged, is not a parse file, or has parses of another parser version.
-    """
+    """A parse file of the required version of the parser; ``sets`` is the origin of its captions."""
 
     def __init__(self, path: str | os.PathLike[str], parser: str) -> None:
         self.path = Path(path)

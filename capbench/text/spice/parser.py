@@ -89,12 +89,6 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
     Args:
         source: a folder to copy them from; by default they are downloaded.
         progress: opens a progress bar for each file.
-
-    Raises:
-        MissingFileError: a file could not be downloaded, or ``source`` does not contain it.
-        DataError: a downloaded file differs from the published one.
-        ToolError: a file in ``source`` differs from the published one.
-        UsageError: the cache folder cannot be written.
     """
     folder = spice_folder()
     added = []
@@ -170,10 +164,6 @@ def parse_tuples(captions: Sequence[str]) -> Iterator[str]:
 
     Yields:
         For each caption its tuples, as a JSON list of lists of strings.
-
-    Raises:
-        ToolError: the parser is not installed, one of its files is damaged, its program failed, or a caption is too
-            long for the available memory.
     """
     limit = _more_memory_mb()
     fits = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]

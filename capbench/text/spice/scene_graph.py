@@ -45,17 +45,11 @@ _known: dict[str, str] = {}  # tokens → tuples as JSON, a fifth of the memory 
 
 @dataclass(frozen=True)
 class SceneGraph:
-    """The scene graph of one caption; all words are in lower case and in base form, without repeats.
+    """The scene graph of one caption; all words are in lower case and in base form, without repeats."""
 
-    Attributes:
-        objects: objects in the order of the parser's first mention.
-        attributes: object → its attributes, for objects with attributes.
-        triplets: ⟨subject, relation, object⟩.
-    """
-
-    objects: tuple[str, ...]
-    attributes: Mapping[str, tuple[str, ...]]
-    triplets: tuple[Triplet, ...]
+    objects: tuple[str, ...]  # objects in the order of the parser's first mention
+    attributes: Mapping[str, tuple[str, ...]]  # object → its attributes, for objects with attributes
+    triplets: tuple[Triplet, ...]  # ⟨subject, relation, object⟩
 
     @classmethod
     def from_tuples(cls, tuples: Sequence[Sequence[str]]) -> SceneGraph:
@@ -101,11 +95,6 @@ def ensure(
         data: the data folder, whose parse files are read; None for no parse files.
         progress: called with the number of captions parsed since its last call.
         spread: runs the parser in other processes; this process stores the results.
-
-    Raises:
-        ToolError: SPICE's parser is not installed, its program failed, or a caption is too long for its memory.
-        DataError: a parse file in the data folder cannot be used.
-        UnfinishedError: the parses of other processes failed in part; the rest is stored.
     """
     to_parse = missing(tokens, data=data)
     size = _PART if spread else _RUN
@@ -206,9 +195,6 @@ def export_parses(
             parses in the cache, whose captions are unknown.
         data: the data folder, whose parse files are read, too.
         replace: True to replace an existing file.
-
-    Raises:
-        UsageError: there are no parses of these captions, the file exists, or it cannot be written.
     """
     parses: dict[bytes, bytes] = {}
     recorded: list[CaptionSet] = []
