@@ -31,19 +31,13 @@ from capbench.metrics.signing import signature_line
 class Metric(abc.ABC):
     """One metric with its options.
 
-    Args:
-        resources: features, weights and other inputs.
-        options: values by name, as ``option_type`` declares them.
+    ``resources``: features, weights and other inputs; ``options``: values by name, as ``option_type`` declares them.
     """
 
-    name: ClassVar[str]
-    """Name on the command line."""
-    columns: ClassVar[tuple[str, ...]]
-    """Names of the output columns, the main one first."""
-    titles: ClassVar[Mapping[str, str]]
-    """Titles of the columns in tables (``BLEU-4``)."""
-    citation: ClassVar[str]
-    """The paper, in one line."""
+    name: ClassVar[str]  # Name on the command line
+    columns: ClassVar[tuple[str, ...]]  # Names of the output columns, the main one first
+    titles: ClassVar[Mapping[str, str]]  # Titles of the columns in tables (``BLEU-4``)
+    citation: ClassVar[str]  # The paper, in one line
     lower_is_better: ClassVar[frozenset[str]] = frozenset()
     """Columns whose lower scores are better (distances); combinations negate them."""
     option_type: ClassVar[type[Options]] = Options
@@ -52,8 +46,7 @@ class Metric(abc.ABC):
     """Requirements besides candidates, from which checks, hints and the meaning of ``all`` follow."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages of extras that scoring imports (``torch``); checked before any work starts."""
-    batch_size: int = 1024
-    """Number of items per call of :meth:`statistics`; each finished batch is stored in the cache."""
+    batch_size: int = 1024  # Number of items per call of :meth:`statistics`; each finished batch is stored in the cache
     part_size: ClassVar[int | None] = None
     """Number of items per work unit of a cluster, if no statistic depends on the rest of its batch. None: one batch,
     so that the numbers equal those of a single process."""
@@ -61,11 +54,9 @@ class Metric(abc.ABC):
     """True if :meth:`statistics` needs the items of an image together, in as few batches as possible."""
     keeps_statistics: ClassVar[bool] = True
     """False if computing is cheaper than looking up; the score cache then stores nothing."""
-    order: ClassVar[int] = 1000
-    """Position in lists and tables, lowest first."""
+    order: ClassVar[int] = 1000  # Position in lists and tables, lowest first
 
-    options: Options
-    """The user's options and the defaults of all others."""
+    options: Options  # The user's options and the defaults of all others
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         self.resources = resources or Resources()
@@ -198,14 +189,13 @@ class Metric(abc.ABC):
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Warnings about the scores of a data set, one line each.
 
-        Args:
-            dataset: its name (:attr:`capbench.core.records.Judgements.dataset`).
-            items: the scored items, repeats included.
+        ``dataset``: its name (:attr:`capbench.core.records.Judgements.dataset`); ``items``: the scored items, repeats
+        included.
         """
         return ()
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """The records of the metric's networks, covariances and word vectors; files without a record have an empty one."""
+        """The records of the metric's networks, covariances and word vectors; empty for files without a record."""
         from capbench.weights.training_files import read_training_record
 
         paths = [path for need in self.needs for path in need.trained_files(self.name, self.resources, self.options)]
@@ -216,13 +206,10 @@ class Metric(abc.ABC):
 
         Called after ``prepare`` with ``sweep.items``, and without ``open``. Nothing is cached.
 
-        Args:
-            sweep: items, orders of their references, and numbers of references.
-            progress: called with numbers of items done; they add up to the number of items for each draw.
-
-        Returns:
-            For each draw one array (counts, n, k): the statistics that ``prepare`` and ``statistics`` compute for
-            ``sweep.subset(draw, count)``.
+        ``sweep``: items, orders of their references, and numbers of references; ``progress``: called with numbers of
+        items done; they add up to the number of items for each draw.
+        Returns for each draw one array (counts, n, k): the statistics that ``prepare`` and ``statistics`` compute for
+        ``sweep.subset(draw, count)``.
         """
         return None
 

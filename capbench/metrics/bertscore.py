@@ -56,8 +56,7 @@ _FILES = (
     "sentencepiece.bpe.model",
     "spiece.model",
     "spm.model",
-)
-"""Files that determine the states, besides the weights."""
+)  # Files that determine the states, besides the weights
 
 
 def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> Bert:

@@ -173,8 +173,7 @@ _WEIGHTS = (
     *("model.safetensors", "model-*-of-*.safetensors", "open_clip_model.safetensors"),
     *("pytorch_model.bin", "pytorch_model-*-of-*.bin", "open_clip_pytorch_model.bin"),
     *("*.safetensors", "*.bin", "*.pt", "*.pth"),
-)
-"""Names of weight files in a folder; the first that exist are used."""
+)  # Names of weight files in a folder; the first that exist are used
 
 
 def _weights(source: Path) -> list[Path]:
@@ -323,8 +322,7 @@ def _configuration(
 
 # CLIP's tokeniser: byte pairs over lower-cased text.
 
-BPE_FILE = "bpe_simple_vocab_16e6.txt.gz"
-"""File name of the merges in the packages ``clip`` and ``open_clip_torch``."""
+BPE_FILE = "bpe_simple_vocab_16e6.txt.gz"  # File name of the merges in the packages ``clip`` and ``open_clip_torch``
 _START, _END = "<|startoftext|>", "<|endoftext|>"
 _MERGES = 49152 - 256 - 2  # number of used merges, the first in the released file
 _WORDS = rf"{re.escape(_START)}|{re.escape(_END)}|'s|'t|'re|'ve|'m|'ll|'d|[\p{{L}}]+|[\p{{N}}]|[^\s\p{{L}}\p{{N}}]+"
@@ -354,7 +352,7 @@ class ClipTokens:
 
 
 def open_tokens(source: Path) -> ClipTokens:
-    """The tokeniser of a folder or file: ``tokenizer.json``, ``vocab.json`` with ``merges.txt``, or :data:`BPE_FILE`."""
+    """The tokeniser of a folder or file: ``tokenizer.json``, ``vocab.json`` and ``merges.txt``, or :data:`BPE_FILE`."""
     from tokenizers import Tokenizer
 
     folder = source if source.is_dir() else source.parent

@@ -174,13 +174,10 @@ class SavedCombination(CombinedMetric):
     columns: ClassVar[tuple[str, ...]] = ()
     titles: ClassVar[Mapping[str, str]] = {}
     citation: ClassVar[str] = "A combination of metrics, fitted to judgements"
-    file: ClassVar[CombinationFile]
-    """Content of the file."""
+    file: ClassVar[CombinationFile]  # Content of the file
     path: ClassVar[Path]
-    digest: ClassVar[str]
-    """SHA-256 of the file."""
-    warned: ClassVar[list[str]]
-    """Warnings that were shown."""
+    digest: ClassVar[str]  # SHA-256 of the file
+    warned: ClassVar[list[str]]  # Warnings that were shown
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)

@@ -26,8 +26,7 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources, unmet_needs
 from capbench.metrics.requests import checked_class
 
-_TOLERANCE = 1e-5
-"""Relative and absolute. Networks compute with 32 bits, and rounding depends on the size of a batch."""
+_TOLERANCE = 1e-5  # Relative and absolute. Networks compute with 32 bits, and rounding depends on the size of a batch.
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,8 @@ def check_contract(
 ) -> Iterator[ContractCheck]:
     """Run all checks; later ones rely on earlier ones.
 
-    Args:
-        metric: the class.
-        items: distinct items of several images, each with references.
-        resources: the metric's resources, which must meet its needs.
-        options: the user's options.
+    ``metric``: the class; ``items``: distinct items of several images, each with references; ``resources``: the
+    metric's resources, which must meet its needs; ``options``: the user's options.
     """
     subject = _Subject(metric, items, resources, options or {})
     failed: set[str] = set()
@@ -322,8 +318,7 @@ _CHECKS: Mapping[Callable[[_Subject], None], tuple[str, ...]] = {
     _cache: ("batches", "signature"),
     _references: ("scores",),
     _bad_input: ("statistics", "scores"),
-}
-"""Checks in their order, each with the checks that it relies on."""
+}  # Checks in their order, each with the checks that it relies on
 
 
 def _named(item: Item) -> str:

@@ -20,8 +20,7 @@ from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.score_files import ScoreFile, read_score_file
 from capbench.metrics.score_joining import Join, join
 
-_ALL = "all"
-"""The request for all metrics, which cannot be the name of a row."""
+_ALL = "all"  # The request for all metrics, which cannot be the name of a row
 _NAMELESS = ("score", "scores", "value")
 """Column names that do not name a metric; such a column is named after its file."""
 
@@ -65,12 +64,9 @@ class FileScores(Metric):
     options: FileScoresOptions
     keeps_statistics = False
     batch_size = 1 << 16
-    file: ClassVar[ScoreFile]
-    """The content of the file."""
-    file_columns: ClassVar[tuple[str, ...]] = ()
-    """Names of the columns in the file, in the order of ``columns``."""
-    requested: ClassVar[tuple[str, ...]] = ()
-    """The requested ones of them."""
+    file: ClassVar[ScoreFile]  # The content of the file
+    file_columns: ClassVar[tuple[str, ...]] = ()  # Names of the columns in the file, in the order of ``columns``
+    requested: ClassVar[tuple[str, ...]] = ()  # The requested ones of them
     reads_references: ClassVar[bool | None] = None
     uses_ratings: ClassVar[bool | None] = None
     _joins: ClassVar[list[Join]]
@@ -132,23 +128,17 @@ class FileScores(Metric):
 
 
 def request_of_file(
-    path: str | Path,
-    label: str = "",
-    options: Mapping[str, Any] | None = None,
-    title: str = "",
+    path: str | Path,  # the file, read by :func:`capbench.metrics.score_files.read_score_file`
+    label: str = "",  # name of the scores; default: the file's name without its ending
+    options: Mapping[str, Any] | None = None,  # values of :class:`FileScoresOptions`
+    title: str = "",  # title of the first column in tables
+    # what is known of the metric: ``reads_references``, ``uses_ratings``
     known: Mapping[str, bool | None] | None = None,
 ) -> MetricRequest:
     """A score file as a metric request.
 
     Columns have the names of the file. A column with the name of one of capbench's (``cider``) is prefixed with the
     label to distinguish the two; a column called ``score`` has the label as its name.
-
-    Args:
-        path: the file, read by :func:`capbench.metrics.score_files.read_score_file`.
-        label: name of the scores; default: the file's name without its ending.
-        options: values of :class:`FileScoresOptions`.
-        title: title of the first column in tables.
-        known: what is known of the metric: ``reads_references``, ``uses_ratings``.
     """
     taken = _taken()
     if label and label.lower() in taken:
@@ -202,9 +192,7 @@ def requests_of_files(
 ) -> tuple[list[MetricRequest], list[CapbenchError]]:
     """Requests of score files, and the errors of invalid ones.
 
-    Args:
-        entries: the files.
-        options: options by label, or for all; those of the files' labels are removed from it.
+    ``entries``: the files; ``options``: options by label, or for all; those of the files' labels are removed from it.
     """
     requests: list[MetricRequest] = []
     problems: list[CapbenchError] = []
@@ -244,9 +232,8 @@ def chosen_of_files(names: Sequence[Asked], stored: Sequence[MetricRequest]) -> 
 def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricRequest:
     """A request with some of its columns. In the other columns of a score file, scores of items may be missing.
 
-    Args:
-        request: made by :func:`request_of_file`, or any other request.
-        columns: some of its columns, in the requested order.
+    ``request``: made by :func:`request_of_file`, or any other request; ``columns``: some of its columns, in the
+    requested order.
     """
     metric = request.metric
     if issubclass(metric, FileScores):
@@ -297,9 +284,7 @@ def stored_join(request: MetricRequest, items: Sequence[Item]) -> Join:
 def by_completeness(request: MetricRequest, joins: Sequence[Join]) -> list[tuple[MetricRequest, list[Join]]]:
     """Split a file's request into one for all complete columns and one for each incomplete column.
 
-    Args:
-        request: made by :func:`request_of_file`.
-        joins: the file joined to the items of each draw.
+    ``request``: made by :func:`request_of_file`; ``joins``: the file joined to the items of each draw.
     """
     metric = request.metric
     assert issubclass(metric, FileScores)

@@ -50,12 +50,10 @@ class FunctionScores(Metric):
     citation: ClassVar[str] = "A user-defined function"
     keeps_statistics = False
     batch_size = 256
-    function: ClassVar[Callable[..., Any]]
-    """The function, as a static method."""
+    function: ClassVar[Callable[..., Any]]  # The function, as a static method
     arguments: ClassVar[Mapping[str, bool]]
     """Names of the parameters to pass, in their order; True for those that must be passed by name."""
-    signed_as: ClassVar[str] = ""
-    """The part of the signature after ``function:``."""
+    signed_as: ClassVar[str] = ""  # The part of the signature after ``function:``
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1) values of the function."""
@@ -163,13 +161,11 @@ class FunctionScores(Metric):
 def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:
     """A metric class that calls a function.
 
-    Args:
-        function: a function of one of the :data:`FORMS`. ``image`` is an :class:`~capbench.metrics.needs.Image`,
-            ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry. A
-            parameter ``device`` with the default None receives ``cuda`` or ``cpu``; the default of ``batch_size`` is
-            the length of the lists.
-        label: name of the metric; default: the function's name.
-        version: version in the signature; the cache stores the function's scores under this version, and none without.
+    ``function``: a function of one of the :data:`FORMS`. ``image`` is an :class:`~capbench.metrics.needs.Image`,
+    ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry. A parameter
+    ``device`` with the default None receives ``cuda`` or ``cpu``; the default of ``batch_size`` is the length of the
+    lists; ``label``: name of the metric; default: the function's name; ``version``: version in the signature; the cache
+    stores the function's scores under this version, and none without.
     """
     own_name = getattr(function, "__name__", type(function).__name__)
     name = as_label(label or own_name, "function")

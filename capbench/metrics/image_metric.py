@@ -65,7 +65,7 @@ class ImageOptions(Options):
 
 
 def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore:
-    """The region features that a metric reads under its options, of which :class:`ImageOptions` change what is shown."""
+    """The region features that a metric reads under its options; :class:`ImageOptions` change what is shown."""
     from capbench.features.shown import ShownStore
     from capbench.features.store import open_store
 
@@ -153,8 +153,7 @@ class ImageMetric(RegionMetric):
     the captions of many images at once.
     """
 
-    texts_at_once: int = 2048
-    """Maximum number of captions per call of :meth:`encode`, unless a single image has more."""
+    texts_at_once: int = 2048  # Maximum number of captions per call of :meth:`encode`, unless a single image has more
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, k) statistics, computed image by image in the order of the images' ids."""
@@ -177,10 +176,8 @@ class ImageMetric(RegionMetric):
     def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
         """Statistics (items, k) of items of one image.
 
-        Args:
-            image: its id; its features are ``self.store[image].features``, (regions, D) float32.
-            items: items of this image.
-            encodings: encodings from :meth:`encode` of their captions, possibly among others.
+        ``image``: its id; its features are ``self.store[image].features``, (regions, D) float32; ``items``: items of
+        this image; ``encodings``: encodings from :meth:`encode` of their captions, possibly among others.
         """
 
 

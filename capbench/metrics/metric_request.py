@@ -14,8 +14,7 @@ from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Resources
 
-FOR_ALL = ""
-"""Owner of options that apply to every metric that declares them."""
+FOR_ALL = ""  # Owner of options that apply to every metric that declares them
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class GivenMetric:
     label: str = ""  # its label; by default the metric's name
 
 
-Asked = str | GivenMetric
-"""Ways to request a metric: a name or a class."""
+Asked = str | GivenMetric  # Ways to request a metric: a name or a class
 
 
 @dataclass(frozen=True)
@@ -114,9 +112,7 @@ class MetricRequest:
     def unmet_by(self, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
         """The error of scoring items that lack features, an image file or the like; None if all can be scored.
 
-        Args:
-            items: the items.
-            resources: the resources, which are not :meth:`missing` anything.
+        ``items``: the items; ``resources``: the resources, which are not :meth:`missing` anything.
         """
         try:
             self.metric.check_captions(items)

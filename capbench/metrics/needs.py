@@ -30,8 +30,7 @@ class Need:
     """True if it is only needed for the metric's slow work: items without such work are scored without it."""
     code: ClassVar[str] = "missing-option"
     """Code of the error if it is missing, one of :data:`capbench.core.errors.ERROR_CODES`."""
-    word: ClassVar[str]
-    """Its name in lists (``features``)."""
+    word: ClassVar[str]  # Its name in lists (``features``)
 
     def name(self) -> str:
         """Its name in lists."""
@@ -253,8 +252,7 @@ class Parser(Need):
     may_be_spared = True
     code = "not-set-up"
     word = "parser"
-    metric = "spice"
-    """The metric that owns the parses."""
+    metric = "spice"  # The metric that owns the parses
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The parser's files."""
@@ -324,9 +322,7 @@ class Resources:
 def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path]:
     """The file of each image.
 
-    Args:
-        images: ids.
-        resources: with the function ``pictures`` (:func:`capbench.metrics.scoring.complete` sets it).
+    ``images``: ids; ``resources``: with the function ``pictures`` (:func:`capbench.metrics.scoring.complete` sets it).
     """
     if resources.pictures is None:
         raise MetricError(

@@ -38,8 +38,7 @@ class PairMetric(Metric):
     by_image: ClassVar[bool] = True
     against_image: ClassVar[bool] = False
     """True if candidates are also compared with the image; items without references then have statistics."""
-    texts_at_once: int = 2048
-    """Number of captions that are encoded at once, unless a single image has more."""
+    texts_at_once: int = 2048  # Number of captions that are encoded at once, unless a single image has more
 
     def encode(self, texts: Sequence[str]) -> Mapping[str, Any]:
         """Encodings of distinct captions that do not depend on the image, by caption; by default none."""
@@ -49,9 +48,8 @@ class PairMetric(Metric):
     def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> Iterable[FloatArray]:
         """The numbers of each pair, arrays of any shape.
 
-        Args:
-            pairs: distinct pairs, those of an image in succession.
-            encodings: from :meth:`encode` of their captions, possibly among others.
+        ``pairs``: distinct pairs, those of an image in succession; ``encodings``: from :meth:`encode` of their
+        captions, possibly among others.
         """
 
     @abc.abstractmethod

@@ -52,8 +52,7 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "leic": (160, ("leic",)),
     "clipscore": (170, ("clipscore", "refclipscore")),
     "pac-s": (175, ("pac-s", "refpac-s")),
-}
-"""Name → (order, columns)."""
+}  # Name → (order, columns)
 
 
 def metric_names() -> list[str]:
@@ -107,8 +106,7 @@ TRAINABLES = {
     "vilbert": "capbench.metrics.vilbert.train:VilbertTask",
     "nneval": "capbench.metrics.nneval.training:NNEvalTask",
     "leic": "capbench.metrics.leic.training:LeicTask",
-}
-"""Name → class of the network's training."""
+}  # Name → class of the network's training
 
 
 def trainable(name: str) -> type[Task[Any, Any]]:

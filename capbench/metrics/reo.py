@@ -165,26 +165,19 @@ _TEXTS_AT_ONCE = 2048
 
 
 def fit_covariance(
-    source: GroundingSource,
-    captions: Mapping[str, Sequence[str]],
-    options: GroundingOptions,
+    source: GroundingSource,  # the model, and features of at least one image of the corpus
+    captions: Mapping[str, Sequence[str]],  # captions by image; images without features or captions are ignored
+    options: GroundingOptions,  # the attention of regions to words
     *,
-    corpus: str,
+    corpus: str,  # name of the corpus, for the signature of scores
+    # ρ in [0, 1]; by default :func:`oas_shrinkage` with one observation per *caption*, because the contexts of one
+    # caption are nearly equal
     shrinkage: float | None = None,
-    progress: Callable[[int], None] = lambda _done: None,
+    progress: Callable[[int], None] = lambda _done: None,  # called with numbers of images done
 ) -> Covariance:
     """The covariance about the mean of the contexts a_i of all regions of images in their captions.
 
     Contexts are sums of word vectors, a_i = Σ_j α_ij w_j, so Σ_i a_i a_iᵀ = Wᵀ(ααᵀ)W is computed without the contexts.
-
-    Args:
-        source: the model, and features of at least one image of the corpus.
-        captions: captions by image; images without features or captions are ignored.
-        options: the attention of regions to words.
-        corpus: name of the corpus, for the signature of scores.
-        shrinkage: ρ in [0, 1]; by default :func:`oas_shrinkage` with one observation per *caption*, because the
-            contexts of one caption are nearly equal.
-        progress: called with numbers of images done.
     """
     import torch
 

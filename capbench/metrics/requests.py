@@ -26,8 +26,7 @@ from capbench.metrics.registry import columns_by_metric, metric_columns, metric_
 
 SENTINEL_NAMES = ("length", "length-ratio", "source", "candidate-only", "image-mean")
 """Names of the sentinels, which are computed from the judgements and are not metrics (docs/sentinels.md)."""
-SAVED = "combination:"
-"""Prefix of the path of a saved combination."""
+SAVED = "combination:"  # Prefix of the path of a saved combination
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
@@ -64,23 +63,18 @@ def labels_of(names: Iterable[Asked]) -> list[str]:
 
 
 def resolve_metrics(
+    # metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for a column with the name of its
+    # metric (``tiger.tiger``), ``module:Class``, ``combination:FILE``, each optionally with ``LABEL=`` before it;
+    # ``all`` for every metric whose requirements are met; or a class
     names: Sequence[Asked],
+    # options by label, by metric or column name, or by :data:`FOR_ALL`, in order of precedence
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    resources: Resources | None = None,
-    titles: Mapping[str, str] | None = None,
+    resources: Resources | None = None,  # the resources, for ``all``
+    titles: Mapping[str, str] | None = None,  # titles of main columns by label
+    # score files in the same table, which may be the only ones that declare an option for all
     beside: Sequence[MetricRequest] = (),
 ) -> tuple[MetricRequest, ...]:
-    """Turn names into requests, one for each label, with the columns in the requested order.
-
-    Args:
-        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for a column with the name of
-            its metric (``tiger.tiger``), ``module:Class``, ``combination:FILE``, each optionally with ``LABEL=`` before
-            it; ``all`` for every metric whose requirements are met; or a class.
-        options: options by label, by metric or column name, or by :data:`FOR_ALL`, in order of precedence.
-        resources: the resources, for ``all``.
-        titles: titles of main columns by label.
-        beside: score files in the same table, which may be the only ones that declare an option for all.
-    """
+    """Turn names into requests, one for each label, with the columns in the requested order."""
     options = options or {}
     resources = resources or Resources()
     wanted: dict[str, dict[str, None]] = {}
@@ -279,19 +273,14 @@ def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any
 
 
 def requested_metrics(
+    # metrics, and columns of the score files; without any of the latter, every column of the files
     names: Sequence[Asked],
-    options: dict[str, dict[str, Any]],
-    files: Sequence[ScoresEntry],
+    options: dict[str, dict[str, Any]],  # options by label, metric or column
+    files: Sequence[ScoresEntry],  # score files
+    # features, weights and the data folder for the names that are not columns of files
     resources_of: Callable[[Sequence[Asked]], Resources],
 ) -> tuple[tuple[MetricRequest, ...], Resources]:
-    """The requests of one command or call, and their resources.
-
-    Args:
-        names: metrics, and columns of the score files; without any of the latter, every column of the files.
-        options: options by label, metric or column.
-        files: score files.
-        resources_of: features, weights and the data folder for the names that are not columns of files.
-    """
+    """The requests of one command or call, and their resources."""
     stored, problems = requests_of_files(files, options)
     if problems:
         raise problems[0]
@@ -309,9 +298,7 @@ def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tup
     A metric that was requested with all its columns keeps the reference-free ones (``clipscore`` without
     ``refclipscore``).
 
-    Args:
-        requests: the metrics.
-        how: the argument that passes references (``--references FILE``).
+    ``requests``: the metrics; ``how``: the argument that passes references (``--references FILE``).
     """
     reduced, notes, impossible = [], [], []
     for request in requests:

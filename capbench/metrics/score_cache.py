@@ -27,14 +27,10 @@ _LOOKED_UP_AT_ONCE = 65_536  # number of items whose cached rows are in memory a
 class Extraction:
     """Statistics of distinct items under several metrics, each extracted once.
 
-    Args:
-        items: all items, repeats included, for ``prepare``.
-        distinct: each item once.
-        index: (items) index of each item among the distinct ones.
-        store: the score cache.
-        progress: called with numbers of items done.
-        spread: extracts in other processes; None: in this process.
-        documents: all items of the data set, for corpus statistics, if ``items`` are a part of them; else None.
+    ``items``: all items, repeats included, for ``prepare``; ``distinct``: each item once; ``index``: (items) index of
+    each item among the distinct ones; ``store``: the score cache; ``progress``: called with numbers of items done;
+    ``spread``: extracts in other processes; None: in this process; ``documents``: all items of the data set, for corpus
+    statistics, if ``items`` are a part of them; else None.
     """
 
     def __init__(
@@ -55,10 +51,8 @@ class Extraction:
     def add(self, metric: Metric, label: str, shown: int = 1) -> None:
         """Prepare a metric, or the inputs of a combined metric.
 
-        Args:
-            metric: the metric.
-            label: its name in the progress display.
-            shown: number of times that its items count as progress.
+        ``metric``: the metric; ``label``: its name in the progress display; ``shown``: number of times that its items
+        count as progress.
         """
         metric.prepare(self._items)
         if isinstance(metric, CombinedMetric):
@@ -249,11 +243,8 @@ def extract_on(
 ) -> None:
     """Extract missing statistics in other processes; only this process stores and caches them.
 
-    Args:
-        spread: runs the units of work.
-        runs: the prepared metrics.
-        items: all distinct items.
-        groups: batches of item indices, each with its metrics, as in a single process; one unit of work each.
+    ``spread``: runs the units of work; ``runs``: the prepared metrics; ``items``: all distinct items; ``groups``:
+    batches of item indices, each with its metrics, as in a single process; one unit of work each.
     """
     works: list[_Work] = []
     places: list[dict[int, list[int]]] = []

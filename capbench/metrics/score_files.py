@@ -33,8 +33,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "caption": ("caption", "candidate", "mt", "prediction", "hypothesis"),
     "candidate_id": ("candidate_id",),
     "references_hash": ("references_hash",),
-}
-"""Identifiers of a row, each with its accepted column names; the first that a file has is used."""
+}  # Identifiers of a row, each with its accepted column names; the first that a file has is used
 _NO_SCORES = (
     *("", "index", "Unnamed: 0", "__index_level_0__"),
     *("references", "system", "dataset", "group", "split", "label"),
@@ -42,8 +41,7 @@ _NO_SCORES = (
 """Columns that are not metrics although they may be numeric: a data frame's index and descriptions of the row
 (``label``: which caption of a pair is the wrong one). The option ``columns`` overrides this."""
 
-_LARGEST = 1e150
-"""Largest absolute score, whose square can be summed."""
+_LARGEST = 1e150  # Largest absolute score, whose square can be summed
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +76,8 @@ class ScoreFile:
 def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = "NAME") -> ScoreFile:
     """Read a score file in one of the formats of this module.
 
-    Args:
-        path: the file.
-        columns: the columns to use; default: every numeric column.
-        label: the owner of the file's options, for messages.
+    ``path``: the file; ``columns``: the columns to use; default: every numeric column; ``label``: the owner of the
+    file's options, for messages.
     """
     path = Path(path)
     ending = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()

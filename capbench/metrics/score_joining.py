@@ -66,8 +66,7 @@ Repeats = Literal["refuse", "first", "mean"]
 """Treatment of two different scores of one item: reject them, use the first, or use their mean."""
 
 _WAYS = ("id", "candidate id", "caption", "text key")
-_MOST_SHOWN = 10
-"""Maximum number of rows, texts or cases of :class:`Unclear` in one message; the others are counted."""
+_MOST_SHOWN = 10  # Maximum number of rows, texts or cases of :class:`Unclear` in one message; the others are counted
 _ID = re.compile(r".*:[0-9a-f]{8}:[0-9a-f]{8}", re.DOTALL)
 
 
@@ -176,9 +175,8 @@ class Join:
     def complaint(self, items: str = "", *, words: str = "") -> DataError | None:
         """The error about items without a score; None if there are none.
 
-        Args:
-            items: argument of ``capbench data items`` (``flickr8k-expert/no-own-captions``), if there is one.
-            words: description of the items otherwise.
+        ``items``: argument of ``capbench data items`` (``flickr8k-expert/no-own-captions``), if there is one;
+        ``words``: description of the items otherwise.
         """
         of_what = (items or words or "these captions") + self._draw_in_words()
         command = f"'capbench data items {items or 'DATASET'}'"
@@ -263,22 +261,14 @@ def _row_in_words(file: ScoreFile, row: int) -> str:
 
 
 def join(
-    file: ScoreFile,
-    items: Sequence[Item],
-    columns: Sequence[str] = (),
+    file: ScoreFile,  # the scores
+    items: Sequence[Item],  # the items, repeats included
+    columns: Sequence[str] = (),  # the columns; default: all
     *,
-    repeats: Repeats = "refuse",
-    check_references: bool = True,
+    repeats: Repeats = "refuse",  # treatment of two different scores of one item
+    check_references: bool = True,  # False for a reference-free metric: scores match items with any references
 ) -> Join:
-    """Join scores to items.
-
-    Args:
-        file: the scores.
-        items: the items, repeats included.
-        columns: the columns; default: all.
-        repeats: treatment of two different scores of one item.
-        check_references: False for a reference-free metric: scores match items with any references.
-    """
+    """Join scores to items."""
     return _Joining(file, items, columns or tuple(file.columns), repeats, check_references).run()
 
 
@@ -672,13 +662,10 @@ PREDICTIONS, REFERENCES = "predictions.jsonl", "references.jsonl"
 def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, Path]) -> int:
     """Write ``predictions.jsonl`` (id, caption, image) and ``references.jsonl`` (id, references), in the same order.
 
-    Args:
-        items: the items; repeats (same image, candidate and references) are written once.
-        folder: the output folder; created if it does not exist.
-        images: paths of image files by image id; for other images, the id is written.
-
-    Returns:
-        The number of items written.
+    ``items``: the items; repeats (same image, candidate and references) are written once; ``folder``: the output
+    folder; created if it does not exist; ``images``: paths of image files by image id; for other images, the id is
+    written.
+    Returns the number of items written.
     """
     folder = Path(folder)
     distinct = {item.key: item for item in items}

@@ -54,15 +54,20 @@ class CorpusStatistics:
 
 
 def score(
-    items: Sequence[Item],
+    items: Sequence[Item],  # the items, repeats included
+    # metrics and their columns, from :func:`capbench.metrics.requests.resolve_metrics`
     requests: Sequence[MetricRequest],
-    resources: Resources | None = None,
+    resources: Resources | None = None,  # inputs of metrics besides captions
     *,
-    dataset: str,
-    cache: bool = True,
+    dataset: str,  # name of the data set, for the table
+    cache: bool = True,  # False neither reads nor writes the cache
+    # called with numbers of items done; they add up to ``len(items)`` for each request.
+    # :class:`capbench.core.progress.Parts` also gets the progress of each metric, without cached items.
     progress: Progress | None = None,
-    spread: Engine | None = None,
-    by_group: bool = False,
+    spread: Engine | None = None,  # extracts statistics, and does slow work that can be split, in other processes
+    by_group: bool = False,  # True adds corpus scores of each group of the items
+    # the items of the whole data set, which corpus statistics (document frequencies) are taken from, if ``items`` are a
+    # part of them; by default ``items``
     documents: Sequence[Item] | None = None,
 ) -> ScoreTable:
     """Score items with metrics.
@@ -71,19 +76,6 @@ def score(
     under the metric's signature, batch by batch, so that an interrupted run resumes. Requests that differ only in
     options that recombine statistics share them, as do metrics made of other metrics' columns. Corpus scores count
     repeated items as often as they occur in ``items``.
-
-    Args:
-        items: the items, repeats included.
-        requests: metrics and their columns, from :func:`capbench.metrics.requests.resolve_metrics`.
-        resources: inputs of metrics besides captions.
-        dataset: name of the data set, for the table.
-        cache: False neither reads nor writes the cache.
-        progress: called with numbers of items done; they add up to ``len(items)`` for each request.
-            :class:`capbench.core.progress.Parts` also gets the progress of each metric, without cached items.
-        spread: extracts statistics, and does slow work that can be split, in other processes.
-        by_group: True adds corpus scores of each group of the items.
-        documents: the items of the whole data set, which corpus statistics (document frequencies) are taken from, if
-            ``items`` are a part of them; by default ``items``.
     """
     return score_for_resampling(
         items,
@@ -303,11 +295,9 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
 def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits.
 
-    Args:
-        table: the scores.
-        path: the file.
-        escape_formulas: in CSV, write an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
-            carriage return, which spreadsheets interpret as formulas. These texts then differ from the scored ones.
+    ``table``: the scores; ``path``: the file; ``escape_formulas``: in CSV, write an apostrophe before texts that begin
+    with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, which spreadsheets interpret as formulas. These texts
+    then differ from the scored ones.
     """
     path = Path(path)
     ending = check_ending(path)

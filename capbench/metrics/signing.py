@@ -25,12 +25,8 @@ def signature_line(
 ) -> str:
     """``name|capbench:version|code:…|key:value|…`` of a metric: facts, then options in the order of declaration.
 
-    Args:
-        name: the metric's name.
-        cls: its class.
-        facts: everything besides options that can change a score.
-        options: the metric's options.
-        recombining: False leaves out options that only recombine statistics.
+    ``name``: the metric's name; ``cls``: its class; ``facts``: everything besides options that can change a score;
+    ``options``: the metric's options; ``recombining``: False leaves out options that only recombine statistics.
     """
     fact_texts = {key: str(value) for key, value in facts.items()}
     signed = options.signature_parts(recombining=recombining)
@@ -50,8 +46,7 @@ def code_signature(cls: type) -> str | None:
     user's modules that they import. A change in any of these files gives another signature. A class is signed once in
     a process.
 
-    Returns:
-        The signature; None without source (a class typed into an interpreter), in which case nothing may be cached.
+    Returns the signature; None without source (a class typed into an interpreter), in which case nothing may be cached.
     """
     foreign = [base for base in cls.__mro__ if not _is_capbench(base.__module__) and not _is_standard(base.__module__)]
     if not foreign:

@@ -24,9 +24,7 @@ from capbench.text.spice.parser import SPICE_PARSER_VERSION
 def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
     """The missing parses of tokenised captions as slow work; None if there are none.
 
-    Args:
-        tokens: the captions.
-        data: the data folder, whose parse files are read; None for no parse files.
+    ``tokens``: the captions; ``data``: the data folder, whose parse files are read; None for no parse files.
     """
     captions = scene_graph.missing(tokens, data=data)
     if not captions:
@@ -54,8 +52,7 @@ CATEGORY_COLUMNS = {
     "spice-color": "Color",
     "spice-count": "Cardinality",
     "spice-size": "Size",
-}
-"""Columns of SPICE's categories, which are shown on request."""
+}  # Columns of SPICE's categories, which are shown on request
 _SENTENCE_END = re.compile(r"[.!?]\s+[A-Z]")
 _MANY_SENTENCES = 0.2  # share of captions; single ones occur in all data sets
 _GRAPHS_KEPT = 20_000

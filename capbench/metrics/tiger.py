@@ -29,10 +29,8 @@ def rrs(candidate: FloatArray, reference: FloatArray, minmax: bool = True) -> fl
     divides by zero if a vector is constant: RRS against a constant reference is 1, because every order is ideal; that
     of a constant candidate is the mean over all orders. An ideal DCG of 0 or less, without ``minmax``, gives 0.
 
-    Args:
-        candidate: s(V, C).
-        reference: the mean vector s(V, R) of the references.
-        minmax: map the reference to [0, 1] first, as in the released code.
+    ``candidate``: s(V, C); ``reference``: the mean vector s(V, R) of the references; ``minmax``: map the reference to
+    [0, 1] first, as in the released code.
     """
     if is_constant(reference):
         return 1.0
@@ -120,10 +118,7 @@ class Tiger(GroundedMetric):
     def grounding(self, image: str, texts: Sequence[str], words: Mapping[str, Any]) -> dict[str, FloatArray]:
         """Grounding vectors s(V, C) (n,) of captions: cosines of regions and their contexts (eq. 1-6).
 
-        Args:
-            image: its id.
-            texts: captions.
-            words: their word vectors, from :meth:`encode`.
+        ``image``: its id; ``texts``: captions; ``words``: their word vectors, from :meth:`encode`.
         """
         import torch
 

@@ -35,8 +35,7 @@ _STOP_WORDS: Final[Mapping[str, frozenset[str]]] = {
     "nltk-179": ENGLISH,
     "none": frozenset(),
 }
-Bag = tuple[str, ...]
-"""Words in alphabetical order, repeats included."""
+Bag = tuple[str, ...]  # Words in alphabetical order, repeats included
 
 
 def content_words(text: str, stop_words: frozenset[str] = GLASGOW) -> list[str]:

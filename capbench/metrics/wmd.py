@@ -25,8 +25,7 @@ from capbench.text import ptb
 from capbench.text.vocabulary import ENGLISH
 from capbench.text.word_vectors import WordVectors
 
-FARTHEST: Final = 2.0
-"""The largest distance that vectors of length 1 can have."""
+FARTHEST: Final = 2.0  # The largest distance that vectors of length 1 can have
 for _backend in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
     os.environ.setdefault(f"POT_BACKEND_DISABLE_{_backend}", "1")  # POT would import these
 

@@ -70,8 +70,7 @@ def _mean(best: FloatArray, weights: FloatArray) -> FloatArray:
 class Frequencies:
     """Inverse document frequencies of tokens as in BERTScore: ln((n + 1) / (df + 1)) over n documents.
 
-    Args:
-        documents: the tokens of each document; repeats within a document count once.
+    ``documents``: the tokens of each document; repeats within a document count once.
     """
 
     def __init__(self, documents: Iterable[Sequence[int]]) -> None:

@@ -125,12 +125,9 @@ def run_lines(
 ) -> Iterator[str]:
     """Run a Java program on lines of text, and yield the lines that it writes as they come.
 
-    Args:
-        arguments: the arguments after the JVM's flags (``-cp x.jar Main …``).
-        lines: the input, without line ends.
-        name: the program's name in errors.
-        folder: its working directory.
-        timeout_s: time limit in seconds, after which it is killed.
+    ``arguments``: the arguments after the JVM's flags (``-cp x.jar Main …``); ``lines``: the input, without line ends;
+    ``name``: the program's name in errors; ``folder``: its working directory; ``timeout_s``: time limit in seconds,
+    after which it is killed.
     """
     java = find_java()
     # Files instead of pipes, since a full pipe would block the program.

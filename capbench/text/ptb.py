@@ -33,8 +33,7 @@ from capbench.text.ptb_tables import load_automaton
 
 PUNCTUATION: Final = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
-)
-"""Tokens that pycocoevalcap removes. It compares after lower-casing, so that ``-lrb-`` and other brackets remain."""
+)  # Tokens that pycocoevalcap removes. It compares after lower-casing, so that ``-lrb-`` and other brackets remain.
 
 _START = 2  # the lexer's state for Treebank text with sentence-final full stops kept on abbreviations
 _NEWLINE_RULE, _UNTOKENIZABLE_RULE = 5, 1
@@ -307,8 +306,7 @@ class NativeTokenizer:
 
 
 _AT_ONCE: Final = 8_192  # captions whose pieces exist as strings at the same time
-VERSION = "ptb-3.4.1"
-"""Part of metrics' signatures."""
+VERSION = "ptb-3.4.1"  # Part of metrics' signatures
 
 
 def tokenize(captions: Sequence[str]) -> list[str]:

@@ -27,8 +27,7 @@ from capbench.core.errors import DataError, UsageError
 from capbench.core.files import read_json
 
 PAD, START, END, UNKNOWN = range(4)
-SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
-"""The first four words of every vocabulary."""
+SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")  # The first four words of every vocabulary
 
 ABBREVIATIONS = frozenset(
     """
@@ -97,9 +96,8 @@ class Vocabulary:
     def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
         """The words that occur at least ``min_count`` times, by descending frequency, then alphabetically.
 
-        Args:
-            captions: all captions of the training split; repeats count as often as they occur.
-            min_count: 4 as in the published SCAN models.
+        ``captions``: all captions of the training split; repeats count as often as they occur; ``min_count``: 4 as in
+        the published SCAN models.
         """
         counts = Counter(token for caption in captions for token in tokenize_caption(caption))
         frequent = [word for word, count in counts.items() if count >= min_count]
@@ -169,8 +167,7 @@ ENGLISH: Final[frozenset[str]] = frozenset(
         *_CONTRACTED.split(),
         *_PIECES.split(),
     ]
-)
-"""NLTK's English stop words: 179 lower-case words."""
+)  # NLTK's English stop words: 179 lower-case words
 
 _GLASGOW = """
     a about above across after afterwards again against all almost alone along already also although always am among

@@ -105,9 +105,7 @@ def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:
     This is byte-pair encoding (Sennrich et al., ACL 2016) on words. Equally frequent pairs are merged in alphabetical
     order, so that the same texts yield the same pieces; the trainer of ``tokenizers`` is not deterministic.
 
-    Args:
-        texts: the training texts.
-        size: maximum number of pieces, including special tokens.
+    ``texts``: the training texts; ``size``: maximum number of pieces, including special tokens.
     """
     special = [*_NEEDED, MASK]
     if size <= len(special):

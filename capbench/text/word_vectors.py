@@ -35,8 +35,7 @@ _PICKLED: Final[dict[str, Any]] = {
     "scalar": np.float32(0).__reduce__()[0],
     "encode": codecs.encode,
     **{known.__name__: known for known in (np.ndarray, np.dtype, OrderedDict, defaultdict, int)},
-}
-"""All that pickled KeyedVectors may name besides gensim's own classes."""
+}  # All that pickled KeyedVectors may name besides gensim's own classes
 
 
 class WordVectors:

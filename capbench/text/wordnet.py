@@ -26,9 +26,8 @@ _JAVA_SPACE: Final = "".join(map(chr, range(33)))  # characters that Java's Stri
 class WordNet:
     """Synonym sets by word.
 
-    Args:
-        synsets: words (spaces as ``_``) and the numbers of their synonym sets, separated by white space.
-        exceptions: base forms and their irregular forms, separated by white space.
+    ``synsets``: words (spaces as ``_``) and the numbers of their synonym sets, separated by white space;
+    ``exceptions``: base forms and their irregular forms, separated by white space.
     """
 
     def __init__(self, synsets: Iterable[tuple[str, str]], exceptions: Iterable[tuple[str, str]] = ()) -> None:

@@ -150,7 +150,7 @@ def locate(name: str, root: DataRoot | None, what: str) -> Path:
 
 
 def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
-    """The captions of roles (``train``, ``dev``, ``test``), by the settings ``captions``, ``splits`` and ``features``."""
+    """The captions of roles (``train``, ``dev``, ``test``), by the settings captions, splits and features."""
     path = locate(config.captions, root, "captions")
     captions = None
     if path.is_dir() and any(path.glob("*_caps.txt")):

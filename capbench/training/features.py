@@ -26,14 +26,12 @@ More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
 class Regions:
     """Arrays of images by index, in memory if they fit, otherwise read on request.
 
-    Args:
-        images: number of images.
-        read: returns the arrays of an image: (regions, columns) features first.
-        memory_mb: maximum size in memory.
-
     Attributes:
         shape: (images, regions, columns).
         in_memory: True if they are read once.
+
+    ``images``: number of images; ``read``: returns the arrays of an image: (regions, columns) features first;
+    ``memory_mb``: maximum size in memory.
     """
 
     def __init__(self, images: int, read: Callable[[int], Sequence[NDArray[Any]]], memory_mb: float) -> None:
@@ -71,14 +69,9 @@ def open_regions(
 ) -> tuple[Regions, str | None, str]:
     """The features of a split's images.
 
-    Args:
-        config: names the store, or SCAN's arrays.
-        root: the data folder.
-        pairs: the split.
-        more: what the network reads besides features; None: nothing.
-
-    Returns:
-        The features, their kind (:attr:`Fingerprint.kind`; None for arrays), and a line that identifies them.
+    ``config``: names the store, or SCAN's arrays; ``root``: the data folder; ``pairs``: the split; ``more``: what the
+    network reads besides features; None: nothing.
+    Returns the features, their kind (:attr:`Fingerprint.kind`; None for arrays), and a line that identifies them.
     """
     if config.features == ARRAYS:
         if more is not None:

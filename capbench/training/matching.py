@@ -92,12 +92,9 @@ class MatchingTraining(data.CaptionTraining):
 def hinge_loss(scores: Tensor, margin: float = 0.2, hardest: bool = True, reduction: str = "sum") -> Tensor:
     """Triplets with a margin in both directions (Lee et al. 2018, eq. 11 and 12; hardest: Faghri et al. 2018).
 
-    Args:
-        scores: (b, b).
-        margin: required difference between a pair and its negatives.
-        hardest: True to use only the hardest negative of each row and column, else all.
-        reduction: ``sum`` over the batch as released, or ``mean`` over the b·(b - 1) negatives of each direction
-            (``hardest``: over its b), the two directions added.
+    ``scores``: (b, b); ``margin``: required difference between a pair and its negatives; ``hardest``: True to use only
+    the hardest negative of each row and column, else all; ``reduction``: ``sum`` over the batch as released, or
+    ``mean`` over the b·(b - 1) negatives of each direction (``hardest``: over its b), the two directions added.
     """
     size, pairs = len(scores), scores.diagonal()
     same = torch.eye(size, dtype=torch.bool, device=scores.device)
@@ -121,12 +118,8 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
 class CaptionTask(Task[M, B], Generic[M, B]):
     """A task whose batches are captions with their images.
 
-    Args:
-        config: the settings.
-        train: captions and images for training.
-        regions: features of these images.
-        model: the network, on the CPU.
-        device: the device for training.
+    ``config``: the settings; ``train``: captions and images for training; ``regions``: features of these images;
+    ``model``: the network, on the CPU; ``device``: the device for training.
     """
 
     def __init__(self, config: Any, train: data.Pairs, regions: Regions, model: M, device: torch.device) -> None:
@@ -157,8 +150,7 @@ class CaptionTask(Task[M, B], Generic[M, B]):
 class Reader(Generic[E]):
     """Reads captions as word numbers with ``<start>`` and ``<end>``, and images as features, unless overridden."""
 
-    more: More | None = None
-    """What it reads of an image besides features."""
+    more: More | None = None  # What it reads of an image besides features
 
     def texts(self, captions: Sequence[str]) -> Iterable[str]:
         """Further texts whose words the vocabulary counts."""
@@ -239,31 +231,21 @@ def split_for(
 
 # Similarities of every image with every caption of a split, block by block.
 
-IMAGES, CAPTIONS = 128, 256
-"""Images and captions that are encoded at once."""
+IMAGES, CAPTIONS = 128, 256  # Images and captions that are encoded at once
 
 
 @torch.inference_mode()
 def similarity_matrix(
-    network: nn.Module,
-    images: int,
-    lengths: Sequence[int],
-    encode_images: Callable[[NDArray[np.int64]], Any],
-    encode_captions: Callable[[NDArray[np.int64]], Any],
-    compare: Callable[[Any, Any], Tensor],
+    network: nn.Module,  # in evaluation mode during this function
+    images: int,  # number of images
+    lengths: Sequence[int],  # length of each caption; captions of similar lengths are encoded together
+    encode_images: Callable[[NDArray[np.int64]], Any],  # encodes a block of images, by their indices
+    encode_captions: Callable[[NDArray[np.int64]], Any],  # encodes a block of captions, by their indices
+    compare: Callable[[Any, Any], Tensor],  # (block of images, block of captions) similarities of two encoded blocks
+    # called with numbers of captions done; may raise an exception to stop
     progress: Callable[[int], None] = lambda _done: None,
 ) -> NDArray[np.float32]:
-    """(images, captions) similarities; each image and each caption is encoded once.
-
-    Args:
-        network: in evaluation mode during this function.
-        images: number of images.
-        lengths: length of each caption; captions of similar lengths are encoded together.
-        encode_images: encodes a block of images, by their indices.
-        encode_captions: encodes a block of captions, by their indices.
-        compare: (block of images, block of captions) similarities of two encoded blocks.
-        progress: called with numbers of captions done; may raise an exception to stop.
-    """
+    """(images, captions) similarities; each image and each caption is encoded once."""
     training = network.training
     network.eval()
     try:

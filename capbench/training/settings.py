@@ -37,8 +37,7 @@ Whole = Annotated[int, Field(ge=0, lt=2**32)]
 Count = Annotated[int, Field(ge=1, lt=2**53)]
 AtLeast2 = Annotated[int, Field(ge=2)]
 as_tuple = BeforeValidator(lambda raw: (raw,) if isinstance(raw, str) else tuple(raw) if isinstance(raw, list) else raw)
-Names = Annotated[tuple[Text, ...], as_tuple, Field(min_length=1)]
-"""A name or a list of names."""
+Names = Annotated[tuple[Text, ...], as_tuple, Field(min_length=1)]  # A name or a list of names
 
 
 class Section(BaseModel):
@@ -63,8 +62,7 @@ class Section(BaseModel):
                 problems.append(f"{info.field_name}: {error}")
         raise ValueError("; ".join(problems))
 
-    measured: ClassVar[tuple[str, ...]] = ()
-    """Options of a network that follow from the data, which no file contains."""
+    measured: ClassVar[tuple[str, ...]] = ()  # Options of a network that follow from the data, which no file contains
 
 
 class OptimiserOptions(Section):
@@ -162,10 +160,8 @@ def find_training(name: str) -> Path:
 def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence[str] = ()) -> T:
     """Read a training file.
 
-    Args:
-        kind: the class of the settings.
-        path: the YAML file.
-        changes: ``key=value`` with dotted keys (``loss.temperature=0.2``), which override the file.
+    ``kind``: the class of the settings; ``path``: the YAML file; ``changes``: ``key=value`` with dotted keys
+    (``loss.temperature=0.2``), which override the file.
     """
     raw = read_yaml(path, "a training file (a mapping with 'schema' and 'name')")
     for change in changes:

@@ -111,28 +111,17 @@ class Task(ABC, Generic[M, B]):
     @classmethod
     def measure(
         cls,
-        config: Any,
-        model: Path,
-        split: str,
-        root: DataRoot | None,
+        config: Any,  # settings that name captions and features
+        model: Path,  # the weight file
+        split: str,  # the split
+        root: DataRoot | None,  # the data folder
         *,
-        images: int | None = None,
-        folds: int = 1,
-        vocabulary: Path | None = None,
-        watcher: Watcher | None = None,
+        images: int | None = None,  # number of images, sampled as for dev in training; None: all
+        folds: int = 1,  # number of equal parts of the images over which the mean is computed
+        vocabulary: Path | None = None,  # vocabulary of a released checkpoint
+        watcher: Watcher | None = None,  # receives messages
     ) -> dict[str, Any]:
-        """Numbers of a trained model on a split (``train``, ``dev``, ``test``), with ``sha256`` of the model.
-
-        Args:
-            config: settings that name captions and features.
-            model: the weight file.
-            split: the split.
-            root: the data folder.
-            images: number of images, sampled as for dev in training; None: all.
-            folds: number of equal parts of the images over which the mean is computed.
-            vocabulary: vocabulary of a released checkpoint.
-            watcher: receives messages.
-        """
+        """Numbers of a trained model on a split (``train``, ``dev``, ``test``), with ``sha256`` of the model."""
         raise UsageError("this network cannot be evaluated", code="unsupported", hint="Evaluate scan or faier")
 
 

@@ -55,22 +55,16 @@ def train_word_vectors(
 
 
 def train_sequence_vectors(
-    sentences: Sequence[Sequence[str]],
-    options: WordVectorOptions,
-    progress: Callable[[int], None] = lambda _done: None,
+    sentences: Sequence[Sequence[str]],  # words; repeats count as often as they occur
+    options: WordVectorOptions,  # settings
+    progress: Callable[[int], None] = lambda _done: None,  # called with 1 after each epoch
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Train skip-gram vectors with negative sampling on sequences of words.
 
     One thread, so that the same sequences in the same order and the same seed yield the same vectors, bit for bit, with
     the same gensim and numpy on the same kind of processor.
 
-    Args:
-        sentences: words; repeats count as often as they occur.
-        options: settings.
-        progress: called with 1 after each epoch.
-
-    Returns:
-        The words, most frequent first, and their (n, dimension) float32 vectors.
+    Returns the words, most frequent first, and their (n, dimension) float32 vectors.
     """
     from gensim.models import Word2Vec
     from gensim.models.callbacks import CallbackAny2Vec

@@ -106,11 +106,9 @@ class Detector(abc.ABC):
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
         """Create the detector. This implementation is for detectors without weights.
 
-        Args:
-            options: a valid instance of ``options_class``.
-            weights: as for :func:`load_detector`.
-            device: ``cpu``, ``cuda`` or ``cuda:N``.
-            variant: the text after the name and a colon; empty if ``variants`` is None.
+        ``options``: a valid instance of ``options_class``; ``weights``: as for :func:`load_detector`; ``device``:
+        ``cpu``, ``cuda`` or ``cuda:N``; ``variant``: the text after the name and a colon; empty if ``variants`` is
+        None.
         """
         if weights is not None:
             raise UsageError(
@@ -259,9 +257,7 @@ def detector_of_photographs(
 
     The weights of torchvision's are downloaded if they are missing.
 
-    Args:
-        note: receives one line before a download.
-        progress: makes the progress of the download, in MB.
+    ``note``: receives one line before a download; ``progress``: makes the progress of the download, in MB.
     """
     from capbench.weights.download import announcement, download, find_source
     from capbench.weights.registry import entries
@@ -336,22 +332,17 @@ def detector_class(name: str) -> tuple[type[Detector], str]:
 
 
 def load_detector(
-    name: str,
+    name: str,  # one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``
     *,
+    # a file; None for the one that ``capbench models`` lists under this name; ``"random"`` or ``"random:SEED"`` for an
+    # untrained network, to measure speed (the fingerprint shows it)
     weights: str | os.PathLike[str] | None = None,
-    device: str = "cpu",
+    device: str = "cpu",  # ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one
+    # the detector's options; those of capbench have ``batch`` (more than 1 leaves reference mode) and ``precision``
+    # (``float32``, ``amp-bfloat16``, ``amp-float16``)
     options: Mapping[str, Any] | None = None,
 ) -> Detector:
-    """Open a detector.
-
-    Args:
-        name: one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``.
-        weights: a file; None for the one that ``capbench models`` lists under this name; ``"random"`` or
-            ``"random:SEED"`` for an untrained network, to measure speed (the fingerprint shows it).
-        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one.
-        options: the detector's options; those of capbench have ``batch`` (more than 1 leaves reference mode) and
-            ``precision`` (``float32``, ``amp-bfloat16``, ``amp-float16``).
-    """
+    """Open a detector."""
     cls, variant = detector_class(name)
     checked = cls.options_class.read(name, options or {})
     place = choose_device(device)
@@ -383,10 +374,8 @@ def check_box_limits(detector: str, min_boxes: int, max_boxes: int) -> None:
 def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | None:
     """A vocabulary file: one name per line, in order; the first of several names separated by commas.
 
-    Args:
-        path: the file; None to return None.
-        count: number of names that the network requires.
-        kind: ``classes`` or ``attributes``, for the error message.
+    ``path``: the file; None to return None; ``count``: number of names that the network requires; ``kind``: ``classes``
+    or ``attributes``, for the error message.
     """
     if path is None:
         return None
@@ -408,7 +397,7 @@ def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | Non
 def region_features(
     image: Prepared, boxes: torch.Tensor, features: torch.Tensor, **flat: torch.Tensor
 ) -> RegionFeatures:
-    """The record of one image from its boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes."""
+    """One image's record: boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes."""
     if not features.isfinite().all() or not boxes.isfinite().all():
         raise FeatureError(
             "the network returned NaN or infinity",

@@ -69,32 +69,20 @@ def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]
 
 
 def hf_proposals(
-    logits: Tensor,
-    deltas: Tensor,
-    anchors: Tensor,
-    size: tuple[int, int],
+    logits: Tensor,  # (a, h, w), or (2 * a, h, w) with all background logits first, of one image
+    deltas: Tensor,  # (4 * a, h, w)
+    anchors: Tensor,  # (a, 4) of one cell
+    size: tuple[int, int],  # height and width of the image in the network's pixels, without padding
     *,
-    stride: int = 16,
-    before: int = 6000,
-    after: int = 300,
-    nms: float = 0.7,
-    min_size: float = 0.0,
+    stride: int = 16,  # pixels per cell
+    before: int = 6000,  # number of proposals before suppression
+    after: int = 300,  # maximum number of proposals after suppression
+    nms: float = 0.7,  # maximum IoU
+    min_size: float = 0.0,  # sides must be longer than this
 ) -> tuple[Tensor, Tensor]:
     """Proposals of detectron2's proposal network: the best, then clipped, then those with an area.
 
-    Args:
-        logits: (a, h, w), or (2 * a, h, w) with all background logits first, of one image.
-        deltas: (4 * a, h, w).
-        anchors: (a, 4) of one cell.
-        size: height and width of the image in the network's pixels, without padding.
-        stride: pixels per cell.
-        before: number of proposals before suppression.
-        after: maximum number of proposals after suppression.
-        nms: maximum IoU.
-        min_size: sides must be longer than this.
-
-    Returns:
-        Boxes (n, 4), and their logits (n,) (with two logits per anchor: probabilities), best first.
+    Returns boxes (n, 4), and their logits (n,) (with two logits per anchor: probabilities), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
     all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
@@ -123,8 +111,7 @@ def caffe_proposals(
 
     The arguments are those of :func:`hf_proposals`, for inclusive boxes; sides must have at least ``min_size`` pixels.
 
-    Returns:
-        Boxes (n, 4), and probabilities (n,) (with one logit per anchor: logits), best first.
+    Returns boxes (n, 4), and probabilities (n,) (with one logit per anchor: logits), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
     all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
@@ -141,27 +128,18 @@ def caffe_proposals(
 
 
 def caffe_selection(
-    regions: Tensor,
-    probabilities: Tensor,
+    regions: Tensor,  # (n, 4), inclusive, in pixels of the original image
+    probabilities: Tensor,  # (n, classes), without the background
     *,
-    threshold: float = 0.2,
-    nms: float = 0.3,
-    min_boxes: int = 10,
-    max_boxes: int = 100,
+    threshold: float = 0.2,  # minimum best score
+    nms: float = 0.3,  # maximum IoU within a class
+    min_boxes: int = 10,  # if fewer reach the threshold, the best ``min_boxes`` are selected
+    max_boxes: int = 100,  # if more reach it, the best ``max_boxes`` are selected
 ) -> tuple[Tensor, Tensor]:
     """Proposals that Caffe mode selects: those whose best class score after class-wise suppression reaches a threshold.
 
-    Args:
-        regions: (n, 4), inclusive, in pixels of the original image.
-        probabilities: (n, classes), without the background.
-        threshold: minimum best score.
-        nms: maximum IoU within a class.
-        min_boxes: if fewer reach the threshold, the best ``min_boxes`` are selected.
-        max_boxes: if more reach it, the best ``max_boxes`` are selected.
-
-    Returns:
-        Rows int64 (k,), in the proposals' order, or best first (equal scores in the proposals' order) if a limit
-        applies; and the best scores (n,) of all proposals.
+    Returns rows int64 (k,), in the proposals' order, or best first (equal scores in the proposals' order) if a limit
+    applies; and the best scores (n,) of all proposals.
     """
     best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
     rows = (best >= threshold).nonzero()[:, 0]
@@ -172,32 +150,21 @@ def caffe_selection(
 
 
 def hf_detections(
-    proposals: Tensor,
-    classes: Tensor,
-    deltas: Tensor,
-    size: tuple[int, int],
-    scales_yx: tuple[float, float] = (1.0, 1.0),
+    proposals: Tensor,  # (n, 4) in the network's pixels
+    classes: Tensor,  # logits (n, c + 1), the background last
+    deltas: Tensor,  # (n, 4 * c), or (n, 4) for all classes
+    size: tuple[int, int],  # height and width of the image in the network's pixels
+    scales_yx: tuple[float, float] = (1.0, 1.0),  # original pixels per network pixel, vertically and horizontally
     *,
-    nms: Sequence[float] = (0.5, 0.6, 0.7),
-    min_boxes: int = 36,
-    max_boxes: int = 36,
-    delta_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
+    nms: Sequence[float] = (0.5, 0.6, 0.7),  # thresholds
+    min_boxes: int = 36,  # minimum number of regions
+    max_boxes: int = 36,  # maximum number of regions
+    delta_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),  # factors of the box deltas in training
 ) -> Chosen:
     """Regions that HF mode selects: each proposal's best class and its regressed box, suppressed over all classes.
 
     Thresholds are tried in turn until ``min_boxes`` regions remain. If none leaves that many, the original code
     crashes; this function then selects the ``min_boxes`` regions with the best scores.
-
-    Args:
-        proposals: (n, 4) in the network's pixels.
-        classes: logits (n, c + 1), the background last.
-        deltas: (n, 4 * c), or (n, 4) for all classes.
-        size: height and width of the image in the network's pixels.
-        scales_yx: original pixels per network pixel, vertically and horizontally.
-        nms: thresholds.
-        min_boxes: minimum number of regions.
-        max_boxes: maximum number of regions.
-        delta_weights: factors of the box deltas in training.
     """
     scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
     class_boxes = bx.decode(proposals.float(), deltas.float(), weights=delta_weights).reshape(len(proposals), -1, 4)

@@ -28,7 +28,7 @@ _ATTRIBUTE_NAMES = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "at
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpConfig:
-    """Sizes of the network. The defaults are those of the published weights (ResNet-101, 1600 classes, 400 attributes)."""
+    """Sizes of the network; defaults of the published weights (ResNet-101, 1600 classes, 400 attributes)."""
 
     blocks: tuple[int, int, int] = (3, 4, 23)  # residual blocks of res2, res3, res4
     stem: int = 64  # channels of the first convolution

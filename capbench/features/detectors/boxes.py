@@ -24,13 +24,9 @@ def caffe_anchors(
 ) -> Tensor:
     """The anchors of one cell in Fast and Faster R-CNN's Caffe code: rounded, ratio-major, inclusive.
 
-    Args:
-        base: side of the cell in pixels (the stride).
-        ratios: height divided by width.
-        scales: multiples of the cell's side.
-
-    Returns:
-        float32 (len(ratios) * len(scales), 4), around the centre of the box (0, 0, base - 1, base - 1).
+    ``base``: side of the cell in pixels (the stride); ``ratios``: height divided by width; ``scales``: multiples of the
+    cell's side.
+    Returns float32 (len(ratios) * len(scales), 4), around the centre of the box (0, 0, base - 1, base - 1).
     """
     centre = 0.5 * (base - 1)
     corners = []
@@ -47,12 +43,8 @@ def caffe_anchors(
 def centred_anchors(sizes: Sequence[float] = (64, 128, 256, 512), ratios: Sequence[float] = (0.5, 1.0, 2.0)) -> Tensor:
     """The anchors of one cell in detectron2: around (0, 0), size-major, continuous.
 
-    Args:
-        sizes: square roots of the anchors' areas in pixels.
-        ratios: height divided by width.
-
-    Returns:
-        float32 (len(sizes) * len(ratios), 4).
+    ``sizes``: square roots of the anchors' areas in pixels; ``ratios``: height divided by width.
+    Returns float32 (len(sizes) * len(ratios), 4).
     """
     corners = []
     for size in sizes:
@@ -74,27 +66,19 @@ def grid(anchors: Tensor, height: int, width: int, stride: int, offset: float = 
 
 
 def decode(
-    boxes: Tensor,
-    deltas: Tensor,
+    boxes: Tensor,  # (n, 4)
+    deltas: Tensor,  # (n, 4 * k): dx, dy, dw, dh for each of k classes
     *,
-    weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),  # factors of the four deltas in training
+    # sizes are ``x2 - x1 + 1``. As in Caffe's code, the new corners are centre -/+ size / 2, without subtracting the 1
+    # again.
     inclusive: bool = False,
-    last_pixel: bool = False,
-    limit: float | None = DELTA_LIMIT,
+    last_pixel: bool = False,  # subtract 1 from the new x2 and y2, as in Detectron
+    limit: float | None = DELTA_LIMIT,  # maximum of dw and dh, to which they are clamped; None for no limit
 ) -> Tensor:
     """Move and stretch boxes: centre + d * size, size * exp(d).
 
-    Args:
-        boxes: (n, 4).
-        deltas: (n, 4 * k): dx, dy, dw, dh for each of k classes.
-        weights: factors of the four deltas in training.
-        inclusive: sizes are ``x2 - x1 + 1``. As in Caffe's code, the new corners are centre -/+ size / 2, without
-            subtracting the 1 again.
-        last_pixel: subtract 1 from the new x2 and y2, as in Detectron.
-        limit: maximum of dw and dh, to which they are clamped; None for no limit.
-
-    Returns:
-        (n, 4 * k).
+    Returns (n, 4 * k).
     """
     pixel = 1.0 if inclusive else 0.0
     size = boxes[:, 2:] - boxes[:, :2] + pixel  # (n, 2)
@@ -144,12 +128,8 @@ def nms(
 
     A box is removed if its IoU with a better remaining one is > ``threshold``. Equal scores are ordered by index.
 
-    Args:
-        boxes: (n, 4).
-        scores: (n,).
-        threshold: maximum IoU.
-        groups: int (n,); boxes of different groups do not suppress each other.
-        inclusive: see the module.
+    ``boxes``: (n, 4); ``scores``: (n,); ``threshold``: maximum IoU; ``groups``: int (n,); boxes of different groups do
+    not suppress each other; ``inclusive``: see the module.
     """
     if len(boxes) == 0:
         return torch.zeros(0, dtype=torch.int64, device=boxes.device)
@@ -174,14 +154,9 @@ def best_class_scores(boxes: Tensor, scores: Tensor, threshold: float, *, inclus
 
     All classes share the boxes, so their overlaps are computed once and all classes go through NMS together.
 
-    Args:
-        boxes: (n, 4), the same for every class.
-        scores: (n, c), without the background.
-        threshold: for each class, a box is removed if its IoU with a better remaining one is > ``threshold``.
-        inclusive: see the module.
-
-    Returns:
-        (n,).
+    ``boxes``: (n, 4), the same for every class; ``scores``: (n, c), without the background; ``threshold``: for each
+    class, a box is removed if its IoU with a better remaining one is > ``threshold``; ``inclusive``: see the module.
+    Returns (n,).
     """
     count, classes = scores.shape
     if count == 0 or classes == 0:

@@ -55,15 +55,9 @@ def resize_bilinear(
 ) -> Floats:
     """Bilinear interpolation with half-pixel centres, clamped at the edges, without smoothing.
 
-    Args:
-        image: (h, w, channels).
-        height: of the result.
-        width: of the result.
-        step_y: source rows per result row; None for h / height.
-        step_x: source columns per result column; None for w / width.
-
-    Returns:
-        float32 (height, width, channels), a view of an array with the channels first.
+    ``image``: (h, w, channels); ``height``: of the result; ``width``: of the result; ``step_y``: source rows per result
+    row; None for h / height; ``step_x``: source columns per result column; None for w / width.
+    Returns float32 (height, width, channels), a view of an array with the channels first.
     """
     top, bottom, down = _taps(image.shape[0], height, step_y)
     left, right, across = _taps(image.shape[1], width, step_x)
@@ -95,13 +89,8 @@ def resize_smooth(image: NDArray[Any], height: int, width: int) -> Floats:
 
     The filter is Pillow's, on floating-point values: nothing is rounded to 8 bits.
 
-    Args:
-        image: uint8 (h, w, 3).
-        height: of the result.
-        width: of the result.
-
-    Returns:
-        float32 (3, height, width).
+    ``image``: uint8 (h, w, 3); ``height``: of the result; ``width``: of the result.
+    Returns float32 (3, height, width).
     """
     planes = np.empty((3, height, width), dtype=np.float32)
     if image.shape[:2] == (height, width):
@@ -244,10 +233,8 @@ class SamplePreparation:
 def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, minimum: int = 1) -> Floats:
     """Stack images of several sizes: float32 (n, 3, h, w), padded with zeros; a single image that fits is not copied.
 
-    Args:
-        prepared: at least one image.
-        multiple: sides of the result are multiples of this.
-        minimum: minimum number of pixels per side: thinner images vanish in a network's first layers.
+    ``prepared``: at least one image; ``multiple``: sides of the result are multiples of this; ``minimum``: minimum
+    number of pixels per side: thinner images vanish in a network's first layers.
     """
     height = max(minimum, *(p.pixels.shape[1] for p in prepared))
     width = max(minimum, *(p.pixels.shape[2] for p in prepared))

@@ -90,8 +90,7 @@ class SampleFRCNN(nn.Module):
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Images (n, 3, h, w), RGB from -1 to 1, to maps for regions and for proposals.
 
-        Returns:
-            (n, 64, h/4, w/4) and (n, 96, h/8, w/8).
+        Returns (n, 64, h/4, w/4) and (n, 96, h/8, w/8).
         """
         shallow = self.stem(images)  # (n, 48, h/4, w/4)
         deep = self.deep(shallow)  # (n, 96, h/8, w/8)

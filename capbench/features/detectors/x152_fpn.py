@@ -202,9 +202,8 @@ class X152FPN(nn.Module):
     def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
         """RoIAlign of one image's boxes (r, 4), each on the level for its size: (r, 512, 7, 7).
 
-        Args:
-            levels: pyramid levels of one image, each (1, 512, h, w).
-            boxes: inclusive, in pixels of the network's input.
+        ``levels``: pyramid levels of one image, each (1, 512, h, w); ``boxes``: inclusive, in pixels of the network's
+        input.
         """
         from torchvision.ops import roi_align
 
@@ -348,24 +347,16 @@ class X152Options(NetworkOptions):
 
 
 def level_proposals(
-    outputs: Sequence[tuple[Tensor, Tensor]],
-    size: tuple[int, int],
+    outputs: Sequence[tuple[Tensor, Tensor]],  # objectness logits (3, h, w) and deltas (12, h, w) of each level
+    size: tuple[int, int],  # height and width of the image in the network's pixels, without padding
     *,
-    before: int = 1000,
-    after: int = 1000,
-    nms: float = 0.7,
+    before: int = 1000,  # number of proposals of a level before suppression
+    after: int = 1000,  # maximum number of proposals after suppression, of each level and in total
+    nms: float = 0.7,  # maximum IoU within a level
 ) -> Tensor:
     """Proposals of one image over all pyramid levels, best first.
 
-    Args:
-        outputs: objectness logits (3, h, w) and deltas (12, h, w) of each level.
-        size: height and width of the image in the network's pixels, without padding.
-        before: number of proposals of a level before suppression.
-        after: maximum number of proposals after suppression, of each level and in total.
-        nms: maximum IoU within a level.
-
-    Returns:
-        Inclusive boxes (n, 4).
+    Returns inclusive boxes (n, 4).
     """
     level_boxes, level_scores = [], []
     for (logits, deltas), stride, side in zip(outputs, X152FPN.strides, _ANCHOR_SIZES, strict=True):
@@ -389,11 +380,9 @@ def level_proposals(
 def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: int = 100) -> Tensor:
     """Indices of the ``count`` regions with the best class scores after class-wise suppression, best first.
 
-    Args:
-        regions: inclusive boxes (n, 4) in pixels of the original image.
-        probabilities: (n, classes), without the background.
-        nms: maximum IoU within a class.
-        count: number of regions; equal scores are in the regions' order.
+    ``regions``: inclusive boxes (n, 4) in pixels of the original image; ``probabilities``: (n, classes), without the
+    background; ``nms``: maximum IoU within a class; ``count``: number of regions; equal scores are in the regions'
+    order.
     """
     best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
     return best.sort(descending=True, stable=True).indices[:count]

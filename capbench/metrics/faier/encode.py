@@ -29,10 +29,8 @@ from capbench.text.spice.scene_graph import Triplet
 from capbench.weights.encodings import Encodings
 from capbench.weights.ensembles import check_together
 
-Triplets = Mapping[str, tuple[Triplet, ...]]
-"""Text → its triplets."""
-Encoded = Mapping[CaptionCode, NDArray[np.float32]]
-"""(k, d) nodes of a caption: its words, then its triplets."""
+Triplets = Mapping[str, tuple[Triplet, ...]]  # Text → its triplets
+Encoded = Mapping[CaptionCode, NDArray[np.float32]]  # (k, d) nodes of a caption: its words, then its triplets
 
 _BATCH = 256  # captions that are encoded or matched at once
 _OPENED = 2
@@ -152,10 +150,8 @@ _open: dict[tuple[object, ...], tuple[Encoder, ...]] = {}
 def open_faier(store: FeatureStore, model: str, *, any_features: bool = False) -> tuple[Encoder, ...]:
     """The networks of a model with a feature store; the last two are cached in the process.
 
-    Args:
-        store: region features.
-        model: path of a FAIEr model (:func:`capbench.metrics.faier.network.load_faier`), or of an ensemble of them.
-        any_features: True accepts features of another fingerprint than in training.
+    ``store``: region features; ``model``: path of a FAIEr model (:func:`capbench.metrics.faier.network.load_faier`), or
+    of an ensemble of them; ``any_features``: True accepts features of another fingerprint than in training.
     """
     files = opened_networks(model, "faier")
     key = (files.sha256, store_key(store))

@@ -49,8 +49,7 @@ from capbench.weights.files import Family, TrainedModel, load_trained, write_tra
 VARIANTS = tuple(f"{parts}{levels}" for parts in ("faier", "fier", "aier", "fier+aier") for levels in ("", "-object"))
 """The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` variants have no relation level."""
 
-NO_REFERENCE = "."
-"""Reference of an image without references (section 3.1). It has no triplets."""
+NO_REFERENCE = "."  # Reference of an image without references (section 3.1). It has no triplets.
 
 _SIZE = Count(1, 1 << 20)
 
@@ -228,16 +227,10 @@ def fuse(layer: Any, gru: Any, v: Tensor, references: Nodes, places: Tensor, cou
     Image nodes attend to the nodes of each reference; a GRU, which starts at 0, reads the attended vectors; z is linear
     as printed. A reference without nodes, such as "." at the relation level, is a step with a zero input.
 
-    Args:
-        layer: W_a and W_u.
-        gru: reads the references in their order.
-        v: (B, R, d).
-        references: h (C, K, d).
-        places: (B, J) rows of each image's references, arbitrary for padding.
-        counts: (P, B) numbers of first references that are read.
-
-    Returns:
-        (B, P, R, d).
+    ``layer``: W_a and W_u; ``gru``: reads the references in their order; ``v``: (B, R, d); ``references``: h (C, K, d);
+    ``places``: (B, J) rows of each image's references, arbitrary for padding; ``counts``: (P, B) numbers of first
+    references that are read.
+    Returns (B, P, R, d).
     """
     h, mask = references.vectors[places], references.mask[places][:, :, None]  # (B, J, K, d), (B, J, 1, K)
     logits = torch.einsum("brd,bjkd->bjrk", v * layer.attention.weight[0], h)
@@ -261,9 +254,7 @@ def fuse(layer: Any, gru: Any, v: Tensor, references: Nodes, places: Tensor, cou
 class Faier(nn.Module):
     """The network of one variant.
 
-    Args:
-        options: sizes and variant.
-        generator: draws the initial weights; the global one if None.
+    ``options``: sizes and variant; ``generator``: draws the initial weights; the global one if None.
     """
 
     def __init__(self, options: FaierOptions, generator: torch.Generator | None = None) -> None:
@@ -310,13 +301,9 @@ class Faier(nn.Module):
         """Objects v = W2·tanh(W1·u) and relations Σ_j γ_ij·W_r·v_j over all regions, with γ_ij =
         softmax_j(tanh(W_Δ(b_i − b_j))) (eq. 1). No biases are printed.
 
-        Args:
-            features: u (B, R, image_dim).
-            boxes: b (B, R, 4), fractions of the image's sides; None without a relation level.
-            dropout: of the features, in training mode only.
-
-        Returns:
-            (B, R, d) of each level.
+        ``features``: u (B, R, image_dim); ``boxes``: b (B, R, 4), fractions of the image's sides; None without a
+        relation level; ``dropout``: of the features, in training mode only.
+        Returns (B, R, d) of each level.
         """
         u = functional.dropout(features * self.options.image_scale, dropout, self.training)
         v = self.image_out(torch.tanh(self.image_hidden(u)))
@@ -333,9 +320,7 @@ class Faier(nn.Module):
         A word's node is its state of a bidirectional GRU, which also reads ``<start>`` and ``<end>``; a triplet's node
         is the final state of another one. The paper does not say how the directions are combined: by their mean.
 
-        Args:
-            captions: word ids.
-            dropout: of word vectors, in training mode only.
+        ``captions``: word ids; ``dropout``: of word vectors, in training mode only.
         """
         device = self.embed.weight.device
         states, _ = self._read(self.word_gru, captions.ids, captions.lengths, dropout)
@@ -366,11 +351,9 @@ class Faier(nn.Module):
         FAIEr's are z of image and references (eq. 2), FIEr's those of the image, AIEr's those of each reference, with
         the mean over references as its score. FIEr+AIEr has the last two.
 
-        Args:
-            images: nodes (B, R, d); None for AIEr.
-            references: nodes (C, K, d); None for FIEr.
-            places: (B, J) rows of each image's references, arbitrary for padding.
-            counts: (P, B) numbers of references, 1 to J, on the CPU.
+        ``images``: nodes (B, R, d); None for AIEr; ``references``: nodes (C, K, d); None for FIEr; ``places``: (B, J)
+        rows of each image's references, arbitrary for padding; ``counts``: (P, B) numbers of references, 1 to J, on the
+        CPU.
         """
         if self.options.parts == "faier" and images is not None and references is not None:
             levels = zip(self.fusion.levels, self.fusion.grus, images, references, strict=True)
@@ -389,9 +372,7 @@ class Faier(nn.Module):
 
         For FIEr+AIEr, each level is w·[S_F; S_A], and S has the bias b.
 
-        Args:
-            union: result of :meth:`fuse`.
-            candidates: nodes (C, K, d).
+        ``union``: result of :meth:`fuse`; ``candidates``: nodes (C, K, d).
         """
         parts = [
             [
@@ -414,12 +395,8 @@ class Faier(nn.Module):
 
         It is 0 for a candidate without nodes, and for a set without nodes.
 
-        Args:
-            z: union nodes (B, J, R, d).
-            h: candidates' nodes (C, K, d).
-
-        Returns:
-            (B, J, C).
+        ``z``: union nodes (B, J, R, d); ``h``: candidates' nodes (C, K, d).
+        Returns (B, J, C).
         """
         products = self.products(z.vectors, h.vectors).masked_fill(~z.mask[..., None, None], -math.inf)
         there = h.mask & z.mask.any(-1)[..., None, None]
@@ -434,8 +411,7 @@ class Faier(nn.Module):
 
 # Weight files.
 
-KIND = "capbench.faier/1"
-"""Value of ``kind`` in a weight file's metadata."""
+KIND = "capbench.faier/1"  # Value of ``kind`` in a weight file's metadata
 _FAMILY = Family(KIND, "FAIEr model", "capbench train faier")
 
 

@@ -74,8 +74,7 @@ TABLE_4: dict[str, tuple[str, str, int]] = {
     "faier-1-ref": ("faier", "all", 1),
     "faier-rel-r-ref": ("faier-object", "random", 4),
     "faier-r-ref": ("faier", "random", 4),
-}
-"""Row of Table 4 → variant of the network, sampling of references, and their maximum number."""
+}  # Row of Table 4 → variant of the network, sampling of references, and their maximum number
 
 
 class ReferenceOptions(settings.Section):
@@ -111,10 +110,8 @@ class FaierTraining(MatchingTraining):
 class GraphReader(Reader[CaptionCode]):
     """Reads captions as words and triplets, images as features and boxes.
 
-    Args:
-        options: of the network; its sizes are ignored.
-        watcher: receives messages.
-        data: the data folder, whose parse files are read; None for no parse files.
+    ``options``: of the network; its sizes are ignored; ``watcher``: receives messages; ``data``: the data folder, whose
+    parse files are read; None for no parse files.
     """
 
     def __init__(self, options: FaierOptions, watcher: Watcher, data: Path | None = None) -> None:
@@ -218,21 +215,13 @@ def union_of(
 
 
 def evaluate(
-    network: Faier,
-    split: Split[CaptionCode],
-    references: int,
-    empty: CaptionCode,
-    progress: Callable[[int], None],
+    network: Faier,  # in evaluation mode during the call
+    split: Split[CaptionCode],  # images and captions
+    references: int,  # number of references per image; an image with fewer captions uses all of them
+    empty: CaptionCode,  # the reference of an image without references
+    progress: Callable[[int], None],  # called with numbers of candidates done; may raise an exception to stop
 ) -> Retrieval:
-    """Recalls with each image's first caption as its candidate, and the next captions as its references.
-
-    Args:
-        network: in evaluation mode during the call.
-        split: images and captions.
-        references: number of references per image; an image with fewer captions uses all of them.
-        empty: the reference of an image without references.
-        progress: called with numbers of candidates done; may raise an exception to stop.
-    """
+    """Recalls with each image's first caption as its candidate, and the next captions as its references."""
     of_image = split.pairs.of_images(split.captions)
     candidates = [codes[0] for codes in of_image]
 

@@ -28,10 +28,8 @@ from capbench.core.records import FloatArray
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 
-KIND = "capbench.leic/1"
-"""Identifier of the file format."""
-HUMAN = 0
-"""The class of human captions."""
+KIND = "capbench.leic/1"  # Identifier of the file format
+HUMAN = 0  # The class of human captions
 _FAMILY = Family(KIND, "LEIC network", "capbench train leic")
 
 _SIZE = Count(1, 1 << 20)
@@ -74,9 +72,8 @@ def _words(text: str) -> list[str]:
 class Leic(nn.Module):
     """The network.
 
-    Args:
-        options: its sizes.
-        generator: draws the initial weights, uniform in ±1/√inputs; those of words are uniform in ±0.1.
+    ``options``: its sizes; ``generator``: draws the initial weights, uniform in ±1/√inputs; those of words are uniform
+    in ±0.1.
     """
 
     def __init__(self, options: LeicOptions, generator: torch.Generator | None = None) -> None:

@@ -97,8 +97,7 @@ class LeicTraining(settings.Training):
 
 # Training examples: human captions of an image, and corrupted, foreign or machine-generated ones.
 
-Numbers = Sequence[int]
-"""Word ids of a caption, with ``<end>``."""
+Numbers = Sequence[int]  # Word ids of a caption, with ``<end>``
 
 
 class Images(NamedTuple):
@@ -121,12 +120,8 @@ class Pair(NamedTuple):
 def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.random.Generator) -> Numbers:
     """A negative caption of an image.
 
-    Args:
-        images: all images.
-        image: index of the image.
-        kind: one of :data:`NEGATIVES`, or ``machine``.
-        words: size of the vocabulary.
-        rng: draws image, caption, positions and words.
+    ``images``: all images; ``image``: index of the image; ``kind``: one of :data:`NEGATIVES`, or ``machine``;
+    ``words``: size of the vocabulary; ``rng``: draws image, caption, positions and words.
     """
     if kind == "machine":
         of_image = images.machine[image]

@@ -22,8 +22,7 @@ from capbench.metrics.wmd import Wmd
 
 _GOOGLE_NEWS = (3_000_000, 300)
 """Number and size of the paper's word vectors (word2vec, GoogleNews-vectors-negative300)."""
-_PAPER_CHOSEN_ON = "flickr8k-expert"
-"""Judgements by which the paper selected its weights (section 4.4)."""
+_PAPER_CHOSEN_ON = "flickr8k-expert"  # Judgements by which the paper selected its weights (section 4.4)
 
 
 @dataclass(frozen=True)

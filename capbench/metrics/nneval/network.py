@@ -33,10 +33,8 @@ SHAPES: Final[Mapping[str, tuple[int, ...]]] = {
     "b2": (HIDDEN,),
     "W_out": (HIDDEN, 2),
     "b_out": (2,),
-}
-"""The arrays of the network; class 0 is machine, class 1 human."""
-Mapped = Literal["min-max", "unit"]
-"""Mapping of scores to [-1, 1]: from their range in training, or from [0, 1]."""
+}  # The arrays of the network; class 0 is machine, class 1 human
+Mapped = Literal["min-max", "unit"]  # Mapping of scores to [-1, 1]: from their range in training, or from [0, 1]
 
 _KIND = "capbench.nneval/1"
 _HINT = "Use a file of 'capbench train nneval', or the released checkpoint as .npz (docs/nneval.md has the conversion)"

@@ -107,26 +107,18 @@ class NNEvalTraining(Training):
 # paper, human captions of other images, labelled as machine: without them a network need not learn if a caption matches
 # its image.
 
-HUMAN, FOREIGN = "human", "foreign"
-"""System of an item with a human caption: of its image, or of another image."""
+HUMAN, FOREIGN = "human", "foreign"  # System of an item with a human caption: of its image, or of another image
 
 
 def draw_captions(
-    people: Mapping[str, Sequence[str]],
-    systems: Mapping[str, Mapping[str, str]],
-    judged: Collection[str],
-    options: DrawOptions,
+    people: Mapping[str, Sequence[str]],  # human captions by image
+    systems: Mapping[str, Mapping[str, str]],  # captions by system and image
+    judged: Collection[str],  # images that are left out, under any name (:func:`photograph`)
+    options: DrawOptions,  # numbers of images and captions
 ) -> tuple[list[Item], dict[str, int]]:
     """Sample captions and references.
 
-    Args:
-        people: human captions by image.
-        systems: captions by system and image.
-        judged: images that are left out, under any name (:func:`photograph`).
-        options: numbers of images and captions.
-
-    Returns:
-        Captions with their references, grouped by image, and numbers of used and omitted images and captions.
+    Returns captions with their references, grouped by image, and numbers of used and omitted images and captions.
     """
     left_out = {photograph(image) for image in judged}
     by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in people}

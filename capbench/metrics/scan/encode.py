@@ -96,12 +96,10 @@ def open_source(
 ) -> GroundingSource:
     """A model with a store, from memory if this process has opened these files before.
 
-    Args:
-        features: path of a feature store, or an open one.
-        model: path of a grounding model (:func:`capbench.metrics.scan.files.load_scan`) or of an ensemble
-            (:mod:`capbench.weights.ensembles`).
-        vocabulary: path of the vocabulary JSON, for a released checkpoint without one next to it.
-        any_features: True accepts features of another fingerprint than in training.
+    ``features``: path of a feature store, or an open one; ``model``: path of a grounding model
+    (:func:`capbench.metrics.scan.files.load_scan`) or of an ensemble (:mod:`capbench.weights.ensembles`);
+    ``vocabulary``: path of the vocabulary JSON, for a released checkpoint without one next to it; ``any_features``:
+    True accepts features of another fingerprint than in training.
     """
     networks = opened_networks(model)
     store = open_store(features) if isinstance(features, str) else features

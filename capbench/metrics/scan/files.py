@@ -161,11 +161,8 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 def save_scan(path: str | os.PathLike[str], network: Scan, vocabulary: Vocabulary, training: Mapping[str, Any]) -> None:
     """Write one self-contained ``.safetensors``, atomically.
 
-    Args:
-        path: the file.
-        network: its options and weights.
-        vocabulary: the vocabulary, with the network's number of words.
-        training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
+    ``path``: the file; ``network``: its options and weights; ``vocabulary``: the vocabulary, with the network's number
+    of words; ``training``: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
     """
     write_trained(path, KIND, network, network.options, vocabulary, training)
 
@@ -191,10 +188,9 @@ def load_scan(
 ) -> GroundingModel:
     """Load a model from a file of capbench or a released checkpoint.
 
-    Args:
-        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any name.
-        vocabulary: the vocabulary JSON; required for a released checkpoint unless it is next to it.
-        device: ``cpu`` or ``cuda``.
+    ``path``: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any name;
+    ``vocabulary``: the vocabulary JSON; required for a released checkpoint unless it is next to it; ``device``: ``cpu``
+    or ``cuda``.
     """
     file = Path(path)
     digest = sha256_file(file)

@@ -31,8 +31,7 @@ AGGREGATIONS = ("LogSumExp", "Mean", "Max", "Sum")
 
 LEAK = 0.1
 """Slope of the LeakyReLU of ``clipped``; the paper prints max(0, ·), the released models were trained with the leak."""
-EPSILON = 1e-8
-"""Added to norms in denominators, and minimum denominator of a cosine."""
+EPSILON = 1e-8  # Added to norms in denominators, and minimum denominator of a cosine
 _CAPTIONS = 32  # compared at once
 _NEVER = -1e30  # before a softmax
 
@@ -163,15 +162,9 @@ class Attention:
 def attend(o: Attention, images: Tensor, captions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Attention of every query to the values of every image or caption (section 3.1).
 
-    Args:
-        o: settings.
-        images: (a, n, D).
-        captions: (b, m, D), zero past a length.
-        lengths: (b,).
-
-    Returns:
-        Weights (a, n, b, m), which sum to 1 over the values, an image's regions (``t2i``) or a caption's words
-        (``i2t``); and the products of regions and words (a, n, b, m), cosines if the vectors have length 1.
+    ``o``: settings; ``images``: (a, n, D); ``captions``: (b, m, D), zero past a length; ``lengths``: (b,).
+    Returns weights (a, n, b, m), which sum to 1 over the values, an image's regions (``t2i``) or a caption's words
+    (``i2t``); and the products of regions and words (a, n, b, m), cosines if the vectors have length 1.
     """
     queries, values = (3, 1) if o.cross_attention == "t2i" else (1, 3)
     x = s = torch.einsum("and,bmd->anbm", images, captions)
@@ -208,9 +201,7 @@ def context_cosines(o: Attention, images: Tensor, captions: Tensor, lengths: Ten
 class Scan(nn.Module):
     """The network; ``image`` and ``text`` have the weight names of the published models.
 
-    Args:
-        options: sizes and attention.
-        generator: draws the initial weights; the global one if None.
+    ``options``: sizes and attention; ``generator``: draws the initial weights; the global one if None.
     """
 
     def __init__(self, options: ScanOptions, generator: torch.Generator | None = None) -> None:
@@ -254,13 +245,9 @@ class Scan(nn.Module):
     def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
         """Similarity of every image with every caption, differentiable.
 
-        Args:
-            images: (a, n, D), n of 1 or more.
-            captions: (b, m, D), zero past a length.
-            lengths: (b,) from 1 to m.
-
-        Returns:
-            (a, b).
+        ``images``: (a, n, D), n of 1 or more; ``captions``: (b, m, D), zero past a length; ``lengths``: (b,) from 1 to
+        m.
+        Returns (a, b).
         """
         order = lengths.argsort()
         columns = []

@@ -20,10 +20,8 @@ from capbench.metrics.image_metric import check_features, opened_networks
 from capbench.metrics.vilbert.files import VilbertModel, load_vilbert
 from capbench.metrics.vilbert.network import Streams, Vilbert
 
-RELEASED_DETECTOR = "x152-fpn"
-"""Detector of the features that the released weights were trained on."""
-MOST_REGIONS = 100
-"""Maximum number of regions of an image, the first ones; the published features have 100."""
+RELEASED_DETECTOR = "x152-fpn"  # Detector of the features that the released weights were trained on
+MOST_REGIONS = 100  # Maximum number of regions of an image, the first ones; the published features have 100
 _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 """Rows of the image stream processed at once; on a CPU, as many as fit in its caches."""
 
@@ -94,8 +92,7 @@ def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
     return ImageRows(rows[: most + 1], places[: most + 1])
 
 
-Pair = tuple[str, tuple[int, ...]]
-"""An image's id and the ids of a caption's word pieces, ``[CLS]`` first."""
+Pair = tuple[str, tuple[int, ...]]  # An image's id and the ids of a caption's word pieces, ``[CLS]`` first
 
 
 @torch.inference_mode()
@@ -108,12 +105,9 @@ def states(
     Before the first connection, each text and each image is read once. Captions of one length are read together,
     without padding. Nothing is computed after the last of the layers.
 
-    Args:
-        network: in evaluation mode.
-        task: number of the task whose token follows ``[CLS]``, or None.
-        layers: numbers of connections, from 1.
-        images: rows of all images of ``pairs``.
-        pairs: images and captions; repeated ones are computed once.
+    ``network``: in evaluation mode; ``task``: number of the task whose token follows ``[CLS]``, or None; ``layers``:
+    numbers of connections, from 1; ``images``: rows of all images of ``pairs``; ``pairs``: images and captions;
+    repeated ones are computed once.
     """
     found: dict[Pair, NDArray[np.float32]] = {}
     first = {image: network.read_image(*_inputs(network, rows)) for image, rows in images.items()}

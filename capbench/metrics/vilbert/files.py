@@ -26,8 +26,7 @@ from capbench.weights.checkpoints import fit_state, fitting_tensors, read_checkp
 from capbench.weights.files import TrainedWeights, check_size, refuse_ensemble, write_safetensors
 
 KIND = "capbench.vilbert/1"
-VOCABULARY = "vocab.txt"
-"""BERT's word pieces, in the folder of a BERT or of a released checkpoint."""
+VOCABULARY = "vocab.txt"  # BERT's word pieces, in the folder of a BERT or of a released checkpoint
 _VOCABULARIES = (VOCABULARY, "bert-base-uncased-vocab.txt")
 _CONFIGURATION = "config.json"
 
@@ -165,12 +164,9 @@ _BERT_CUT = ("text_embedding.positions.weight", "text_embedding.types.weight")
 def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
     """Weights of a BERT for a network's text stream: embeddings, first layers and, if both have it, the word head.
 
-    Args:
-        folder: ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``, in the format of transformers.
-        network: has as many components, heads and word pieces, and at most as many text layers and positions.
-
-    Returns:
-        Tensors by the network's names, and the SHA-256 of the weight file, 64 hex digits.
+    ``folder``: ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``, in the format of transformers;
+    ``network``: has as many components, heads and word pieces, and at most as many text layers and positions.
+    Returns tensors by the network's names, and the SHA-256 of the weight file, 64 hex digits.
     """
     config = read_json(folder / _CONFIGURATION)
     # Other sizes are those of the tensors.
@@ -269,12 +265,10 @@ def load_vilbert(
 ) -> VilbertModel:
     """Load a model, without the heads of pre-training, from capbench's own file or a released checkpoint.
 
-    Args:
-        path: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
-            of the released code, under any name. A ``config.json`` in the folder of such a checkpoint is read as the
-            released code's configuration.
-        vocabulary: BERT's ``vocab.txt``; required for a released checkpoint unless it is in the same folder.
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
+    ``path``: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
+    of the released code, under any name. A ``config.json`` in the folder of such a checkpoint is read as the released
+    code's configuration; ``vocabulary``: BERT's ``vocab.txt``; required for a released checkpoint unless it is in the
+    same folder; ``device``: ``cpu``, ``cuda`` or ``cuda:N``.
     """
     file = Path(path)
     check_readable(file)

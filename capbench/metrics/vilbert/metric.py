@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 LONGEST = 37
 """Maximum number of word pieces of a caption, including ``[CLS]`` and ``[SEP]``; longer captions are truncated."""
-PUBLISHED_LAYERS = 6
-"""Number of connections of the published network."""
+PUBLISHED_LAYERS = 6  # Number of connections of the published network
 TASKS = {"retrieval-coco": 7, "retrieval-flickr30k": 8, "visual-entailment": 13}
 """Name → number of those tasks of 12-in-1 that concern captions."""
 

@@ -67,8 +67,7 @@ class VilbertOptions(Options):
 
 # Building blocks: attention, a layer of one stream, and the connection of both streams.
 
-EPSILON = 1e-12
-"""ε of all layer normalisations."""
+EPSILON = 1e-12  # ε of all layer normalisations
 _MASKED = -10_000.0  # added to the attention logits of masked tokens and regions
 
 
@@ -91,26 +90,17 @@ def mask_of(present: Tensor | None, dtype: torch.dtype = torch.float32) -> Tenso
 
 
 def attend(
-    queries: Tensor,
-    keys: Tensor,
+    queries: Tensor,  # (b, q, D)
+    keys: Tensor,  # (b, k, D); ``values`` too
     values: Tensor,
-    heads: int,
-    mask: Tensor | None = None,
-    dropout: float = 0.0,
-    maps: list[Tensor] | None = None,
+    heads: int,  # number of heads, with D / heads components each
+    mask: Tensor | None = None,  # (b, 1, 1, k) from :func:`mask_of`
+    dropout: float = 0.0,  # dropout rate of the weights
+    maps: list[Tensor] | None = None,  # list to which the weights (b, heads, q, k) are appended
 ) -> Tensor:
     """Multi-head attention.
 
-    Args:
-        queries: (b, q, D).
-        keys: (b, k, D); ``values`` too.
-        heads: number of heads, with D / heads components each.
-        mask: (b, 1, 1, k) from :func:`mask_of`.
-        dropout: dropout rate of the weights.
-        maps: list to which the weights (b, heads, q, k) are appended.
-
-    Returns:
-        (b, q, D).
+    Returns (b, q, D).
     """
     q, k, v = (x.view(*x.shape[:2], heads, -1).transpose(1, 2) for x in (queries, keys, values))  # (b, heads, ., d)
     if maps is None:
@@ -306,14 +296,9 @@ class Vilbert(nn.Module):
     ) -> Tensor:
         """The text stream before the first connection, independent of the image.
 
-        Args:
-            ids: (b, m) word pieces, [CLS] first.
-            mask: (b, 1, 1, m) from :func:`mask_of`; with tasks it includes their token.
-            tasks: (b,) tasks; None for none.
-            types: (b, m) token types; the first type by default.
-
-        Returns:
-            (b, m, T); with tasks (b, m + 1, T), the task's token second.
+        ``ids``: (b, m) word pieces, [CLS] first; ``mask``: (b, 1, 1, m) from :func:`mask_of`; with tasks it includes
+        their token; ``tasks``: (b,) tasks; None for none; ``types``: (b, m) token types; the first type by default.
+        Returns (b, m, T); with tasks (b, m + 1, T), the task's token second.
         """
         text: Tensor = self.text_embedding(ids, tasks, types)
         for layer in self.text_layers[: -self.options.connections]:
@@ -323,13 +308,9 @@ class Vilbert(nn.Module):
     def read_image(self, features: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
         """The image stream before the first connection, independent of the text.
 
-        Args:
-            features: (b, n, feature_dim), the mean of the regions first.
-            places: (b, n, 5), corners and area of each region as fractions of the image.
-            mask: (b, 1, 1, n) from :func:`mask_of`.
-
-        Returns:
-            (b, n, V).
+        ``features``: (b, n, feature_dim), the mean of the regions first; ``places``: (b, n, 5), corners and area of
+        each region as fractions of the image; ``mask``: (b, 1, 1, n) from :func:`mask_of`.
+        Returns (b, n, V).
         """
         image: Tensor = self.image_embedding(features, places)
         for layer in self.image_layers[: -self.options.connections]:
@@ -338,24 +319,18 @@ class Vilbert(nn.Module):
 
     def connect(
         self,
-        streams: Streams,
-        text_mask: Tensor | None = None,
-        image_mask: Tensor | None = None,
+        streams: Streams,  # text (b, m, T) and image (b, n, V) before the first connection
+        text_mask: Tensor | None = None,  # (b, 1, 1, m) from :func:`mask_of`
+        image_mask: Tensor | None = None,  # (b, 1, 1, n) from :func:`mask_of`
         *,
+        # number of the last connection, from 1, after which nothing is computed; by default all of it is
         last: int | None = None,
+        # list to which each connection appends its attention (:meth:`Connection.forward`)
         maps: list[Tensor] | None = None,
     ) -> tuple[list[Streams], Streams]:
         """Apply the connections, each followed by a layer of both streams.
 
-        Args:
-            streams: text (b, m, T) and image (b, n, V) before the first connection.
-            text_mask: (b, 1, 1, m) from :func:`mask_of`.
-            image_mask: (b, 1, 1, n) from :func:`mask_of`.
-            last: number of the last connection, from 1, after which nothing is computed; by default all of it is.
-            maps: list to which each connection appends its attention (:meth:`Connection.forward`).
-
-        Returns:
-            The streams right after each connection, and at the end.
+        Returns the streams right after each connection, and at the end.
         """
         layers: list[Streams] = []
         first = -self.options.connections
@@ -369,28 +344,18 @@ class Vilbert(nn.Module):
 
     def forward(
         self,
-        ids: Tensor,
-        features: Tensor,
-        places: Tensor,
+        ids: Tensor,  # (b, m) word pieces; with tasks, the text in the result has m + 1 tokens
+        features: Tensor,  # (b, n, feature_dim)
+        places: Tensor,  # (b, n, 5)
         *,
-        words: Tensor | None = None,
-        regions: Tensor | None = None,
-        tasks: Tensor | None = None,
-        types: Tensor | None = None,
+        words: Tensor | None = None,  # (b, m) bool, False for padding; all True by default
+        regions: Tensor | None = None,  # (b, n) bool, False for padding; all True by default
+        tasks: Tensor | None = None,  # (b,) tasks; None for none
+        types: Tensor | None = None,  # (b, m) token types
         last: int | None = None,
         maps: list[Tensor] | None = None,
     ) -> tuple[list[Streams], Streams]:
-        """Apply the whole network; result, ``last`` and ``maps`` as in :meth:`connect`.
-
-        Args:
-            ids: (b, m) word pieces; with tasks, the text in the result has m + 1 tokens.
-            features: (b, n, feature_dim).
-            places: (b, n, 5).
-            words: (b, m) bool, False for padding; all True by default.
-            regions: (b, n) bool, False for padding; all True by default.
-            tasks: (b,) tasks; None for none.
-            types: (b, m) token types.
-        """
+        """Apply the whole network; result, ``last`` and ``maps`` as in :meth:`connect`."""
         if words is not None and tasks is not None:
             words = torch.cat((words[:, :1], words), dim=1)
         text_mask, image_mask = mask_of(words, features.dtype), mask_of(regions, features.dtype)

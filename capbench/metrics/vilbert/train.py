@@ -238,8 +238,7 @@ def _classes(config: VilbertTraining, pairs: data.Pairs, store: FeatureStore, re
 
 # Batches: masking, and pairs of captions of the same image.
 
-IGNORED = -100
-"""Target of word pieces that are not masked."""
+IGNORED = -100  # Target of word pieces that are not masked
 _SELECTED = 0.15  # of the word pieces and of the regions
 _MASKED, _REPLACED = 0.8, 0.1  # of the selected word pieces; others stay (Devlin et al. 2019, section 3.1)
 _ZEROED = 0.9  # of the selected regions (Lu et al. 2019, section 2.3)
@@ -307,15 +306,10 @@ def mask_words(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Mask word pieces as in BERT.
 
-    Args:
-        ids: (b, m).
-        present: (b, m) False for padding.
-        rate: probability of selection; 80 % of the selected pieces become ``[MASK]`` and 10 % a random piece.
-        specials: ids of special tokens, which are never selected, and of all other pieces.
-        rng: random numbers.
-
-    Returns:
-        The masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
+    ``ids``: (b, m); ``present``: (b, m) False for padding; ``rate``: probability of selection; 80 % of the selected
+    pieces become ``[MASK]`` and 10 % a random piece; ``specials``: ids of special tokens, which are never selected, and
+    of all other pieces; ``rng``: random numbers.
+    Returns the masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
     """
     chosen = present & np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
     words = np.where(chosen, ids, IGNORED)
@@ -343,12 +337,9 @@ def word_loss(logits: Tensor, words: Tensor) -> Tensor:
 def region_loss(predicted: Tensor, targets: Tensor, variance: float | None) -> Tensor:
     """Loss of masked regions; 0 if none is masked.
 
-    Args:
-        predicted: (k, d) features or (k, classes) logits.
-        targets: (k, d) features or (k, classes) probabilities.
-        variance: variance of the features, for the loss mean squared error / variance. None if targets are
-            probabilities, for the Kullback-Leibler divergence of the predictions from them (Lu et al. 2019, section
-            2.3).
+    ``predicted``: (k, d) features or (k, classes) logits; ``targets``: (k, d) features or (k, classes) probabilities;
+    ``variance``: variance of the features, for the loss mean squared error / variance. None if targets are
+    probabilities, for the Kullback-Leibler divergence of the predictions from them (Lu et al. 2019, section 2.3).
     """
     count = max(1, len(predicted))
     if variance is None:

@@ -68,11 +68,10 @@ class Text:
 class Lexicon:
     """Units of a set of texts and the relations between them.
 
-    Args:
-        texts: distinct texts as tuples of normalised words.
-
     Attributes:
         related: unit → all units that it can match, including itself if it is a word.
+
+    ``texts``: distinct texts as tuples of normalised words.
     """
 
     _SHIFT: Final = 32
@@ -300,10 +299,9 @@ def covered_words(matches: Matches) -> list[int]:
 def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
     """Align two texts by the best of their matches (Denkowski and Lavie 2014, section 2).
 
-    Returns:
-        The 23 counts of the jar, in its order: length of candidate and reference; function words of both; for
-        each of exact, stem, synonym and paraphrase: content words matched in the candidate and in the reference,
-        function words matched in both; chunks; words matched in the candidate and in the reference.
+    Returns the 23 counts of the jar, in its order: length of candidate and reference; function words of both; for each
+    of exact, stem, synonym and paraphrase: content words matched in the candidate and in the reference, function words
+    matched in both; chunks; words matched in the candidate and in the reference.
     """
     counts = [0] * N_COUNTS
     counts[0], counts[1] = candidate.length, reference.length

@@ -69,7 +69,7 @@ class ParaphraseTable:
 
 @cache
 def paraphrase_table() -> ParaphraseTable:
-    """METEOR's English paraphrase table; the first call takes some 20 s, calls in later processes a tenth of a second."""
+    """METEOR's English paraphrase table; the first call takes some 20 s, in later processes a tenth of a second."""
     source = meteor_jar().parent / "data" / "paraphrase-en.gz"
     state = source.stat()
     name = f"paraphrase-{state.st_size}-{state.st_mtime_ns}"

@@ -145,23 +145,18 @@ Progress = Callable[[int], None]
 
 
 def meteor_statistics(
+    # n captions, tokenised as for the other metrics; METEOR's normaliser is applied to them again
     candidates: Sequence[str],
+    # for each candidate its references; ties go to the first. ``|||`` and line breaks, which the jar's protocol cannot
+    # transmit, are ordinary text here.
     references: Sequence[Sequence[str]],
     *,
-    workers: int | None = None,
-    progress: Progress = lambda _done: None,
+    workers: int | None = None,  # number of processes; by default the number of processors, or one for small inputs
+    progress: Progress = lambda _done: None,  # called with the number of candidates done since the last call
 ) -> FloatArray:
     """The counts of the jar's ``SCORE`` command, of each candidate with the reference of the highest score.
 
-    Args:
-        candidates: n captions, tokenised as for the other metrics; METEOR's normaliser is applied to them again.
-        references: for each candidate its references; ties go to the first. ``|||`` and line breaks, which the jar's
-            protocol cannot transmit, are ordinary text here.
-        workers: number of processes; by default the number of processors, or one for small inputs.
-        progress: called with the number of candidates done since the last call.
-
-    Returns:
-        (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
+    Returns (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
     """
     if len(candidates) != len(references):
         raise MetricError(
@@ -211,24 +206,18 @@ class _Pair:
 
 
 def meteor_sweep(
-    candidates: Sequence[str],
-    references: Sequence[Sequence[str]],
+    candidates: Sequence[str],  # n captions
+    references: Sequence[Sequence[str]],  # for each candidate its references
+    # for each sample and candidate, indices of its references in the order in which they are added
     orders: Sequence[Sequence[Sequence[int]]],
-    counts: Sequence[int],
+    counts: Sequence[int],  # ascending numbers of references, each at least 1
     *,
+    # called with the number of candidates done since the last call; the total is n
     progress: Progress = lambda _done: None,
 ) -> Iterator[FloatArray]:
     """METEOR with the first 1, 2, … references of given orders; arguments and errors as of :func:`meteor_statistics`.
 
-    Args:
-        candidates: n captions.
-        references: for each candidate its references.
-        orders: for each sample and candidate, indices of its references in the order in which they are added.
-        counts: ascending numbers of references, each at least 1.
-        progress: called with the number of candidates done since the last call; the total is n.
-
-    Returns:
-        For each sample (counts, n, 24) float64: the counts of :func:`meteor_statistics`, and the score.
+    Returns for each sample (counts, n, 24) float64: the counts of :func:`meteor_statistics`, and the score.
     """
     for row, group in enumerate(references):
         if not group:

@@ -30,8 +30,7 @@ import numpy as np
 from capbench.core.records import FloatArray
 from capbench.text.wordnet import WordNet, wordnet
 
-TupleList = Sequence[Sequence[str]]
-"""The tuples of one caption, in the parser's order."""
+TupleList = Sequence[Sequence[str]]  # The tuples of one caption, in the parser's order
 
 
 @dataclass(slots=True)
@@ -76,9 +75,7 @@ class Relation:
 class Graph:
     """A scene graph that grows caption by caption.
 
-    Args:
-        wordnet: source of synonym sets.
-        captions: the tuples of the first captions.
+    ``wordnet``: source of synonym sets; ``captions``: the tuples of the first captions.
     """
 
     def __init__(self, wordnet: WordNet, captions: Iterable[TupleList] = ()) -> None:
@@ -176,9 +173,7 @@ _Tuples = list[list[_Parts]]  # the tuples of one graph by category, Object firs
 class Scorer:
     """Counts matches; the graphs of captions and of lists of references are cached.
 
-    Args:
-        words: source of synonym sets; by default METEOR's WordNet.
-        graphs: maximum number of cached graphs.
+    ``words``: source of synonym sets; by default METEOR's WordNet; ``graphs``: maximum number of cached graphs.
     """
 
     def __init__(self, words: WordNet | None = None, *, graphs: int = 20_000) -> None:
@@ -189,12 +184,9 @@ class Scorer:
     def counts(self, candidates: Sequence[TupleList], references: Sequence[Sequence[TupleList]]) -> FloatArray:
         """Counts of items.
 
-        Args:
-            candidates: (n) the tuples of each candidate.
-            references: (n) lists of the tuples of each reference, in order.
-
-        Returns:
-            (n, 21) float64 in the order of :data:`COUNTS`.
+        ``candidates``: (n) the tuples of each candidate; ``references``: (n) lists of the tuples of each reference, in
+        order.
+        Returns (n, 21) float64 in the order of :data:`COUNTS`.
         """
         counts = np.empty((len(candidates), len(COUNTS)))
         for row, candidate, captions in zip(counts, candidates, references, strict=True):
@@ -206,13 +198,9 @@ class Scorer:
     ) -> FloatArray:
         """Counts of n candidates against growing sets of the same references, merging each reference once.
 
-        Args:
-            candidates: (n) the tuples of each candidate.
-            references: the tuples of each reference, in the order in which they are added.
-            numbers: ascending numbers of references; larger numbers mean all references.
-
-        Returns:
-            (numbers, n, 21).
+        ``candidates``: (n) the tuples of each candidate; ``references``: the tuples of each reference, in the order in
+        which they are added; ``numbers``: ascending numbers of references; larger numbers mean all references.
+        Returns (numbers, n, 21).
         """
         graph = Graph(self._wordnet)
         tuples_by_candidate = [self._tuples([candidate]) for candidate in candidates]
@@ -272,13 +260,9 @@ def _is_matched(parts: _Parts, others: list[_Parts]) -> bool:
 def f_scores(counts: FloatArray, category: str = "All") -> tuple[FloatArray, FloatArray, FloatArray]:
     """Precision, recall and F-measure of one category, each (n,).
 
-    Args:
-        counts: (n, 21) from :meth:`Scorer.counts`.
-        category: one of :data:`CATEGORIES`.
-
-    Returns:
-        Precision, recall and F. If the references have no tuple of the category, all three are NaN, except for ``All``,
-        where they are 0. A candidate without tuples has precision 0.
+    ``counts``: (n, 21) from :meth:`Scorer.counts`; ``category``: one of :data:`CATEGORIES`.
+    Returns precision, recall and F. If the references have no tuple of the category, all three are NaN, except for
+    ``All``, where they are 0. A candidate without tuples has precision 0.
     """
     start = 3 * CATEGORIES.index(category)
     tp, fp, fn = counts[:, start], counts[:, start + 1], counts[:, start + 2]

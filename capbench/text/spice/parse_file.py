@@ -25,10 +25,8 @@ from typing import Final
 from capbench.core.errors import DataError, UsageError
 from capbench.core.files import atomic_write, read_bytes
 
-FOLDER: Final = "spice-parses"
-"""Folder of parse files in the data folder."""
-SUFFIX: Final = ".parses"
-"""Ending of the parse files that are read there."""
+FOLDER: Final = "spice-parses"  # Folder of parse files in the data folder
+SUFFIX: Final = ".parses"  # Ending of the parse files that are read there
 
 _TABLES: Final = """
     CREATE TABLE facts (parser TEXT, sets TEXT);

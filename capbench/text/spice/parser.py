@@ -65,8 +65,7 @@ SPICE_FILES = (
         1_407_735,
         "2427fdcbc149ca0a25ccfbb7c71b01f39ad42708773a47816cd2342861766b63",
     ),
-)
-"""Stanford CoreNLP 3.6.0, its English models, and Rhino, which runs ``parser.js`` inside the JVM."""
+)  # Stanford CoreNLP 3.6.0, its English models, and Rhino, which runs ``parser.js`` inside the JVM
 
 
 def spice_folder() -> Path:
@@ -86,9 +85,8 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
     A file appears under its name only when it is complete and its SHA-256 is correct. After an interruption, run the
     installation again.
 
-    Args:
-        source: a folder to copy them from; by default they are downloaded.
-        progress: opens a progress bar for each file.
+    ``source``: a folder to copy them from; by default they are downloaded; ``progress``: opens a progress bar for each
+    file.
     """
     folder = spice_folder()
     added = []
@@ -135,8 +133,7 @@ def _copy(file: PinnedFile, given: Path, path: Path) -> None:
         raise unwritable(error, path, "Check the folder's permissions and the free space (400 MB)") from error
 
 
-SPICE_PARSER_VERSION = "spice-1.0+corenlp-3.6.0"
-"""Part of metrics' signatures; name of the space of cached tuples."""
+SPICE_PARSER_VERSION = "spice-1.0+corenlp-3.6.0"  # Part of metrics' signatures; name of the space of cached tuples
 
 # Out of memory, the parallel garbage collector fails at once; the default one continues for minutes.
 _JVM: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UseParallelGC")
@@ -159,11 +156,10 @@ def parse_tuples(captions: Sequence[str]) -> Iterator[str]:
 
     A caption that exceeds the parser's memory is parsed individually with more memory, unless the user set the limit.
 
-    Args:
-        captions: tokenised captions, preferably hundreds at once.
-
     Yields:
         For each caption its tuples, as a JSON list of lists of strings.
+
+    ``captions``: tokenised captions, preferably hundreds at once.
     """
     limit = _more_memory_mb()
     fits = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]

@@ -28,8 +28,7 @@ Tuples = tuple[tuple[str, ...], ...]
 """A caption's tuples in the parser's order: ``(object,)``, ``(object, attribute)``, ``(subject, object,
 relation)``."""
 
-Triplet = tuple[str, str, str]
-"""Subject, relation, object."""
+Triplet = tuple[str, str, str]  # Subject, relation, object
 
 PathGiven = str | os.PathLike[str]
 Progress = Callable[[int], None]
@@ -80,21 +79,15 @@ def tuples(tokens: Sequence[str], *, data: PathGiven | None = None) -> Iterator[
 
 
 def ensure(
-    tokens: Sequence[str],
+    tokens: Sequence[str],  # (n) captions from :func:`capbench.text.ptb.tokenize`
     *,
-    data: PathGiven | None = None,
-    progress: Progress | None = None,
-    spread: Engine | None = None,
+    data: PathGiven | None = None,  # the data folder, whose parse files are read; None for no parse files
+    progress: Progress | None = None,  # called with the number of captions parsed since its last call
+    spread: Engine | None = None,  # runs the parser in other processes; this process stores the results
 ) -> None:
     """Parse the tokenised captions that have no parse, and store the parses in the cache.
 
     Several processes can do this at the same time: each skips what another one has stored meanwhile.
-
-    Args:
-        tokens: (n) captions from :func:`capbench.text.ptb.tokenize`.
-        data: the data folder, whose parse files are read; None for no parse files.
-        progress: called with the number of captions parsed since its last call.
-        spread: runs the parser in other processes; this process stores the results.
     """
     to_parse = missing(tokens, data=data)
     size = _PART if spread else _RUN
@@ -181,21 +174,15 @@ def key(caption: str) -> bytes:
 
 
 def export_parses(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str],  # the file
+    # name of a set → its tokenised captions, their licence, and True if parses may be published; None for all parses in
+    # the cache, whose captions are unknown
     sets: Mapping[str, tuple[Sequence[str], str, bool]] | None = None,
     *,
-    data: PathGiven | None = None,
-    replace: bool = False,
+    data: PathGiven | None = None,  # the data folder, whose parse files are read, too
+    replace: bool = False,  # True to replace an existing file
 ) -> tuple[CaptionSet, ...]:
-    """Write parses of the current parser version to a file; nothing is parsed. Returns the sets of captions recorded.
-
-    Args:
-        path: the file.
-        sets: name of a set → its tokenised captions, their licence, and True if parses may be published; None for all
-            parses in the cache, whose captions are unknown.
-        data: the data folder, whose parse files are read, too.
-        replace: True to replace an existing file.
-    """
+    """Write stored parses of the current parser version to a file. Returns the sets of captions recorded."""
     parses: dict[bytes, bytes] = {}
     recorded: list[CaptionSet] = []
     if sets is None:
