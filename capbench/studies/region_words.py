@@ -24,7 +24,6 @@ from capbench.studies.study import WordTask
 from capbench.text.vocabulary import tokenize_caption
 
 MEANS = ("reference_own", "reference_other", "candidate_own", "candidate_other")
-_LEAST_OVERLAP = 0.5  # intersection over union
 
 
 class EntityCaption(BaseModel):
@@ -34,20 +33,14 @@ class EntityCaption(BaseModel):
     detections: dict[str, list[tuple[Any, tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]]]]
 
 
-class Entities(RootModel[dict[str, dict[str, EntityCaption]]]):
-    """The captions of each image in a file of COCO Entities (Cornia et al., CVPR 2019)."""
+Entities = RootModel[dict[str, dict[str, EntityCaption]]]  # captions of images, COCO Entities (Cornia et al., 2019)
 
 
 def region_words(
     entities: Mapping[str, Mapping[str, EntityCaption]], metric: Metric, task: WordTask, progress: Progress
 ) -> dict[str, Any]:
     """The four :data:`MEANS` for each number n of references, of a random order of each image's captions: the first is
-    the candidate, the next n its references. Progress counts images.
-
-    Raises:
-        UsageError: the metric is not FAIEr, or no image remains.
-        DataError, FeatureError, ModelError, ToolError, MetricError: words or boxes are missing, or a mean is undefined.
-    """
+    the candidate, the next n its references. Progress counts images."""
     if not isinstance(metric, Faier):
         raise UsageError("only FAIEr has scores of words", code="unsupported", value=metric.name, hint="Use faier")
     most, store, rng = max(task.references), metric.store, np.random.default_rng(task.seed)
@@ -76,11 +69,9 @@ def region_words(
                 total[int(place == 0)] += [((products * mask).sum(), mask.sum()) for mask in pairs]
         progress(1)
     notes = [f"{len(drawn):,} of {len(entities):,} images with features and {most + 1} captions, seed {task.seed}"]
-    if unlike:
-        notes.append(f"{unlike:,} captions are excluded: the metric's words differ from those of the file")
+    notes += [f"{unlike:,} captions are excluded: the metric's words differ from those of the file"] if unlike else []
     means = []
-    for number, total in sums.items():
-        values, counts = total.reshape(4, 2).T
+    for number, (values, counts) in ((number, total.reshape(4, 2).T) for number, total in sums.items()):
         if not counts.all():
             message = "no region matches a detection of a word, or no other word remains: a mean is undefined"
             raise MetricError(message, code="undefined", hint="Use features whose regions are objects")
@@ -104,7 +95,7 @@ def described_regions(image: str, text: str, entry: EntityCaption, boxes: FloatA
     for name, listed in entry.detections.items():
         detections = torch.tensor([box for _, box in listed], dtype=torch.float64).reshape(-1, 4)
         overlap = iou(detections, torch.from_numpy(boxes)).numpy()
-        matched = overlap.argmax(axis=1)[overlap.max(axis=1) >= _LEAST_OVERLAP]
+        matched = overlap.argmax(axis=1)[overlap.max(axis=1) >= 0.5]
         found[name] = np.isin(np.arange(len(boxes)), matched)
     own = np.array([found.get(name, found[None]) for _, name in tokens], dtype=bool).reshape(-1, len(boxes))
     detected = np.any([*found.values()], axis=0)
