@@ -130,5 +130,6 @@ def words(
         for mean in result["means"]:
             values = ", ".join(f"{name.replace('_', ' ')} {mean[name]:.3f}" for name in MEANS)
             common.out().print(f"{result['title']}, references {mean['references']}: {values}", soft_wrap=True)
-        common.out().print("\n".join([*result["notes"], result["signature"]]), style="dim", markup=False, soft_wrap=True)
+        for line in (*result["notes"], result["signature"]):
+            common.out().print(line, style="dim", markup=False, soft_wrap=True)
     common.leave_if_waiting(waiting)

@@ -1,10 +1,9 @@
 """Scores of words of a region and of other words, before and after references are fused (FAIEr, Table 5).
 
 Each detection of COCO Entities is matched to the store's region with the highest overlap, if it is at least one half.
-The region's words are those of the caption that belong to a detection of that class; all others are other words. A
-score is the product of the region's node and the word's node, and means are over all pairs of regions and words.
-*Before* fusion the nodes are those of the image and of the references' words; *after* it they are those of the union of
-image and references and of the candidate's words.
+The region's words are those of the caption that belong to a detection of that class. A score is the product of the
+nodes of a region and a word; means are over all pairs. *Before* fusion the nodes are those of the image and of the
+references' words; *after* it they are those of the union of image and references and of the candidate's words.
 """
 
 from __future__ import annotations
