@@ -13,8 +13,7 @@ from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.api.retrieving import RetrievalStudy
-    from capbench.studies.published import PublishedTable
+    from capbench.studies.retrieval import RetrievalResult
 
 
 @dataclass(frozen=True)
@@ -86,61 +85,56 @@ def retrieve(
     """
     from dataclasses import asdict
 
-    from capbench.api.retrieving import RetrievalRequest, compute_retrieval
+    from capbench.api.retrieving import compute_retrieval
 
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"
         raise UsageError(
             "requires either a study file or metrics", code=code, hint="Example: capbench explore retrieve -m cider"
         )
-    request = RetrievalRequest(study=study, metrics=metric or (), changes=asdict(flags), without=left_out.names)
-    found = compute_retrieval(request, inputs.values(), common.caller(json_output=json_output))
+    caller = common.caller(json_output=json_output)
+    found = compute_retrieval(metric or (), study, asdict(flags), left_out.names, inputs.values(), caller)
     if json_output:
-        common.print_json(found.to_list())
+        common.print_json(found.rows())
     else:
         _print(found)
     common.leave_if_waiting(found.missing)
 
 
-def _print(found: RetrievalStudy) -> None:
+def _print(found: RetrievalResult) -> None:
     from rich import box
     from rich.table import Table
 
-    gallery, published = found.gallery, found.published
-    table = Table(
-        title=f"{found.title}: {len(gallery.images):,} images, {len(gallery.captions):,} captions",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+    from capbench.studies.published import load_published
+
+    title = f"{found.title}: {found.images:,} images, {found.captions:,} captions"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("metric")
     for way in ("caption → image", "image → caption"):
         for head in ("R@1", "R@5", "R@10", "median"):
             table.add_column(f"{way}\n{head}" if head == "R@1" else f"\n{head}", justify="right")
     for result in found.results:
-        cells = []
-        for direction in (result.retrieval.text_to_image, result.retrieval.image_to_text):
-            cells += [*(f"{recall:.1f}" for recall in direction.recalls), f"{direction.median_rank:g}"]
-        table.add_row(result.row.title, *cells)
-    for title in found.missing:
-        table.add_row(title, "missing")
-    if published is not None:
+        ways = (result.text_to_image, result.image_to_text)
+        cells = [[*(f"{way[f'r@{k}']:.1f}" for k in (1, 5, 10)), f"{way['median_rank']:g}"] for way in ways]
+        table.add_row(result.title, *cells[0], *cells[1])
+    for name in found.missing:
+        table.add_row(name, "missing")
+    lines = [found.source]
+    if found.published is not None:
+        published = load_published(found.published)
+        lines += [f"published: {published.source}", *published.notes]
         for row in published.rows:
-            table.add_row(f"{row.title} (paper)", *_printed(published, row.key), style="dim")
+            cells = [
+                [
+                    ""
+                    if k is None or (cell := published.cell(f"{way}-{k}", row.key)) is None
+                    else f"{100 * cell.number:.1f}"
+                    for k in (1, 5, 10, None)
+                ]
+                for way in ("text-to-image", "image-to-text")
+            ]
+            table.add_row(f"{row.title} (paper)", *cells[0], *cells[1], style="dim")
     console = common.out()
     console.print(table)
-    lines = [gallery.source]
-    if published is not None:
-        lines += [f"published: {published.source}", *published.notes]
     for line in (*lines, *dict.fromkeys(result.signature for result in found.results)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
-
-
-def _printed(published: PublishedTable, row: str) -> list[str]:
-    """A published row in the columns and units of the table."""
-    cells = []
-    for way in ("text-to-image", "image-to-text"):
-        for k in (1, 5, 10):
-            value = published.cell(f"{way}-{k}", row)
-            cells.append("" if value is None else f"{100 * value.number:.1f}")
-        cells.append("")
-    return cells

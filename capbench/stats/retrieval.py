@@ -7,7 +7,6 @@ similarities gets the recall of the file order. Here, answers as similar as the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +23,10 @@ _BLOCK = 1 << 22  # similarities that are compared at once
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of retrieval.
+    """One direction of retrieval."""
 
-    Attributes:
-        recalls: percentages of queries, for each K of :data:`RECALLS`.
-        median_rank: median rank of a query's first right answer; the best is 1.
-        mean_rank: mean of the same ranks.
-    """
-
-    recalls: tuple[float, ...]
-    median_rank: float
+    recalls: tuple[float, ...]  # percentages of queries, for each K of RECALLS
+    median_rank: float  # of a query's first right answer; the best is 1
     mean_rank: float
 
     def to_dict(self) -> dict[str, float]:
@@ -45,17 +38,10 @@ class Direction:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Both directions on one set of images and captions.
+    """Both directions on one set of images and captions."""
 
-    Attributes:
-        image_to_text: an image is the query, its captions are the right answers.
-        text_to_image: a caption is the query, its image is the right answer.
-        images: number of images.
-        captions: number of captions.
-    """
-
-    image_to_text: Direction
-    text_to_image: Direction
+    image_to_text: Direction  # an image is the query, its captions are the right answers
+    text_to_image: Direction  # a caption is the query, its image is the right answer
     images: int
     captions: int
 
@@ -80,18 +66,15 @@ def ranks(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranks of the first right answers, from 1.
 
-    The matrix is read in blocks of rows (it may be memory-mapped), with about ten megabytes of additional memory.
+    The matrix is read in blocks of rows (it may be memory-mapped).
 
     Args:
-        similarities: (images, captions); higher is more similar.
+        similarities: (images, captions); higher is more similar; finite.
         image_of: (captions,) row of each caption's image; every image has one caption or more.
 
     Returns:
         (images,) the rank of the image's best caption among all captions, not counting its other captions; and
         (captions,) the rank of the caption's image among all images.
-
-    Raises:
-        StatisticError: the shapes disagree, an image has no caption, or a similarity is NaN or infinite.
     """
     n, m = _check(similarities, image_of)
     rows = max(1, _BLOCK // m)
@@ -118,34 +101,22 @@ def ranks(
 
 
 def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1) -> Retrieval:
-    """R@1, R@5, R@10, median and mean rank in both directions.
+    """R@1, R@5, R@10, median and mean rank in both directions; arguments as of :func:`ranks`.
 
-    Memory as for :func:`ranks`, plus one part of the matrix with ``folds``.
-
-    Args:
-        similarities: (images, captions); higher is more similar: a network's similarities, or a metric's scores of
-            every caption for every image.
-        image_of: (captions,) row of each caption's image; every image has one caption or more.
-        folds: number of equal parts into which the images are split in order; the results are means over the parts
-            (COCO's 5,000 test images are often reported as five times 1,000).
-
-    Raises:
-        StatisticError: as for :func:`ranks`, or the images cannot be split into equal parts.
+    With ``folds``, the images are split in order into equal parts, and the results are means over the parts (COCO's
+    5,000 test images are often reported as five times 1,000).
     """
     n, _ = _check(similarities, image_of)
     if folds < 1 or n % folds:
         raise StatisticError(f"{n:,} images cannot be split into {folds} equal parts", code="mismatch", value=folds)
-    if folds == 1:
-        to_text, to_image = ranks(similarities, image_of)
-        return Retrieval(_direction(to_text), _direction(to_image), n, len(image_of))
-    size = n // folds
-    directions: list[tuple[Direction, Direction]] = []
-    for first in range(0, n, size):
-        inside = np.flatnonzero((image_of >= first) & (image_of < first + size))
-        to_text, to_image = ranks(similarities[first : first + size, inside], image_of[inside] - first)
-        directions.append((_direction(to_text), _direction(to_image)))
-    texts, images = zip(*directions, strict=True)
-    return Retrieval(_mean(texts), _mean(images), n, len(image_of))
+    parts = []
+    for first in range(0, n, n // folds):
+        last = first + n // folds
+        inside = np.flatnonzero((image_of >= first) & (image_of < last))
+        of_part = similarities if folds == 1 else similarities[first:last, inside]
+        parts.append([_numbers(of_queries) for of_queries in ranks(of_part, image_of[inside] - first)])
+    to_text, to_image = np.mean(parts, axis=0).tolist()
+    return Retrieval(_direction(to_text), _direction(to_image), n, len(image_of))
 
 
 def _check(similarities: NDArray[Any], image_of: NDArray[Any]) -> tuple[int, int]:
@@ -159,12 +130,11 @@ def _check(similarities: NDArray[Any], image_of: NDArray[Any]) -> tuple[int, int
     return n, m
 
 
-def _direction(of_queries: NDArray[np.int64]) -> Direction:
-    recalls = tuple(float(100 * np.count_nonzero(of_queries <= k) / len(of_queries)) for k in RECALLS)
-    return Direction(recalls, float(np.median(of_queries)), float(of_queries.mean()))
+def _numbers(of_queries: NDArray[np.int64]) -> list[float]:
+    """The recalls, the median and the mean of ranks."""
+    recalls = [float(100 * np.count_nonzero(of_queries <= k) / len(of_queries)) for k in RECALLS]
+    return [*recalls, float(np.median(of_queries)), float(of_queries.mean())]
 
 
-def _mean(directions: Sequence[Direction]) -> Direction:
-    recalls = tuple(float(np.mean(values)) for values in zip(*(one.recalls for one in directions), strict=True))
-    medians, means = [one.median_rank for one in directions], [one.mean_rank for one in directions]
-    return Direction(recalls, float(np.mean(medians)), float(np.mean(means)))
+def _direction(numbers: list[float]) -> Direction:
+    return Direction(tuple(numbers[:-2]), *numbers[-2:])

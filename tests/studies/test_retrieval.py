@@ -61,30 +61,15 @@ def test_pairs_are_scored_as_any_items_are() -> None:
     items = [Item(image, caption, gallery.references[image]) for image in images for caption in captions]
     table = score(items, requests, dataset="x", cache=False)
     for request in requests:
-        results = metric_retrieval(gallery, request, cache=False)
-        assert [result.row for result in results] == list(request.rows)
-        for result in results:
-            matrix = table.values[result.row.key].reshape(len(images), len(captions))
-            assert result.retrieval == retrieval(matrix, gallery.image_of)
-            assert result.with_references
-
-
-def test_a_metric_finds_images_by_what_their_references_say() -> None:
-    (request,) = resolve_metrics(["bleu-1"])
-    (result,) = metric_retrieval(draw_gallery(CAPTIONS, TWO), request, cache=False)
-    assert result.retrieval.text_to_image.recalls[0] > 70
-    assert result.retrieval.text_to_image.recalls[1:] == (100.0, 100.0)
-    assert (result.retrieval.images, result.retrieval.captions) == (4, 9)
-
-
-def test_how_long_pairs_take_is_said_before_most_of_them_are_scored() -> None:
-    captions = {f"{number}": [f"a dog {number}", f"dog {number} runs"] for number in range(40)}
-    told: list[str] = []
-    (request,) = resolve_metrics(["rouge-l"])
-    gallery = draw_gallery(captions, RetrievalTask(references=1))
-    metric_retrieval(gallery, request, cache=False, announce=told.append)
-    assert len(told) == 1
-    assert told[0].startswith("rouge-l scores 1,600 pairs one by one: about ")
+        for row, result in zip(request.rows, metric_retrieval(gallery, request, cache=False), strict=True):
+            matrix = table.values[row.key].reshape(len(images), len(captions))
+            assert result.model_dump() == {
+                "metric": row.name,
+                "title": row.title,
+                "references": True,
+                "signature": table.signatures[request.label],
+                **retrieval(matrix, gallery.image_of).to_dict(),
+            }
 
 
 def test_a_column_that_looks_at_no_references_gets_none(made: Files) -> None:
@@ -95,16 +80,14 @@ def test_a_column_that_looks_at_no_references_gets_none(made: Files) -> None:
         tuple(images), tuple(texts), np.arange(len(images)), {image: (f"a dog {image}",) for image in images}, ""
     )
     (request,) = requests
-    by_column = {
-        result.row.key.column: result for result in metric_retrieval(gallery, request, resources=made.resources)
-    }
-    assert not by_column["grounding"].with_references
-    assert by_column["tiger"].with_references
+    grounding, tiger = metric_retrieval(gallery, request, resources=made.resources)
+    assert (grounding.references, tiger.references) == (False, True)
     bare = [Item(image, text, ()) for image in images for text in texts]
     (alone,) = resolve_metrics(["tiger.grounding"])
     matrix = score(bare, [alone], made.resources, dataset="x", cache=False).values[ScoreColumn("tiger", "grounding")]
     expected = retrieval(matrix.reshape(len(images), -1), np.arange(len(images)))
-    assert by_column["grounding"].retrieval == expected
+    assert grounding.image_to_text == expected.image_to_text.to_dict()
+    assert grounding.text_to_image == expected.text_to_image.to_dict()
 
 
 def test_a_matrix_is_what_scoring_pair_by_pair_gives(made: Files) -> None:
