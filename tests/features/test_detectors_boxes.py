@@ -12,7 +12,7 @@ from torch import Tensor
 from capbench.core.errors import DataError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.images import (
-    GridPreparation,
+    BGR_MEAN,
     Prepared,
     ShortestEdge,
     check_image,
@@ -99,7 +99,6 @@ def test_suppression_agrees_with_torchvision_vectors(parity: Path) -> None:
     for threshold in (0.3, 0.5, 0.6, 0.7):
         rows = bx.nms(z["nms_boxes"], z["nms_scores"], threshold)
         assert torch.equal(rows, z[f"nms_keep_{threshold}"])
-    assert torch.equal(bx.nms(z["nms_boxes"], z["nms_scores"], 0.5, groups=z["nms_groups"]), z["batched_nms_keep_0.5"])
     assert torch.allclose(bx.iou(z["nms_boxes"][:20], z["nms_boxes"][20:50]), z["iou"], atol=1e-6)
 
 
@@ -112,13 +111,6 @@ def test_suppression_agrees_with_one_box_after_the_other(inclusive: bool, seed: 
     assert rows.tolist() == slow_nms(boxes.numpy(), scores.numpy(), 0.3, float(inclusive))
 
 
-def test_an_overlap_of_exactly_the_threshold_stays() -> None:
-    boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 5.0]])  # IoU 0.5
-    assert bx.nms(boxes, torch.tensor([0.9, 0.8]), 0.5).tolist() == [0, 1]
-    assert bx.nms(boxes, torch.tensor([0.9, 0.8]), 0.499).tolist() == [0]
-    assert bx.nms(boxes[:0], torch.zeros(0), 0.5).tolist() == []
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_best_class_scores_are_those_of_suppression_class_by_class(seed: int) -> None:
     boxes = some_boxes(60, seed)
@@ -128,12 +120,6 @@ def test_best_class_scores_are_those_of_suppression_class_by_class(seed: int) ->
         rows = slow_nms(boxes.double().numpy(), scores[:, c].numpy(), 0.3, 1.0)
         expected[rows] = np.maximum(expected[rows], scores[rows, c].numpy())
     assert np.array_equal(bx.best_class_scores(boxes, scores, 0.3, inclusive=True), expected)
-
-
-def test_the_smallest_side_decides() -> None:
-    boxes = torch.tensor([[0.0, 0.0, 15.0, 99.0], [0.0, 0.0, 14.0, 99.0], [5.0, 5.0, 5.0, 9.0]])
-    assert bx.wide_enough(boxes, 16, inclusive=True).tolist() == [True, False, False]
-    assert bx.wide_enough(boxes, 0).tolist() == [True, True, False]
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
@@ -153,28 +139,12 @@ def test_resizing_is_pytorch_s(image: np.ndarray, size: tuple[int, int]) -> None
     assert np.allclose(resize_smooth(image, *size), smooth, atol=2e-3)
 
 
-def test_pictures_of_the_right_size_are_not_resized(image: np.ndarray) -> None:
-    assert np.array_equal(resize_smooth(image, 37, 53), image.transpose(2, 0, 1))
-    assert resize_smooth(image, 37, 30).shape == (3, 37, 30)
-
-
-def test_grid_pictures_are_centred_after_resizing(image: np.ndarray) -> None:
-    mean, deviation = (0.5, 0.25, 0.0), (0.5, 2.0, 1.0)
-    prepared = GridPreparation(20, mean, deviation)(image)
-    resized = resize_smooth(image, 20, 20).transpose(1, 2, 0)
-    expected = (resized / np.float32(255) - np.array(mean, np.float32)) / np.array(deviation, np.float32)
-    assert prepared.pixels.dtype == np.float32
-    assert np.array_equal(prepared.pixels, expected.transpose(2, 0, 1))
-    assert (prepared.height, prepared.width) == (37, 53)
-    assert (prepared.scale_y, prepared.scale_x) == (37 / 20, 53 / 20)
-
-
 def test_caffe_resizing_samples_at_the_exact_scale() -> None:
     ramp = np.repeat(np.arange(10.0)[None, :, None], 10, axis=0).repeat(3, axis=2)
-    prepared = ShortestEdge(15, 100, caffe=True, mean=(0.0, 0.0, 0.0)).prepare_bgr(ramp)
+    prepared = ShortestEdge(15, 100, caffe=True).prepare_bgr(ramp + np.array(BGR_MEAN))
     # Pixel 4 of the result lies at (4 + 0.5) / 1.5 - 0.5 = 2.5 of the source.
     assert prepared.pixels.shape == (3, 15, 15)
-    assert prepared.pixels[0, 0, 4] == pytest.approx(2.5)
+    assert prepared.pixels[0, 0, 4] == pytest.approx(2.5, abs=1e-4)
     assert prepared.scale == 1.5
 
 

@@ -70,23 +70,6 @@ def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[Pictu
     assert np.mean(found) > 0.95
 
 
-def test_every_picture_has_twelve_regions_by_default(held_out: list[Picture]) -> None:
-    detector = load_detector("sample")
-    assert {len(detector.detect([detector.preprocess(p.pixels)])[0]) for p in held_out[::9]} == {12}
-
-
-def test_labels_can_be_read(held_out: list[Picture]) -> None:
-    detector = load_detector("sample")
-    picture = held_out[0]
-    regions = detector.detect([detector.preprocess(picture.pixels)])[0]
-    assert detector.class_names is not None
-    assert detector.attribute_names is not None
-    assert regions.class_ids is not None
-    assert regions.attribute_ids is not None
-    best = (detector.attribute_names[regions.attribute_ids[0]], detector.class_names[regions.class_ids[0]])
-    assert best in picture.labels
-
-
 def test_larger_pictures_and_batches_give_boxes_in_their_own_pixels(held_out: list[Picture]) -> None:
     picture = held_out[1].pixels
     single = load_detector("sample")

@@ -120,10 +120,10 @@ def test_levels_halve_and_small_regions_come_from_fine_ones() -> None:
         boxes[:, 2:] = torch.from_numpy(sides - 1).float()[:, None]
         pooled = network.pool(marked, boxes)
         assert pooled[:, 0, 0, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-        outputs = network.describe(pooled)
-    assert outputs.features.shape == (8, 10)
-    assert outputs.features.min() >= 0
-    assert outputs.classes.shape == (8, 7)
+        features, classes = network.describe(pooled)
+    assert features.shape == (8, 10)
+    assert features.min() >= 0
+    assert classes.shape == (8, 7)
 
 
 def test_normalisation_adds_nothing_to_the_variance() -> None:

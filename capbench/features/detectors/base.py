@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,46 +24,34 @@ from capbench.core.errors import (
     CapbenchError,
     DataError,
     FeatureError,
-    MissingFileError,
     ModelError,
     UsageError,
-    suggest,
+    check_choice,
+    count,
 )
 from capbench.core.machine import choose_device
-from capbench.core.options import Choice, Count, Kind, Options, option
+from capbench.core.options import Choice, Count, Kind, Number, Options, option
 from capbench.features.records import Fingerprint, RegionFeatures
 
 if TYPE_CHECKING:
     import torch
 
     from capbench.features.detectors.images import Prepared
-
-# Options of detectors, in addition to the general kinds of options.
+    from capbench.weights.checkpoints import Checkpoint
 
 
 class Numbers(Kind):
-    """Finite numbers from 0 to ``maximum``, as a list or separated by commas: ``count`` of them, or one or more."""
+    """One or more finite numbers from 0 to ``maximum``, as a list or separated by commas."""
 
-    def __init__(self, count: int = 0, maximum: float = math.inf) -> None:
-        how_many = f"{count} numbers" if count else "numbers"
-        limits = f"from 0 to {maximum:g}" if maximum < math.inf else "from 0"
-        super().__init__(f"{how_many} {limits} with commas between them", ",".join(["0.5"] * count) or "0.5,0.7")
-        self._count, self._maximum = count, maximum
+    def __init__(self, maximum: float) -> None:
+        super().__init__(f"numbers from 0 to {maximum:g} with commas between them", "0.5,0.7")
+        self._number = Number(0, maximum)
 
     def read(self, value: object) -> tuple[float, ...]:
         """The parsed numbers."""
-        entries: list[Any] = value.split(",") if isinstance(value, str) else [value]
-        if isinstance(value, list | tuple):
-            entries = list(value)
-        if any(isinstance(entry, bool) or not isinstance(entry, str | int | float) for entry in entries):
-            raise ValueError
-        try:
-            numbers = tuple(float(entry) for entry in entries)
-        except OverflowError as error:
-            raise ValueError from error
-        if not numbers or (self._count and len(numbers) != self._count):
-            raise ValueError
-        if not all(math.isfinite(number) and 0 <= number <= self._maximum for number in numbers):
+        entries = [float(text) for text in value.split(",")] if isinstance(value, str) else value
+        numbers = tuple(map(self._number.read, entries if isinstance(entries, list | tuple) else [entries]))
+        if not numbers:
             raise ValueError
         return numbers
 
@@ -104,16 +91,10 @@ class Detector(abc.ABC):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Create the detector. This implementation is for detectors without weights.
-
-        ``options``: a valid instance of ``options_class``; ``weights``: as for :func:`load_detector`; ``device``:
-        ``cpu``, ``cuda`` or ``cuda:N``; ``variant``: the text after the name and a colon; empty if ``variants`` is
-        None.
-        """
+        """Create the detector; by default one without weights. ``variant``: the text after the name and a colon."""
         if weights is not None:
-            raise UsageError(
-                f"the detector '{cls.name}' has no weights", code="conflict", value=cls.name, hint="Omit --weights"
-            )
+            message = f"the detector '{cls.name}' has no weights"
+            raise UsageError(message, code="conflict", value=cls.name, hint="Omit --weights")
         return cls(options)
 
     @abc.abstractmethod
@@ -130,26 +111,48 @@ class Detector(abc.ABC):
 
 
 class Network(Detector):
-    """Base class of detectors with a PyTorch network: device, precision, batch size, fingerprint."""
+    """Base class of detectors with a PyTorch network: weights, device, precision, batch size, fingerprint."""
 
     options: NetworkOptions
+    preprocessing: str  # description of the preprocessing, for the fingerprint
+    mode: str  # description of the post-processing, for the fingerprint
 
-    def __init__(self, options: NetworkOptions, *, name: str, weights_sha256: str, device: str) -> None:
+    def __init__(self, name: str, network: Any, weights_sha256: str, device: str, options: Any) -> None:
         super().__init__(options)
-        self.name = name
-        self.weights_sha256 = weights_sha256
-        self.device = device
+        self.name, self.weights_sha256, self.device = name, weights_sha256, device
+        self.network = network.to(device).eval()
         self.batch = options.batch
         self.batchable = options.batch > 1
         self.precision = options.precision
 
+    @classmethod
     @abc.abstractmethod
-    def preprocessing_line(self) -> str:
-        """Description of the preprocessing, for the fingerprint."""
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> Any:
+        """The network with the weights of a checkpoint, or an untrained one; ``seed`` is PyTorch's during the call."""
 
-    @abc.abstractmethod
-    def mode_line(self) -> str:
-        """Description of the post-processing, for the fingerprint."""
+    @classmethod
+    def weights_file(cls, name: str) -> Path:
+        """The file of the weights if none is passed: by default the one that the registry finds and verifies."""
+        from capbench.weights.registry import find_weights
+
+        return find_weights(name)
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Build the network and load its weights; see :func:`load_detector`."""
+        import torch
+
+        from capbench.weights.checkpoints import read_checkpoint
+
+        name = f"{cls.name}:{variant}" if variant else cls.name
+        seed = random_seed(weights)
+        checkpoint = None
+        if seed is None:
+            checkpoint = read_checkpoint(cls.weights_file(name) if weights is None else Path(weights).expanduser())
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed or 0)
+            network = cls.build(options, variant, checkpoint, seed or 0)
+        return cls(name, network, f"random:{seed}" if checkpoint is None else checkpoint.sha256, device, options)
 
     def fingerprint(self) -> Fingerprint:
         """Everything that can change a feature."""
@@ -159,8 +162,8 @@ class Network(Detector):
         return Fingerprint(
             detector=self.name,
             weights_sha256=self.weights_sha256,
-            preprocessing=self.preprocessing_line(),
-            mode=self.mode_line(),
+            preprocessing=self.preprocessing,
+            mode=self.mode,
             batch="single" if self.batch == 1 else f"batched:{self.batch}",
             precision=self.precision,
             # The build (+cpu, +cu130) depends on the machine.
@@ -173,12 +176,9 @@ class Network(Detector):
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
         """The regions of prepared images; see :meth:`Detector.detect`."""
         if len(prepared) > self.batch:
-            raise UsageError(
-                f"{self.name} accepts {self.batch} image{'s' if self.batch > 1 else ''} per pass, not {len(prepared)}",
-                code="too-many",
-                value=len(prepared),
-                hint="Open it with the option batch=N",
-            )
+            message = f"{self.name} accepts {count(self.batch, 'image')} per pass, not {len(prepared)}"
+            hint = "Open it with the option batch=N"
+            raise UsageError(message, code="too-many", value=len(prepared), hint=hint)
         with forward_pass(self.device, self.precision):
             return self.regions(prepared) if prepared else []
 
@@ -219,25 +219,9 @@ def random_seed(weights: str | os.PathLike[str] | None) -> int | None:
         return None
     seed = weights.partition(":")[2] or "0"
     if not seed.isdigit():
-        raise UsageError(
-            f"weights '{weights}': the seed is not a number",
-            code="wrong-value",
-            value=weights,
-            hint="Example: random:0",
-        )
+        message = f"weights '{weights}': the seed is not a number"
+        raise UsageError(message, code="wrong-value", value=weights, hint="Example: random:0")
     return int(seed)
-
-
-def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
-    """The file of a detector's weights: the passed one, else the one that the registry finds and verifies."""
-    if weights is not None:
-        path = Path(weights).expanduser()
-        if not path.exists():
-            raise MissingFileError("there is no such weights file", path=path, hint="Pass the path of the file")
-        return path
-    from capbench.weights.registry import find_weights
-
-    return find_weights(name)
 
 
 def names() -> tuple[str, ...]:
@@ -246,59 +230,47 @@ def names() -> tuple[str, ...]:
 
 
 _DOWNLOADED = "torchvision-frcnn"
-_OF_PHOTOGRAPHS = ("bottom-up-caffe", "bottom-up-hf", _DOWNLOADED)
-"""Detectors that are the default if they are installed, the preferred one first."""
+_OF_PHOTOGRAPHS = ("bottom-up-caffe", "bottom-up-hf", _DOWNLOADED)  # defaults if they are installed, the best first
 
 
 def detector_of_photographs(
-    note: Callable[[str], None], progress: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+    note: Callable[[str], None],  # receives one line before a download
+    # makes the progress of the download, in MB
+    progress: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]],
 ) -> str:
     """The default detector of photographs: bottom-up attention if it is installed, else torchvision's.
 
     The weights of torchvision's are downloaded if they are missing.
-
-    ``note``: receives one line before a download; ``progress``: makes the progress of the download, in MB.
     """
     from capbench.weights.download import announcement, download, find_source
     from capbench.weights.registry import entries
 
-    def requirement(detector: str) -> str:
-        fitting = [weights for weights in entries().values() if detector in weights.used_by]
-        if any(weights.path.exists() for weights in fitting) or not fitting:
-            return "installed"
-        first = next((weights for weights in fitting if weights.url is not None), fitting[0])
-        return f"capbench models {'download' if first.url is not None else 'list'} {first.name}"
-
     for name in _OF_PHOTOGRAPHS:
-        if requirement(name) == "installed":
+        if any(weights.path.exists() for weights in entries().values() if name in weights.used_by):
             return name
+    source = find_source(_DOWNLOADED)
+    note(f"no detector of photographs is installed; downloading {announcement(_DOWNLOADED, source)}")
+
+    @contextlib.contextmanager
+    def megabytes(file: str) -> Iterator[Callable[[int, int | None], None]]:
+        total = None if source.bytes is None else source.bytes // 1_000_000
+        with progress(f"downloading {file}, MB", total) as step:
+            done = 0
+
+            def report(received: int, _: int | None) -> None:
+                nonlocal done
+                step(received // 1_000_000 - done)
+                done = received // 1_000_000
+
+            yield report
+
     try:
-        source = find_source(_DOWNLOADED)
-        note(f"no detector of photographs is installed; downloading {announcement(_DOWNLOADED, source)}")
-
-        @contextlib.contextmanager
-        def megabytes(file: str) -> Iterator[Callable[[int, int | None], None]]:
-            total = None if source.bytes is None else source.bytes // 1_000_000
-            with progress(f"downloading {file}, MB", total) as step:
-                done = 0
-
-                def report(received: int, _: int | None) -> None:
-                    nonlocal done
-                    step(received // 1_000_000 - done)
-                    done = received // 1_000_000
-
-                yield report
-
         download(_DOWNLOADED, source, progress=megabytes)
     except CapbenchError as error:
-        others = [f"{name} ({requirement(name)})" for name in names() if name not in ("grid", "sample")]
-        others.append("grid:BACKBONE (capbench models download grid:resnet50)")
-        raise ModelError(
-            f"no detector of photographs is installed, and {_DOWNLOADED} cannot be downloaded: {error.message}",
-            code="missing-weights",
-            value=_DOWNLOADED,
-            hint=f"Choose with --detector: {'; '.join(sorted(others))}",
-        ) from error
+        message = f"no detector of photographs is installed, and {_DOWNLOADED} cannot be downloaded: {error.message}"
+        others = ", ".join(name for name in names() if name != "sample")
+        hint = f"Choose another with --detector: {others} ('capbench models list' shows their weights)"
+        raise ModelError(message, code="missing-weights", value=_DOWNLOADED, hint=hint) from error
     return _DOWNLOADED
 
 
@@ -308,27 +280,16 @@ def detector_class(name: str) -> tuple[type[Detector], str]:
     is_registered = base in names()
     cls = plugins.load("capbench.detectors", base if is_registered else name)
     if not issubclass(cls, Detector):
-        raise UsageError(
-            f"the class {cls.__name__} of '{name}' is not a detector",
-            code="wrong-type",
-            value=name,
-            hint="Derive it from capbench.features.detectors.base.Detector; docs/extend.md has an example",
-        )
-    if not is_registered:
-        return cls, ""
-    if colon and cls.variants is None:
-        raise UsageError(
-            f"unknown detector '{name}'", code="unknown-name", value=name, hint=suggest(name, list(names()))
-        )
-    if cls.variants is not None and not variant:
+        message = f"the class {cls.__name__} of '{name}' is not a detector"
+        hint = "Derive it from capbench.features.detectors.base.Detector; docs/extend.md has an example"
+        raise UsageError(message, code="wrong-type", value=name, hint=hint)
+    if is_registered and colon and cls.variants is None:
+        check_choice("detector", name, names())
+    if is_registered and cls.variants is not None and not variant:
         kind, example = cls.variants
-        raise UsageError(
-            f"the detector '{base}' requires a {kind}",
-            code="missing-option",
-            value=base,
-            hint=f"Example: {base}:{example}",
-        )
-    return cls, variant
+        message, hint = f"the detector '{base}' requires a {kind}", f"Example: {base}:{example}"
+        raise UsageError(message, code="missing-option", value=base, hint=hint)
+    return cls, variant if is_registered else ""
 
 
 def load_detector(
@@ -338,8 +299,6 @@ def load_detector(
     # untrained network, to measure speed (the fingerprint shows it)
     weights: str | os.PathLike[str] | None = None,
     device: str = "cpu",  # ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one
-    # the detector's options; those of capbench have ``batch`` (more than 1 leaves reference mode) and ``precision``
-    # (``float32``, ``amp-bfloat16``, ``amp-float16``)
     options: Mapping[str, Any] | None = None,
 ) -> Detector:
     """Open a detector."""
@@ -348,49 +307,36 @@ def load_detector(
     place = choose_device(device)
     try:
         return cls.open(checked, weights=weights, device=place, variant=variant)
-    except CapbenchError:
-        raise
     except Exception as error:
-        if cls.__module__.startswith("capbench."):
-            raise  # a bug in capbench
-        raise UsageError(
-            f"the detector '{name}' cannot be opened ({type(error).__name__}: {error})",
-            code="invalid",
-            value=name,
-            hint=f"Fix {cls.__module__}.{cls.__qualname__}",
-        ) from error
+        if isinstance(error, CapbenchError) or cls.__module__.startswith("capbench."):
+            raise
+        message = f"the detector '{name}' cannot be opened ({type(error).__name__}: {error})"
+        hint = f"Fix {cls.__module__}.{cls.__qualname__}"
+        raise UsageError(message, code="invalid", value=name, hint=hint) from error
 
 
 def check_box_limits(detector: str, min_boxes: int, max_boxes: int) -> None:
     """Raise UsageError unless the minimum number of boxes is at most the maximum."""
     if min_boxes > max_boxes:
-        raise UsageError(
-            f"{detector}: min_boxes={min_boxes} is greater than max_boxes={max_boxes}",
-            code="conflict",
-            value=min_boxes,
-        )
+        message = f"{detector}: min_boxes={min_boxes} is greater than max_boxes={max_boxes}"
+        raise UsageError(message, code="conflict", value=min_boxes)
 
 
-def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | None:
+def read_names(path: str | None, number: int, kind: str) -> tuple[str, ...] | None:
     """A vocabulary file: one name per line, in order; the first of several names separated by commas.
 
-    ``path``: the file; None to return None; ``count``: number of names that the network requires; ``kind``: ``classes``
-    or ``attributes``, for the error message.
+    ``number``: of names that the network requires; ``kind``: ``classes`` or ``attributes``.
     """
     if path is None:
         return None
     from capbench.core.files import read_lines
 
     vocabulary = tuple(line.split(",")[0].strip() for line in read_lines(Path(path).expanduser()))
-    if len(vocabulary) == count + 1 and vocabulary[0] in ("__background__", "__no_attribute__", "background"):
+    if len(vocabulary) == number + 1 and vocabulary[0] in ("__background__", "__no_attribute__", "background"):
         vocabulary = vocabulary[1:]
-    if len(vocabulary) != count:
-        raise DataError(
-            f"has {len(vocabulary)} names, but the network has {count} {kind}",
-            code="mismatch",
-            value=len(vocabulary),
-            path=path,
-        )
+    if len(vocabulary) != number:
+        message = f"has {len(vocabulary)} names, but the network has {number} {kind}"
+        raise DataError(message, code="mismatch", value=len(vocabulary), path=path)
     return vocabulary
 
 
@@ -399,11 +345,8 @@ def region_features(
 ) -> RegionFeatures:
     """One image's record: boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes."""
     if not features.isfinite().all() or not boxes.isfinite().all():
-        raise FeatureError(
-            "the network returned NaN or infinity",
-            code="not-a-number",
-            hint="Check the weights; on a GPU try float32",
-        )
+        hint = "Check the weights; on a GPU try float32"
+        raise FeatureError("the network returned NaN or infinity", code="not-a-number", hint=hint)
     fields: dict[str, Any] = {
         name: values.int().cpu().numpy() if "_ids" in name else numpy32(values) for name, values in flat.items()
     }

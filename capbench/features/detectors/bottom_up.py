@@ -8,26 +8,24 @@ increasing thresholds. The features of the two differ, so the mode is part of th
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from capbench.core.errors import ModelError, UsageError
-from capbench.core.options import Count, File, Flag, Number, option
+from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import (
     Network,
     NetworkOptions,
     Numbers,
     check_box_limits,
-    random_seed,
     read_names,
     region_features,
-    weights_file,
 )
 from capbench.features.detectors.bottom_up_network import (
     BottomUp,
@@ -37,7 +35,7 @@ from capbench.features.detectors.bottom_up_network import (
     random_bottom_up,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
-from capbench.weights.checkpoints import read_checkpoint
+from capbench.weights.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
@@ -126,6 +124,8 @@ def caffe_proposals(
 
 # -- second stage -----------------------------------------------------------------------------------------------------
 
+_DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # factors of the box deltas in training
+
 
 def caffe_selection(
     regions: Tensor,  # (n, 4), inclusive, in pixels of the original image
@@ -159,7 +159,6 @@ def hf_detections(
     nms: Sequence[float] = (0.5, 0.6, 0.7),  # thresholds
     min_boxes: int = 36,  # minimum number of regions
     max_boxes: int = 36,  # maximum number of regions
-    delta_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),  # factors of the box deltas in training
 ) -> Chosen:
     """Regions that HF mode selects: each proposal's best class and its regressed box, suppressed over all classes.
 
@@ -167,7 +166,7 @@ def hf_detections(
     crashes; this function then selects the ``min_boxes`` regions with the best scores.
     """
     scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
-    class_boxes = bx.decode(proposals.float(), deltas.float(), weights=delta_weights).reshape(len(proposals), -1, 4)
+    class_boxes = bx.decode(proposals.float(), deltas.float(), weights=_DELTA_WEIGHTS).reshape(len(proposals), -1, 4)
     column = ids if class_boxes.shape[1] > 1 else torch.zeros_like(ids)
     boxes = bx.clip(class_boxes[torch.arange(len(ids), device=ids.device), column], *size)
     for threshold in nms:
@@ -180,7 +179,13 @@ def hf_detections(
     return Chosen(rows, boxes[rows] * boxes.new_tensor([x, y, x, y]), ids[rows], scores[rows])
 
 
-_ARCHITECTURE = ("stride_in_1x1", "caffe_pool", "halve_res5")  # options that change the network itself
+def hf_chosen(image: Prepared, options: Any, proposals: Tensor, classes: Tensor, deltas: Tensor) -> Chosen:
+    """:func:`hf_detections` of an image, with the limits and thresholds of a detector's options."""
+    limits = {name: getattr(options, name) for name in ("nms", "min_boxes", "max_boxes")}
+    _, h, w = image.pixels.shape
+    return hf_detections(proposals, classes, deltas, (h, w), (image.scale_y, image.scale_x), **limits)
+
+
 _REGIONS_AT_ONCE = 100  # in the second stage: limits memory; constant, so that results do not depend on it
 
 
@@ -188,12 +193,7 @@ _REGIONS_AT_ONCE = 100  # in the second stage: limits memory; constant, so that 
 class BottomUpOptions(NetworkOptions):
     """Options of both modes."""
 
-    rpn_nms: float = option(0.7, Number(0, 1), "maximum IoU of proposals")
-    rpn_before: int = option(6000, Count(1), "proposals before suppression")
     rpn_after: int = option(300, Count(1), "maximum number of proposals after suppression")
-    stride_in_1x1: bool = option(True, Flag(), "a stage's stride is in its first 1 x 1 convolution, as in Caffe")
-    caffe_pool: bool = option(True, Flag(), "the stem's pooling has no padding and rounds up, as in Caffe")
-    halve_res5: bool = option(False, Flag(), "res5 has stride 2 and no dilation")
     classes: str | None = option(None, File("class names"), "one name per line, in the weights' order")
     attributes: str | None = option(None, File("attribute names"), "one name per line, in the weights' order")
 
@@ -219,71 +219,47 @@ class HFOptions(BottomUpOptions):
     longer: int = option(1333, Count(1), "maximum pixels of its longer side")
     min_boxes: int = option(36, Count(1), "minimum number of regions per image")
     max_boxes: int = option(36, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
     rpn_min_size: float = option(0.0, Number(0), "minimum side of a proposal in the network's pixels")
-    delta_weights: tuple[float, ...] = option((10.0, 10.0, 5.0, 5.0), Numbers(4), "divisors of box deltas")
 
 
 class _BottomUp(Network):
     """Common part of both modes: preprocessing, first and second stage; a mode proposes and selects regions."""
 
     options: CaffeOptions | HFOptions
+    preprocessor: ShortestEdge
     default_anchors: Tensor
-    proposals: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     untrained: ClassVar[BottomUpConfig]
 
-    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions | HFOptions) -> None:
-        name = type(self).name
-        super().__init__(options, name=name, weights_sha256=sha256, device=device)
-        config = network.config
-        check_box_limits(name, options.min_boxes, options.max_boxes)
-        if options.rpn_after < options.min_boxes:
-            raise UsageError(
-                f"{name}: rpn_after={options.rpn_after} is less than min_boxes={options.min_boxes}",
-                code="conflict",
-                value=options.rpn_after,
-            )
+    def __init__(self, name: str, network: BottomUp, sha256: str, device: str, options: Any) -> None:
+        super().__init__(name, network, sha256, device, options)
+        o, config = options, network.config
+        check_box_limits(name, o.min_boxes, o.max_boxes)
+        if o.rpn_after < o.min_boxes:
+            message = f"{name}: rpn_after={o.rpn_after} is less than min_boxes={o.min_boxes}"
+            raise UsageError(message, code="conflict", value=o.rpn_after)
         # Ports of the Caffe weights contain the anchors.
-        self.anchors_of_weights = bool(network.cell_anchors.any())
-        anchors = network.cell_anchors.float() if self.anchors_of_weights else self.default_anchors
+        of_weights = bool(network.cell_anchors.any())
+        anchors = network.cell_anchors.float() if of_weights else self.default_anchors
         if len(anchors) != config.anchors:
-            raise ModelError(
-                f"the network has {config.anchors} anchors per cell, but its weights contain none",
-                code="wrong-weights",
-                value=config.anchors,
-            )
+            message = f"the network has {config.anchors} anchors per cell, but its weights contain none"
+            raise ModelError(message, code="wrong-weights", value=config.anchors)
         self.anchors = anchors.to(device)
         self.feature_size = config.feature_size
-        self.class_names = read_names(options.classes, config.outputs - 1, "classes")
-        self.attribute_names = read_names(options.attributes, max(config.attribute_outputs - 1, 0), "attributes")
-        self.network = network.to(device).eval()
-        self.preprocessor: ShortestEdge
+        self.class_names = read_names(o.classes, config.outputs - 1, "classes")
+        self.attribute_names = read_names(o.attributes, max(config.attribute_outputs - 1, 0), "attributes")
+        self.preprocessor = ShortestEdge(o.shorter, o.longer, caffe=isinstance(self, BottomUpCaffe))
+        self.preprocessing = self.preprocessor.line()
+        selection, deltas = self.selection()
+        self.mode = f"{selection}, rpn 0.7 6000-{o.rpn_after} min {o.rpn_min_size:g}{deltas}"
+        self.mode += ", anchors of the weights" if of_weights else ""
 
     @classmethod
-    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Build the network of the weights; see :func:`capbench.features.detectors.base.load_detector`."""
-        architecture = {name: getattr(options, name) for name in _ARCHITECTURE}
-        seed = random_seed(weights)
-        if seed is not None:
-            network = random_bottom_up(dataclasses.replace(cls.untrained, **architecture), seed)
-            return cls(network, f"random:{seed}", device, options)
-        checkpoint = read_checkpoint(weights_file(cls.name, weights))
-        network = load_bottom_up(checkpoint.tensors, checkpoint.path, **architecture)
-        return cls(network, checkpoint.sha256, device, options)
-
-    def preprocessing_line(self) -> str:
-        """The preprocessing, for the fingerprint."""
-        return self.preprocessor.line()
-
-    def _mode_line(self, selection: str, deltas: str = "") -> str:
-        o = self.options
-        usual = BottomUpOptions()
-        changed = [name for name in _ARCHITECTURE if getattr(o, name) != getattr(usual, name)]
-        return (
-            f"{selection}, rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after} min {o.rpn_min_size:g}{deltas}"
-            + "".join(f", {name}={getattr(o, name)}" for name in changed)
-            + (", anchors of the weights" if self.anchors_of_weights else "")
-        )
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> BottomUp:
+        """The network of the weights."""
+        if checkpoint is None:
+            return random_bottom_up(cls.untrained, seed)
+        return load_bottom_up(checkpoint.tensors, checkpoint.path)
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
         """The regions of prepared images."""
@@ -292,7 +268,7 @@ class _BottomUp(Network):
         logits, deltas = self.network.propose(res4)
         records = []
         for i, image in enumerate(prepared):
-            regions = self._propose(logits[i], deltas[i], image)
+            regions = self.propose(logits[i], deltas[i], image)
             if len(regions) == 0:
                 # No proposals (a blank or tiny image): the whole image is the one region.
                 _, h, w = image.pixels.shape
@@ -301,32 +277,29 @@ class _BottomUp(Network):
             parts = [self.network.describe(self.network.pool(res4[i : i + 1], [b])) for b in blocks]
             columns: list[Any] = [None if of[0] is None else torch.cat(of) for of in zip(*parts, strict=True)]
             outputs = HeadOutputs(*columns)
-            records.append(self._record(self._choose(regions, outputs, image), outputs, image))
+            chosen = self.choose(regions, outputs, image)
+            flat = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
+            if outputs.attributes is not None:
+                scores, ids = self.attributes(outputs.attributes[chosen.rows].float()).max(dim=1)
+                flat |= {"attribute_ids": ids, "attribute_scores": scores}
+            records.append(region_features(image, chosen.boxes, outputs.features[chosen.rows], **flat))
         return records
 
-    def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        o = self.options
-        _, h, w = image.pixels.shape
-        limits = {"before": o.rpn_before, "after": o.rpn_after, "nms": o.rpn_nms}
-        boxes, _ = type(self).proposals(logits, deltas, self.anchors, (h, w), min_size=self._min_size(image), **limits)
-        return boxes
+    @abc.abstractmethod
+    def selection(self) -> tuple[str, str]:
+        """The selection of regions, and of their boxes, for the fingerprint."""
 
-    def _min_size(self, image: Prepared) -> float:
-        """Minimum side of a proposal in the network's pixels."""
-        return self.options.rpn_min_size
+    @abc.abstractmethod
+    def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
+        """Proposals (n, 4) of one image in the network's pixels."""
 
-    def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+        """The selected regions."""
 
-    def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
-
-    def _record(self, chosen: Chosen, outputs: HeadOutputs, image: Prepared) -> RegionFeatures:
-        flat = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
-        if outputs.attributes is not None:
-            scores, ids = self._attributes(outputs.attributes[chosen.rows].float())
-            flat |= {"attribute_ids": ids, "attribute_scores": scores}
-        return region_features(image, chosen.boxes, outputs.features[chosen.rows], **flat)
+    @abc.abstractmethod
+    def attributes(self, logits: Tensor) -> Tensor:
+        """Probabilities (n, attributes) of attributes from logits with "no attribute"."""
 
 
 class BottomUpCaffe(_BottomUp):
@@ -336,45 +309,38 @@ class BottomUpCaffe(_BottomUp):
     options_class = CaffeOptions
     options: CaffeOptions
     default_anchors = bx.caffe_anchors()
-    proposals = staticmethod(caffe_proposals)
     untrained = BottomUpConfig(objectness=2, box_outputs=1601)
 
-    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions) -> None:
-        super().__init__(network, sha256, device, options)
-        self.preprocessor = ShortestEdge(options.shorter, options.longer, caffe=True)
-        # Weights ported to detectron2 number the background last; a class-agnostic head gives no indication.
-        self.background_first = network.config.box_outputs != network.config.outputs - 1
-
-    def mode_line(self) -> str:
-        """The post-processing, for the fingerprint."""
+    def selection(self) -> tuple[str, str]:
+        """Thresholds and limits."""
         o = self.options
-        return self._mode_line(f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}")
+        return f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}", ""
 
-    def _foreground(self, values: Tensor) -> Tensor:
-        return values[:, 1:] if self.background_first else values[:, :-1]
-
-    def _min_size(self, image: Prepared) -> float:
-        return self.options.rpn_min_size * image.scale
-
-    def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+    def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
+        """Proposals of one image; their minimum side is in pixels of the image."""
         o = self.options
+        _, h, w = image.pixels.shape
+        side = o.rpn_min_size * image.scale
+        return caffe_proposals(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=side)[0]
+
+    def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+        """The selected proposals, each with its best class."""
+        limits = {name: getattr(self.options, name) for name in ("threshold", "nms", "min_boxes", "max_boxes")}
         # Only the whole image as a region can exceed it, since its sides in pixels are rounded.
         original = bx.clip(regions / image.scale, image.height, image.width)
         probabilities = self._foreground(outputs.classes.float().softmax(dim=1))
-        rows, _ = caffe_selection(
-            original,
-            probabilities,
-            threshold=o.threshold,
-            nms=o.nms,
-            min_boxes=o.min_boxes,
-            max_boxes=o.max_boxes,
-        )
+        rows, _ = caffe_selection(original, probabilities, **limits)
         scores, ids = probabilities[rows].max(dim=1)
         return Chosen(rows, original[rows], ids, scores)
 
-    def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        scores, ids = self._foreground(logits.softmax(dim=1)).max(dim=1)
-        return scores, ids
+    def attributes(self, logits: Tensor) -> Tensor:
+        """The logit "no attribute" is removed after the softmax."""
+        return self._foreground(logits.softmax(dim=1))
+
+    def _foreground(self, values: Tensor) -> Tensor:
+        # Weights ported to detectron2 number the background last; a class-agnostic head gives no indication.
+        config = self.network.config
+        return values[:, :-1] if config.box_outputs == config.outputs - 1 else values[:, 1:]
 
 
 class BottomUpHF(_BottomUp):
@@ -384,42 +350,33 @@ class BottomUpHF(_BottomUp):
     options_class = HFOptions
     options: HFOptions
     default_anchors = bx.centred_anchors()
-    proposals = staticmethod(hf_proposals)
     untrained = BottomUpConfig()
 
-    def __init__(self, network: BottomUp, sha256: str, device: str, options: HFOptions) -> None:
+    @classmethod
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> BottomUp:
+        """The network of the weights, which must number the background last."""
+        network = super().build(options, variant, checkpoint, seed)
         if network.config.background_first:
-            raise ModelError(
-                "these weights number the background first, as Caffe's do",
-                code="wrong-weights",
-                hint="Use the detector bottom-up-caffe",
-            )
-        super().__init__(network, sha256, device, options)
-        self.preprocessor = ShortestEdge(options.shorter, options.longer)
+            message = "these weights number the background first, as Caffe's do"
+            raise ModelError(message, code="wrong-weights", hint="Use the detector bottom-up-caffe")
+        return network
 
-    def mode_line(self) -> str:
-        """The post-processing, for the fingerprint."""
+    def selection(self) -> tuple[str, str]:
+        """Thresholds, limits, and divisors of box deltas."""
         o = self.options
-        return self._mode_line(
-            f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}",
-            f", deltas {','.join(f'{w:g}' for w in o.delta_weights)}",
-        )
+        deltas = ",".join(f"{weight:g}" for weight in _DELTA_WEIGHTS)
+        return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}", f", deltas {deltas}"
 
-    def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+    def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
+        """Proposals of one image."""
         o = self.options
-        return hf_detections(
-            regions,
-            outputs.classes,
-            outputs.boxes,
-            image.pixels.shape[1:],
-            (image.scale_y, image.scale_x),
-            nms=o.nms,
-            min_boxes=o.min_boxes,
-            max_boxes=o.max_boxes,
-            delta_weights=o.delta_weights,
-        )
+        _, h, w = image.pixels.shape
+        return hf_proposals(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=o.rpn_min_size)[0]
 
-    def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        # The last logit, "no attribute", is removed before the softmax.
-        scores, ids = logits[:, :-1].softmax(dim=1).max(dim=1)
-        return scores, ids
+    def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+        """The selected regions."""
+        return hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)
+
+    def attributes(self, logits: Tensor) -> Tensor:
+        """The logit "no attribute", the last one, is removed before the softmax."""
+        return logits[:, :-1].softmax(dim=1)

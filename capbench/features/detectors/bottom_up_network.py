@@ -43,9 +43,6 @@ class BottomUpConfig:
     embedding: int = 256  # size of a class's embedding in the attribute head; 0: no attribute head
     attribute_hidden: int = 512  # hidden units of the attribute head
     attribute_outputs: int = 401  # attribute logits, "no attribute" included
-    stride_in_1x1: bool = True  # the stage's stride is in its first 1 x 1 convolution (Caffe), not in the 3 x 3 one
-    caffe_pool: bool = True  # the stem's pooling has no padding and rounds up (Caffe), instead of padding 1
-    halve_res5: bool = False  # res5 has stride 2 and no dilation
 
     @property
     def feature_size(self) -> int:
@@ -82,16 +79,13 @@ class _Conv(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """Convolutions of 1 x 1, 3 x 3 and 1 x 1, with a shortcut."""
+    """Convolutions of 1 x 1 (with the stride, as in Caffe), 3 x 3 and 1 x 1, with a shortcut."""
 
-    def __init__(
-        self, inputs: int, inner: int, outputs: int, stride: int, dilation: int, groups: int, stride_in_1x1: bool
-    ) -> None:
+    def __init__(self, inputs: int, inner: int, outputs: int, stride: int, dilation: int, groups: int) -> None:
         super().__init__()
-        first, second = (stride, 1) if stride_in_1x1 else (1, stride)
         self.shortcut = _Conv(inputs, outputs, 1, stride) if inputs != outputs else None
-        self.conv1 = _Conv(inputs, inner, 1, first)
-        self.conv2 = _Conv(inner, inner, 3, second, dilation, groups)
+        self.conv1 = _Conv(inputs, inner, 1, stride)
+        self.conv2 = _Conv(inner, inner, 3, 1, dilation, groups)
         self.conv3 = _Conv(inner, outputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,7 +99,7 @@ def _stage(config: BottomUpConfig, number: int, blocks: int, stride: int, dilati
     """Stage res2 (``number`` 0) to res5 (3)."""
     outputs, inner = config.res2 << number, config.bottleneck << number
     inputs = config.stem if number == 0 else outputs // 2
-    make = (dilation, config.groups, config.stride_in_1x1)
+    make = (dilation, config.groups)
     first = _Block(inputs, inner, outputs, stride, *make)
     return nn.Sequential(first, *(_Block(outputs, inner, outputs, 1, *make) for _ in range(blocks - 1)))
 
@@ -114,13 +108,10 @@ class _Stem(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         self.conv1 = _Conv(3, config.stem, 7, 2)
-        self.caffe_pool = config.caffe_pool
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.conv1(x))
-        if self.caffe_pool:
-            return F.max_pool2d(x, 3, 2, padding=0, ceil_mode=True)
-        return F.max_pool2d(x, 3, 2, padding=1)
+        # Caffe's pooling has no padding and rounds up.
+        return F.max_pool2d(F.relu(self.conv1(x)), 3, 2, padding=0, ceil_mode=True)
 
 
 class _Backbone(nn.Module):
@@ -151,22 +142,6 @@ class _ProposalHead(nn.Module):
         return self.objectness_logits(hidden), self.anchor_deltas(hidden)
 
 
-class _Anchors(nn.Module):
-    """Holds the anchors of the weights; all zeros without any."""
-
-    def __init__(self, anchors: int) -> None:
-        super().__init__()
-        self.cell_anchors = nn.Module()
-        self.cell_anchors.register_buffer("0", torch.zeros(anchors, 4))
-
-
-class _Proposals(nn.Module):
-    def __init__(self, config: BottomUpConfig) -> None:
-        super().__init__()
-        self.anchor_generator = _Anchors(config.anchors)
-        self.rpn_head = _ProposalHead(config)
-
-
 class _Predictor(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
@@ -190,33 +165,31 @@ class _Predictor(nn.Module):
         return HeadOutputs(features, classes, self.bbox_pred(features), attributes)
 
 
-class _Regions(nn.Module):
-    def __init__(self, config: BottomUpConfig) -> None:
-        super().__init__()
-        stride, dilation = (2, 1) if config.halve_res5 else (1, 2)
-        self.res5 = _stage(config, 3, 3, stride, dilation)
-        self.box_predictor = _Predictor(config)
-
-
 class BottomUp(nn.Module):
     """The network, in three steps: :meth:`features`, :meth:`propose`, :meth:`describe`."""
 
     stride = 16
     pooled = 14
+    min_side = 3  # Caffe's pooling requires two rows, which the first convolution computes from three pixels
 
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         self.config = config
-        # Caffe's pooling requires two rows, which the first convolution computes from three pixels.
-        self.min_side = 3 if config.caffe_pool else 1
         self.backbone = _Backbone(config)
-        self.proposal_generator = _Proposals(config)
-        self.roi_heads = _Regions(config)
+        # Parts without a forward pass of their own, for the names of the published weights. The anchors of the weights
+        # are all zeros without any.
+        anchors, proposals, regions = nn.Module(), nn.Module(), nn.Module()
+        anchors.cell_anchors = nn.Module()
+        anchors.cell_anchors.register_buffer("0", torch.zeros(config.anchors, 4))
+        proposals.anchor_generator, proposals.rpn_head = anchors, _ProposalHead(config)
+        regions.res5 = _stage(config, 3, 3, stride=1, dilation=2)
+        regions.box_predictor = _Predictor(config)
+        self.proposal_generator, self.roi_heads = proposals, regions
 
     @property
     def cell_anchors(self) -> Tensor:
         """Anchors in the weights, (anchors, 4); all zeros if there are none."""
-        return self.proposal_generator.anchor_generator.cell_anchors.get_buffer("0")
+        return self.get_buffer("proposal_generator.anchor_generator.cell_anchors.0")
 
     def features(self, images: Tensor) -> Tensor:
         """Images (n, 3, h, w), BGR minus the mean, to res4 (n, 1024, h/16, w/16)."""
@@ -225,7 +198,7 @@ class BottomUp(nn.Module):
 
     def propose(self, res4: Tensor) -> tuple[Tensor, Tensor]:
         """Objectness logits (n, anchors * objectness, h, w) and anchor deltas (n, anchors * 4, h, w)."""
-        logits, deltas = self.proposal_generator.rpn_head(res4)
+        logits, deltas = self.get_submodule("proposal_generator.rpn_head")(res4)
         return logits, deltas
 
     def pool(self, res4: Tensor, boxes: list[Tensor]) -> Tensor:
@@ -241,12 +214,12 @@ class BottomUp(nn.Module):
 
     def describe(self, pooled: Tensor) -> HeadOutputs:
         """Pooled regions (r, 1024, 14, 14) to features, class and attribute logits, box deltas."""
-        res5 = self.roi_heads.res5(pooled)  # (r, 2048, 14, 14)
-        outputs: HeadOutputs = self.roi_heads.box_predictor(res5.mean(dim=(2, 3)))
+        res5 = self.get_submodule("roi_heads.res5")(pooled)  # (r, 2048, 14, 14)
+        outputs: HeadOutputs = self.get_submodule("roi_heads.box_predictor")(res5.mean(dim=(2, 3)))
         return outputs
 
 
-def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: BottomUpConfig) -> BottomUpConfig:
+def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> BottomUpConfig:
     """The network's sizes, from its weights."""
     hint = "Pass the weights of the Visual Genome Faster R-CNN in detectron2's names"
 
@@ -262,28 +235,17 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: Bo
     grouped = shape_of(tensors, "backbone.res2.0.conv2.weight", 4, path, hint)
     anchors = width(rpn + "anchor_deltas.bias", 4)
     logits = width(rpn + "objectness_logits.bias")
-    if logits not in (anchors, 2 * anchors):
-        name = f"{rpn}objectness_logits.bias"
-        raise ModelError(
-            f"'{name}' has shape ({logits},), but {anchors} anchors require ({anchors},) or ({2 * anchors},)",
-            code="wrong-weights",
-            value=name,
-            path=path,
-        )
     outputs = width(predictor + "cls_score.bias")
     box_outputs = width(predictor + "bbox_pred.bias", 4)
-    if box_outputs not in (1, outputs - 1, outputs):
-        name = f"{predictor}bbox_pred.bias"
-        raise ModelError(
-            f"'{name}' has shape ({4 * box_outputs},), but {outputs} class logits require ({4 * (outputs - 1)},), "
-            f"({4 * outputs},) or (4,)",
-            code="wrong-weights",
-            value=name,
-            path=path,
-        )
+    for name, size, valid in (
+        (f"{rpn}objectness_logits.bias", logits, (anchors, 2 * anchors)),
+        (f"{predictor}bbox_pred.bias", 4 * box_outputs, (4, 4 * (outputs - 1), 4 * outputs)),
+    ):
+        if size not in valid:
+            message = f"'{name}' has shape ({size},), which is none of {', '.join(f'({n},)' for n in valid)}"
+            raise ModelError(message, code="wrong-weights", value=name, path=path)
     attributes = predictor + "cls_embedding.weight" in tensors
-    return dataclasses.replace(
-        base,
+    return BottomUpConfig(
         blocks=(blocks("res2"), blocks("res3"), blocks("res4")),
         stem=width("backbone.stem.conv1.norm.weight"),
         bottleneck=inner,
@@ -320,14 +282,7 @@ def _network_name(name: str) -> str:
 _NOT_NEEDED = re.compile(r"(^|\.)(pixel_mean|pixel_std)$|^(iteration|__author__)$")
 
 
-def load_bottom_up(
-    tensors: Mapping[str, Tensor],
-    path: str | os.PathLike[str] = "weights",
-    *,
-    stride_in_1x1: bool = True,
-    caffe_pool: bool = True,
-    halve_res5: bool = False,
-) -> BottomUp:
+def load_bottom_up(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "weights") -> BottomUp:
     """Build the network of some weights and load them.
 
     Accepted names: detectron2's (``backbone.res2.0.conv1.norm.weight`` ...), as in ``unc-nlp/frcnn-vg-finetuned`` and
@@ -337,30 +292,32 @@ def load_bottom_up(
     if is_bottom_up(tensors):
         tensors = bottom_up_names(tensors)
     renamed = {_network_name(name): tensor for name, tensor in tensors.items() if not _NOT_NEEDED.search(name)}
-    base = BottomUpConfig(stride_in_1x1=stride_in_1x1, caffe_pool=caffe_pool, halve_res5=halve_res5)
-    network = BottomUp(_sizes(renamed, path, base))
+    network = BottomUp(_sizes(renamed, path))
     fit_state(network, renamed, path, optional=("cell_anchors.0",))
     return network
 
 
-def random_bottom_up(config: BottomUpConfig, seed: int) -> BottomUp:
-    """A network with random weights and activations of ordinary size, for measuring speed, not for features."""
+def draw_weights(network: nn.Module, seed: int, small: tuple[str, ...]) -> None:
+    """Random weights with activations of ordinary size; smaller ones for modules whose names end with ``small``."""
     generator = torch.Generator().manual_seed(seed)
-    network = BottomUp(config).eval()
-    for module in network.modules():
+    for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            inputs = module.weight[0].numel()
-            with torch.no_grad():
-                module.weight.normal_(0.0, (2.0 / inputs) ** 0.5, generator=generator)
-                if module.bias is not None:
-                    module.bias.zero_()
+            module.weight.normal_(0.0, (2.0 / module.weight[0].numel()) ** 0.5, generator=generator)
+            if module.bias is not None:
+                module.bias.zero_()
+            if name.endswith(small):
+                module.weight.mul_(0.05)
         elif isinstance(module, nn.Embedding):
-            with torch.no_grad():
-                module.weight.normal_(0.0, 1.0, generator=generator)
-        elif isinstance(module, _Block):
-            nn.init.constant_(module.conv3.norm.weight, 0.2)  # residual branches must not double the variance
-    with torch.no_grad():
-        network.backbone.stem.conv1.weight.div_(60.0)  # pixel values reach 150
-        network.proposal_generator.rpn_head.anchor_deltas.weight.mul_(0.05)
-        network.roi_heads.box_predictor.bbox_pred.weight.mul_(0.05)
+            module.weight.normal_(0.0, 1.0, generator=generator)
+
+
+@torch.no_grad()
+def random_bottom_up(config: BottomUpConfig, seed: int) -> BottomUp:
+    """A network with random weights, for measuring speed, not for features."""
+    network = BottomUp(config).eval()
+    draw_weights(network, seed, ("anchor_deltas", "bbox_pred"))
+    for module in network.modules():
+        if isinstance(module, _Block):
+            module.conv3.norm.weight.fill_(0.2)  # residual branches must not double the variance
+    network.backbone.stem.conv1.weight.div_(60.0)  # pixel values reach 150
     return network

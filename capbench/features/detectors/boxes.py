@@ -55,11 +55,11 @@ def centred_anchors(sizes: Sequence[float] = (64, 128, 256, 512), ratios: Sequen
     return torch.tensor(corners, dtype=torch.float64).float()
 
 
-def grid(anchors: Tensor, height: int, width: int, stride: int, offset: float = 0.0) -> Tensor:
+def grid(anchors: Tensor, height: int, width: int, stride: int) -> Tensor:
     """All anchors (height * width * a, 4) of a feature map: row-major cells, each with its a anchors."""
     options = {"dtype": torch.float32, "device": anchors.device}
-    x = torch.arange(width, **options) * stride + offset * stride  # type: ignore[call-overload]
-    y = torch.arange(height, **options) * stride + offset * stride  # type: ignore[call-overload]
+    x = torch.arange(width, **options) * stride  # type: ignore[call-overload]
+    y = torch.arange(height, **options) * stride  # type: ignore[call-overload]
     rows, columns = torch.meshgrid(y, x, indexing="ij")
     shifts = torch.stack([columns, rows, columns, rows], dim=-1).reshape(-1, 1, 4)
     return (shifts + anchors.reshape(1, -1, 4)).reshape(-1, 4)
@@ -121,25 +121,13 @@ def iou(first: Tensor, second: Tensor, *, inclusive: bool = False) -> Tensor:
     return torch.where(union > 0, common / union.clamp(min=torch.finfo(union.dtype).tiny), torch.zeros_like(common))
 
 
-def nms(
-    boxes: Tensor, scores: Tensor, threshold: float, *, groups: Tensor | None = None, inclusive: bool = False
-) -> Tensor:
+def nms(boxes: Tensor, scores: Tensor, threshold: float, *, inclusive: bool = False) -> Tensor:
     """Greedy non-maximum suppression: indices of the remaining boxes, best first.
 
     A box is removed if its IoU with a better remaining one is > ``threshold``. Equal scores are ordered by index.
-
-    ``boxes``: (n, 4); ``scores``: (n,); ``threshold``: maximum IoU; ``groups``: int (n,); boxes of different groups do
-    not suppress each other; ``inclusive``: see the module.
     """
     if len(boxes) == 0:
         return torch.zeros(0, dtype=torch.int64, device=boxes.device)
-    if groups is not None:
-        survives = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
-        for group in torch.unique(groups):
-            members = (groups == group).nonzero()[:, 0]
-            survives[members[nms(boxes[members], scores[members], threshold, inclusive=inclusive)]] = True
-        order = scores.sort(descending=True, stable=True).indices
-        return order[survives[order]]
     from torchvision.ops import nms as torchvision_nms
 
     if inclusive:
@@ -154,9 +142,7 @@ def best_class_scores(boxes: Tensor, scores: Tensor, threshold: float, *, inclus
 
     All classes share the boxes, so their overlaps are computed once and all classes go through NMS together.
 
-    ``boxes``: (n, 4), the same for every class; ``scores``: (n, c), without the background; ``threshold``: for each
-    class, a box is removed if its IoU with a better remaining one is > ``threshold``; ``inclusive``: see the module.
-    Returns (n,).
+    From boxes (n, 4), the same for every class, and scores (n, c) without the background.
     """
     count, classes = scores.shape
     if count == 0 or classes == 0:

@@ -7,10 +7,9 @@ backbone of this detector is trained on ImageNet. The whole image is resized to 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,16 +19,10 @@ from torch import Tensor, nn
 
 from capbench.core.errors import UsageError
 from capbench.core.options import Count, option
-from capbench.features.detectors.base import (
-    Network,
-    NetworkOptions,
-    forward_pass,
-    random_seed,
-    region_features,
-    weights_file,
-)
+from capbench.features.detectors.base import Network, NetworkOptions, forward_pass, region_features
 from capbench.features.detectors.images import GridPreparation, Prepared, pad_batch
-from capbench.weights.checkpoints import fit_state, read_checkpoint
+from capbench.weights.checkpoints import Checkpoint, fit_state
+from capbench.weights.registry import entry
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
@@ -55,68 +48,52 @@ class Grid(Network):
     variants = ("backbone", "resnet50")
     options: GridOptions
 
-    def __init__(self, name: str, network: nn.Module, sha256: str, device: str, options: GridOptions) -> None:
-        super().__init__(options, name=name, weights_sha256=sha256, device=device)
-        self.network = network.to(device).eval()
+    def __init__(self, name: str, network: Any, sha256: str, device: str, options: GridOptions) -> None:
+        super().__init__(name, network, sha256, device, options)
+        from torchvision import models
+
         children = dict(network.named_children())
         self._last = next((module for module in _LAST if module in children), "")
         if not self._last and _TOKENS in children:
             self._last = _TOKENS
         if not self._last:
-            raise UsageError(
-                f"{name}: the last feature map of this backbone is not known", code="unsupported", value=name
-            )
+            message = f"{name}: the last feature map of this backbone is not known"
+            raise UsageError(message, code="unsupported", value=name)
         self._seen: list[Tensor] = []
         last = network.get_submodule(self._last)
         # A list of blocks is never called itself, only its blocks.
         last = last[-1] if isinstance(last, nn.ModuleList) else last
         last.register_forward_hook(lambda _m, _i, output: self._seen.append(output))
-        mean, deviation = _normalisation(name.partition(":")[2])
-        self.preprocessor: GridPreparation = GridPreparation(options.size, mean, deviation)
+        usual = models.get_model_weights(name.partition(":")[2]).DEFAULT.transforms()
+        self.preprocessor: GridPreparation = GridPreparation(options.size, tuple(usual.mean), tuple(usual.std))
+        means, deviations = (",".join(f"{v:g}" for v in values) for values in (usual.mean, usual.std))
+        self.preprocessing = f"rgb - {means} / {deviations}, smooth {options.size}x{options.size}"
+        self.mode = f"grid {options.cells}x{options.cells} of {self._last}"
         with forward_pass(device, "float32"):
             maps = self._maps(torch.zeros(1, 3, options.size, options.size, device=device))
         self.feature_size, rows, columns = maps.shape[1:]
         n = options.cells
         if n > max(rows, columns, GridOptions().cells):
-            raise UsageError(
-                f"{name}: cells={n} is {n} per side, {n * n:,} regions, but the feature map has {rows} x {columns}",
-                code="out-of-range",
-                value=n,
-                hint="Use fewer, such as 6 for 36 regions, or a larger 'size'",
+            message = (
+                f"{name}: cells={n} is {n} per side, {n * n:,} regions, but the feature map has {rows} x {columns}"
             )
+            hint = "Use fewer, such as 6 for 36 regions, or a larger 'size'"
+            raise UsageError(message, code="out-of-range", value=n, hint=hint)
 
     @classmethod
-    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Load torchvision's backbone ``variant``; see :func:`capbench.features.detectors.base.load_detector`."""
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> nn.Module:
+        """Torchvision's backbone ``variant``."""
         from torchvision import models
 
-        from capbench.weights.registry import entry
-
-        name = f"{cls.name}:{variant}"
-        entry(name)  # raises for names that torchvision does not have
-        seed = random_seed(weights)
-        checkpoint = None if seed is not None else read_checkpoint(weights_file(name, weights))
+        entry(f"{cls.name}:{variant}")  # raises for names that torchvision does not have
         # Inception and GoogLeNet have side branches for training, and convert ImageNet's normalisation to their own.
         extra: dict[str, Any] = {}
         if variant in ("inception_v3", "googlenet"):
             extra = {"aux_logits": False, "transform_input": True, "init_weights": False}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed or 0)
-            network = models.get_model(variant, weights=None, **extra)
-        if checkpoint is None:
-            return cls(name, network, f"random:{seed}", device, options)
-        fit_state(network, checkpoint.tensors, checkpoint.path, rename=_torchvision_name)
-        return cls(name, network, checkpoint.sha256, device, options)
-
-    def preprocessing_line(self) -> str:
-        """The preprocessing, for the fingerprint."""
-        p = self.preprocessor
-        means, deviations = (",".join(f"{v:g}" for v in values) for values in (p.mean, p.deviation))
-        return f"rgb - {means} / {deviations}, smooth {p.size}x{p.size}"
-
-    def mode_line(self) -> str:
-        """The post-processing, for the fingerprint."""
-        return f"grid {self.options.cells}x{self.options.cells} of {self._last}"
+        network: nn.Module = models.get_model(variant, weights=None, **extra)
+        if checkpoint is not None:
+            fit_state(network, checkpoint.tensors, checkpoint.path, rename=_torchvision_name)
+        return network
 
     def _maps(self, batch: Tensor) -> Tensor:
         """The last feature map (n, d, rows, columns)."""
@@ -125,12 +102,9 @@ class Grid(Network):
             self.network(batch)
         except (AssertionError, RuntimeError) as error:
             line = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
-            raise UsageError(
-                f"{self.name} does not accept {self.options.size} pixels ({line})",
-                code="unsupported",
-                value=self.options.size,
-                hint="Set the option size to the input size of this backbone",
-            ) from error
+            message = f"{self.name} does not accept {self.options.size} pixels ({line})"
+            hint = "Set the option size to the input size of this backbone"
+            raise UsageError(message, code="unsupported", value=self.options.size, hint=hint) from error
         output = self._seen.pop()
         if self._last == _TOKENS:
             tokens = output[:, 1:]  # without the class token
@@ -158,13 +132,6 @@ def _tiles(cells: int, height: int, width: int) -> NDArray[np.float32]:
     boxes[:, :, 0], boxes[:, :, 2] = x[:-1], x[1:]
     boxes[:, :, 1], boxes[:, :, 3] = y[:-1, None], y[1:, None]
     return boxes.reshape(-1, 4)
-
-
-def _normalisation(backbone: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    from torchvision import models
-
-    usual = models.get_model_weights(backbone).DEFAULT.transforms()
-    return tuple(usual.mean), tuple(usual.std)
 
 
 def _torchvision_name(name: str) -> str | None:

@@ -33,8 +33,8 @@ class Prepared:
     """One image, ready for a network."""
 
     pixels: Floats  # float32 (3, h, w)
-    height: int  # of the original image in pixels
-    width: int  # of the original image in pixels
+    height: int  # of the original image in pixels, as ``width``
+    width: int
     scale_x: float  # original pixels per network pixel, horizontally
     scale_y: float  # the same, vertically
     scale: float  # the resizing factor that the original code passes to the network
@@ -53,11 +53,10 @@ def check_image(image: NDArray[Any]) -> None:
 def resize_bilinear(
     image: NDArray[Any], height: int, width: int, *, step_y: float | None = None, step_x: float | None = None
 ) -> Floats:
-    """Bilinear interpolation with half-pixel centres, clamped at the edges, without smoothing.
+    """Bilinear interpolation of (h, w, channels) with half-pixel centres, clamped at the edges, without smoothing.
 
-    ``image``: (h, w, channels); ``height``: of the result; ``width``: of the result; ``step_y``: source rows per result
-    row; None for h / height; ``step_x``: source columns per result column; None for w / width.
-    Returns float32 (height, width, channels), a view of an array with the channels first.
+    ``step_y`` and ``step_x`` are source rows and columns per result row and column, by default h / height and
+    w / width. Returns float32 (height, width, channels), a view of an array with the channels first.
     """
     top, bottom, down = _taps(image.shape[0], height, step_y)
     left, right, across = _taps(image.shape[1], width, step_x)
@@ -87,10 +86,8 @@ def _between(
 def resize_smooth(image: NDArray[Any], height: int, width: int) -> Floats:
     """Resize with a triangle filter of the width of a result pixel, so that fine detail is averaged.
 
-    The filter is Pillow's, on floating-point values: nothing is rounded to 8 bits.
-
-    ``image``: uint8 (h, w, 3); ``height``: of the result; ``width``: of the result.
-    Returns float32 (3, height, width).
+    The filter is Pillow's, on floating-point values: nothing is rounded to 8 bits. Turns uint8 (h, w, 3) into float32
+    (3, height, width).
     """
     planes = np.empty((3, height, width), dtype=np.float32)
     if image.shape[:2] == (height, width):
@@ -123,8 +120,6 @@ class ShortestEdge:
     # True for OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even; False
     # for detectron2: sample at the ratio of sizes, round half up, subtract the mean last
     caffe: bool = False
-    mean: tuple[float, float, float] = BGR_MEAN  # subtracted from blue, green and red
-    divide: tuple[float, float, float] = (1.0, 1.0, 1.0)  # divisors of the result
     multiple: int = 1  # pad the result with zeros to a multiple of this, at the right and the bottom
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
@@ -135,7 +130,7 @@ class ShortestEdge:
     def prepare_bgr(self, image: NDArray[Any]) -> Prepared:
         """Prepare (h, w, 3) of BGR values from 0 to 255."""
         height, width = image.shape[:2]
-        mean = np.array(self.mean, dtype=np.float32)
+        mean = np.array(BGR_MEAN, dtype=np.float32)
         new_height, new_width, scale = self.size(height, width)
         if self.caffe:
             pixels = resize_bilinear(
@@ -146,8 +141,6 @@ class ShortestEdge:
             pixels = resize_bilinear(image, new_height, new_width)
             pixels -= mean
             scale_x, scale_y = width / new_width, height / new_height
-        if self.divide != (1.0, 1.0, 1.0):
-            pixels /= np.array(self.divide, dtype=np.float32)
         chw = np.ascontiguousarray(pixels.transpose(2, 0, 1))
         return Prepared(chw, height, width, scale_x, scale_y, scale)
 
@@ -170,9 +163,8 @@ class ShortestEdge:
         """A description for a fingerprint."""
         kind = "opencv" if self.caffe else "half-up"
         pad = f" pad {self.multiple}" if self.multiple > 1 else ""
-        means = ",".join(f"{m:.8g}" for m in self.mean)
-        scale = "" if self.divide == (1.0, 1.0, 1.0) else f" / {','.join(f'{d:g}' for d in self.divide)}"
-        return f"bgr - {means}{scale}, bilinear {kind} {self.minimum}/{self.maximum}{pad}"
+        means = ",".join(f"{m:.8g}" for m in BGR_MEAN)
+        return f"bgr - {means}, bilinear {kind} {self.minimum}/{self.maximum}{pad}"
 
 
 @dataclass(frozen=True)
@@ -233,8 +225,7 @@ class SamplePreparation:
 def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, minimum: int = 1) -> Floats:
     """Stack images of several sizes: float32 (n, 3, h, w), padded with zeros; a single image that fits is not copied.
 
-    ``prepared``: at least one image; ``multiple``: sides of the result are multiples of this; ``minimum``: minimum
-    number of pixels per side: thinner images vanish in a network's first layers.
+    Sides are multiples of ``multiple`` of at least ``minimum``: thinner images vanish in a network's first layers.
     """
     height = max(minimum, *(p.pixels.shape[1] for p in prepared))
     width = max(minimum, *(p.pixels.shape[2] for p in prepared))

@@ -13,45 +13,28 @@ References:
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.resources
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor, nn
 
 from capbench.core.errors import ModelError
+from capbench.core.files import read_json, sha256_file
 from capbench.core.options import Count, option
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import (
-    Network,
-    NetworkOptions,
-    Numbers,
-    random_seed,
-    region_features,
-)
-from capbench.features.detectors.bottom_up import hf_detections, hf_proposals
+from capbench.features.detectors.base import Network, NetworkOptions, Numbers, region_features
+from capbench.features.detectors.bottom_up import hf_chosen, hf_proposals
+from capbench.features.detectors.bottom_up_network import HeadOutputs
 from capbench.features.detectors.images import Prepared, SamplePreparation, pad_batch
-from capbench.weights.checkpoints import fit_state, read_checkpoint
+from capbench.weights.checkpoints import Checkpoint, fit_state
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
-
-
-@dataclass(frozen=True)
-class SampleOutputs:
-    """Outputs of the second stage for r regions."""
-
-    features: Tensor  # (r, 128), not negative
-    classes: Tensor  # (r, classes + 1) logits, the background last
-    boxes: Tensor  # (r, 4) deltas, the same for every class
-    colours: Tensor  # (r, colours) logits
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
@@ -111,24 +94,19 @@ class SampleFRCNN(nn.Module):
         )
         return pooled
 
-    def describe(self, pooled: Tensor) -> SampleOutputs:
-        """Pooled regions (r, 64, 7, 7) to features, class and colour logits, box deltas."""
+    def describe(self, pooled: Tensor) -> HeadOutputs:
+        """Pooled regions (r, 64, 7, 7) to features (r, 128), class logits, box deltas (r, 4), colour logits."""
         features = F.relu(self.hidden(torch.flatten(self.region(pooled), 1)))
-        return SampleOutputs(
-            features, self.class_score(features), self.box_deltas(features), self.colour_score(features)
-        )
+        return HeadOutputs(features, self.class_score(features), self.box_deltas(features), self.colour_score(features))
 
 
-DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SampleOptions(NetworkOptions):
     """Options of the sample detector."""
 
     min_boxes: int = option(12, Count(1), "minimum number of regions per image")
     max_boxes: int = option(12, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
     proposals: int = option(60, Count(1), "boxes of the first stage")
 
 
@@ -139,16 +117,7 @@ def sample_weights() -> Path:
 
 def sample_card(weights: Path | None = None) -> dict[str, Any]:
     """The record of the weights' training: class and colour names, SHA-256, mAP, settings."""
-    path = (weights or sample_weights()).with_suffix(".json")
-    try:
-        card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"the record of the weights cannot be read ({error})",
-            code="unreadable",
-            path=path,
-            hint="Reinstall capbench",
-        ) from error
+    card: dict[str, Any] = read_json((weights or sample_weights()).with_suffix(".json"))
     return card
 
 
@@ -166,87 +135,49 @@ class SampleDetector(Network):
     options_class = SampleOptions
     options: SampleOptions
 
-    def __init__(
-        self,
-        network: SampleFRCNN,
-        classes: Sequence[str],
-        colours: Sequence[str],
-        sha256: str,
-        device: str,
-        options: SampleOptions,
-    ) -> None:
-        super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
-        self.network = network.to(device).eval()
+    def __init__(self, name: str, network: SampleFRCNN, sha256: str, device: str, options: SampleOptions) -> None:
+        super().__init__(name, network, sha256, device, options)
+        o, card = options, sample_card()
         self.feature_size = network.feature_size
-        self.class_names = tuple(classes)
-        self.attribute_names = tuple(colours)
+        self.class_names, self.attribute_names = tuple(card["classes"]), tuple(card["colours"])
         self.preprocessor: SamplePreparation = SamplePreparation()
+        self.preprocessing = f"rgb / 127.5 - 1, bilinear longer side {self.preprocessor.side}"
+        self.mode = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, rpn 0.7 400-{o.proposals}"
 
     @classmethod
-    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Load the network; see :func:`capbench.features.detectors.base.load_detector`."""
+    def weights_file(cls, name: str) -> Path:
+        """The file in capbench, which must be the one that the record describes."""
+        path, expected = sample_weights(), sample_card()["sha256"]
+        if (found := sha256_file(path)) != expected:
+            message = f"these are other weights: expected SHA-256 {expected}, found {found}"
+            raise ModelError(message, code="wrong-weights", value=found, path=path, hint="Reinstall capbench")
+        return path
+
+    @classmethod
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> SampleFRCNN:
+        """The network."""
         card = sample_card()
-        classes, colours = card["classes"], card["colours"]
-        seed = random_seed(weights)
-        if seed is not None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                network = SampleFRCNN(len(classes), len(colours))
-            return cls(network, classes, colours, f"random:{seed}", device, options)
-        checkpoint = read_checkpoint(sample_weights() if weights is None else weights)
-        if weights is None and checkpoint.sha256 != card["sha256"]:
-            raise ModelError(
-                f"these are other weights: expected SHA-256 {card['sha256']}, found {checkpoint.sha256}",
-                code="wrong-weights",
-                value=checkpoint.sha256,
-                path=checkpoint.path,
-                hint="Reinstall capbench",
-            )
-        network = SampleFRCNN(len(classes), len(colours))
-        fit_state(network, checkpoint.tensors, checkpoint.path)
-        return cls(network, classes, colours, checkpoint.sha256, device, options)
-
-    def preprocessing_line(self) -> str:
-        """The preprocessing, for the fingerprint."""
-        return f"rgb / 127.5 - 1, bilinear longer side {self.preprocessor.side}"
-
-    def mode_line(self) -> str:
-        """The post-processing, for the fingerprint."""
-        o = self.options
-        return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, rpn 0.7 400-{o.proposals}"
+        network = SampleFRCNN(len(card["classes"]), len(card["colours"]))
+        if checkpoint is not None:
+            fit_state(network, checkpoint.tensors, checkpoint.path)
+        return network
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
         """The regions of prepared images."""
         batch = torch.from_numpy(pad_batch(prepared, 8)).to(self.device)
         maps, deep = self.network.features(batch)
         logits, deltas = self.network.propose(deep)
-        return [self._one(maps[i : i + 1], logits[i], deltas[i], p) for i, p in enumerate(prepared)]
-
-    def _one(self, maps: Tensor, logits: Tensor, deltas: Tensor, image: Prepared) -> RegionFeatures:
-        o = self.options
-        _, h, w = image.pixels.shape
-        regions = proposals(logits, deltas, (h, w), o.proposals)
-        whole = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=regions.device)
-        regions = torch.cat([regions, whole]) if len(regions) < o.min_boxes else regions
-        outputs = self.network.describe(self.network.pool(maps, [regions]))
-        chosen = hf_detections(
-            regions,
-            outputs.classes,
-            outputs.boxes,
-            (h, w),
-            (image.scale_y, image.scale_x),
-            nms=o.nms,
-            min_boxes=o.min_boxes,
-            max_boxes=o.max_boxes,
-            delta_weights=DELTA_WEIGHTS,
-        )
-        colours = outputs.colours[chosen.rows].float().softmax(dim=1).max(dim=1)
-        return region_features(
-            image,
-            chosen.boxes,
-            outputs.features[chosen.rows],
-            class_ids=chosen.class_ids,
-            class_scores=chosen.class_scores,
-            attribute_ids=colours.indices,
-            attribute_scores=colours.values,
-        )
+        records = []
+        for i, image in enumerate(prepared):
+            _, h, w = image.pixels.shape
+            regions = proposals(logits[i], deltas[i], (h, w), self.options.proposals)
+            if len(regions) < self.options.min_boxes:
+                whole = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=regions.device)
+                regions = torch.cat([regions, whole])
+            outputs = self.network.describe(self.network.pool(maps[i : i + 1], [regions]))
+            chosen = hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)
+            colours = outputs.attributes[chosen.rows].float().softmax(dim=1).max(dim=1)
+            kept = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
+            kept |= {"attribute_ids": colours.indices, "attribute_scores": colours.values}
+            records.append(region_features(image, chosen.boxes, outputs.features[chosen.rows], **kept))
+        return records

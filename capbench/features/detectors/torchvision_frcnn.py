@@ -8,26 +8,16 @@ head's output for the proposal (1024-d).
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from capbench.core.options import Count, option
-from capbench.features.detectors.base import (
-    Network,
-    NetworkOptions,
-    Numbers,
-    check_box_limits,
-    random_seed,
-    region_features,
-    weights_file,
-)
-from capbench.features.detectors.bottom_up import hf_detections
+from capbench.features.detectors.base import Network, NetworkOptions, Numbers, check_box_limits, region_features
+from capbench.features.detectors.bottom_up import hf_chosen
 from capbench.features.detectors.images import Prepared, TorchvisionPreparation, pad_batch
-from capbench.weights.checkpoints import fit_state, read_checkpoint
+from capbench.weights.checkpoints import Checkpoint, fit_state
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
@@ -43,7 +33,7 @@ class TorchvisionOptions(NetworkOptions):
     longer: int = option(1333, Count(1), "maximum pixels of its longer side")
     min_boxes: int = option(36, Count(1), "minimum number of regions per image")
     max_boxes: int = option(36, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
 
 
 class TorchvisionFRCNN(Network):
@@ -53,40 +43,27 @@ class TorchvisionFRCNN(Network):
     options_class = TorchvisionOptions
     options: TorchvisionOptions
 
-    def __init__(self, network: Any, sha256: str, device: str, options: TorchvisionOptions) -> None:
-        super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
-        check_box_limits(type(self).name, options.min_boxes, options.max_boxes)
+    def __init__(self, name: str, network: Any, sha256: str, device: str, options: TorchvisionOptions) -> None:
         from torchvision.models.detection import FasterRCNN_ResNet50_FPN_V2_Weights
 
-        self.network = network.to(device).eval()
+        super().__init__(name, network, sha256, device, options)
+        o = options
+        check_box_limits(name, o.min_boxes, o.max_boxes)
         self.feature_size = network.roi_heads.box_predictor.cls_score.in_features
         self.class_names = tuple(FasterRCNN_ResNet50_FPN_V2_Weights.COCO_V1.meta["categories"][1:])
-        self.preprocessor: TorchvisionPreparation = TorchvisionPreparation(options.shorter, options.longer)
+        self.preprocessor: TorchvisionPreparation = TorchvisionPreparation(o.shorter, o.longer)
+        self.preprocessing = f"rgb ImageNet mean/std, bilinear floor {o.shorter}/{o.longer} pad {_MULTIPLE}"
+        self.mode = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
 
     @classmethod
-    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Load torchvision's network; see :func:`capbench.features.detectors.base.load_detector`."""
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> Any:
+        """Torchvision's network."""
         from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
 
-        seed = random_seed(weights)
-        checkpoint = None if seed is not None else read_checkpoint(weights_file(cls.name, weights))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed or 0)
-            network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)
-        if checkpoint is None:
-            return cls(network, f"random:{seed}", device, options)
-        fit_state(network, checkpoint.tensors, checkpoint.path)
-        return cls(network, checkpoint.sha256, device, options)
-
-    def preprocessing_line(self) -> str:
-        """The preprocessing, for the fingerprint."""
-        o = self.options
-        return f"rgb ImageNet mean/std, bilinear floor {o.shorter}/{o.longer} pad {_MULTIPLE}"
-
-    def mode_line(self) -> str:
-        """The post-processing, for the fingerprint."""
-        o = self.options
-        return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
+        network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)
+        if checkpoint is not None:
+            fit_state(network, checkpoint.tensors, checkpoint.path)
+        return network
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
         """The regions of prepared images."""
@@ -101,30 +78,15 @@ class TorchvisionFRCNN(Network):
         records = []
         for i, image in enumerate(prepared):
             image_maps = {name: level[i : i + 1] for name, level in maps.items()}
+            height, width = sizes[i]
             boxes = regions[i].float()
             if len(boxes) == 0:
-                boxes = torch.tensor([[0.0, 0.0, float(sizes[i][1]), float(sizes[i][0])]], device=batch.device)
-            pooled = network.roi_heads.box_roi_pool(image_maps, [boxes], [sizes[i]])
-            features = network.roi_heads.box_head(pooled)
+                boxes = torch.tensor([[0.0, 0.0, float(width), float(height)]], device=batch.device)
+            features = network.roi_heads.box_head(network.roi_heads.box_roi_pool(image_maps, [boxes], [sizes[i]]))
             classes, deltas = network.roi_heads.box_predictor(features)
-            records.append(self._record(boxes, features, classes, deltas, image))
+            # The background moves from first to last.
+            logits = torch.cat([classes[:, 1:], classes[:, :1]], dim=1)
+            chosen = hf_chosen(image, self.options, boxes, logits, deltas[:, 4:])
+            kept = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
+            records.append(region_features(image, chosen.boxes, features[chosen.rows], **kept))
         return records
-
-    def _record(
-        self, boxes: Tensor, features: Tensor, classes: Tensor, deltas: Tensor, image: Prepared
-    ) -> RegionFeatures:
-        o = self.options
-        _, h, w = image.pixels.shape
-        chosen = hf_detections(
-            boxes,
-            torch.cat([classes[:, 1:], classes[:, :1]], dim=1),  # the background moves from first to last
-            deltas[:, 4:],
-            (h, w),
-            (image.scale_y, image.scale_x),
-            nms=o.nms,
-            min_boxes=o.min_boxes,
-            max_boxes=o.max_boxes,
-        )
-        return region_features(
-            image, chosen.boxes, features[chosen.rows], class_ids=chosen.class_ids, class_scores=chosen.class_scores
-        )

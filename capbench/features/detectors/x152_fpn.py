@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -28,16 +28,10 @@ from torch import Tensor, nn
 from capbench.core.errors import UsageError
 from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import (
-    Network,
-    NetworkOptions,
-    random_seed,
-    read_names,
-    region_features,
-    weights_file,
-)
+from capbench.features.detectors.base import Network, NetworkOptions, read_names, region_features
+from capbench.features.detectors.bottom_up_network import draw_weights
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
-from capbench.weights.checkpoints import blocks_of, fit_state, read_checkpoint, shape_of, width_of
+from capbench.weights.checkpoints import Checkpoint, blocks_of, fit_state, shape_of, width_of
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
@@ -58,14 +52,6 @@ class X152Config:
     outputs: int = 1601  # class logits, the background first
     box_outputs: int = 1601  # sets of four box deltas
     pooled: int = 7  # side of a pooled region
-
-
-@dataclass(frozen=True)
-class X152Outputs:
-    """Outputs of the second stage for r regions: fc6 (r, hidden), class logits (r, outputs)."""
-
-    features: Tensor
-    classes: Tensor
 
 
 class _FrozenNorm(nn.Module):
@@ -190,14 +176,12 @@ class X152FPN(nn.Module):
 
     def features(self, images: Tensor) -> list[Tensor]:
         """Images (n, 3, h, w), BGR minus the mean, sides multiples of 32, to five pyramid levels, finest first."""
-        maps = self.get_submodule("backbone.body")(images)
-        levels: list[Tensor] = self.get_submodule("backbone.fpn")(maps)
+        levels: list[Tensor] = self.get_submodule("backbone.fpn")(self.get_submodule("backbone.body")(images))
         return levels
 
     def propose(self, levels: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Objectness logits (n, 3, h, w) and anchor deltas (n, 12, h, w) of each level."""
-        head = self.get_submodule("rpn.head")
-        return [head(level) for level in levels]
+        return [self.get_submodule("rpn.head")(level) for level in levels]
 
     def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
         """RoIAlign of one image's boxes (r, 4), each on the level for its size: (r, 512, 7, 7).
@@ -220,11 +204,11 @@ class X152FPN(nn.Module):
                 result[rows] = roi_align(level, chosen, self.config.pooled, scale, sampling_ratio=2, aligned=False)
         return result
 
-    def describe(self, pooled: Tensor) -> X152Outputs:
+    def describe(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
         """Pooled regions (r, 512, 7, 7) to fc6 features (after the ReLU) and class logits."""
         fc6 = F.relu(self.get_submodule("roi_heads.box.feature_extractor.fc6")(pooled.flatten(1)))  # (r, 2048)
         fc7 = F.relu(self.get_submodule("roi_heads.box.feature_extractor.fc7")(fc6))  # (r, 2048)
-        return X152Outputs(fc6, self.get_submodule("roi_heads.box.predictor.cls_score")(fc7))
+        return fc6, self.get_submodule("roi_heads.box.predictor.cls_score")(fc7)
 
 
 _BRANCHES = {
@@ -242,6 +226,7 @@ _HEADS = {
     "cls_score": "roi_heads.box.predictor.cls_score",
     "bbox_pred": "roi_heads.box.predictor.bbox_pred",
 }
+_NOT_USED = re.compile(r"\.cell_anchors\.|attr|\.mask\.|\.keypoint\.")
 _ENDS = {"w": "weight", "s": "weight", "b": "bias"}
 
 
@@ -260,13 +245,6 @@ def _from_detectron(name: str) -> str | None:
     return f"{_HEADS[head]}.{_ENDS[end]}" if head in _HEADS and end in ("w", "b") else None
 
 
-def _from_maskrcnn(name: str) -> str | None:
-    # Anchors are computed; attribute, mask and keypoint heads are not used.
-    if ".cell_anchors." in name or re.search(r"attr|\.mask\.|\.keypoint\.", name):
-        return None
-    return name
-
-
 def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "weights") -> X152FPN:
     """Build the network of some weights and load them.
 
@@ -274,9 +252,11 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
     (``res2_0_branch2a_w``).
     """
     detectron = "conv1_w" in tensors
-    rename = _from_detectron if detectron else _from_maskrcnn
-    renamed = {parameter: tensor for name, tensor in tensors.items() if (parameter := rename(name)) is not None}
-
+    if detectron:
+        names = {name: _from_detectron(name) for name in tensors}
+    else:  # anchors are computed; attribute, mask and keypoint heads are not used
+        names = {name: None if _NOT_USED.search(name) else name for name in tensors}
+    renamed = {parameter: tensors[name] for name, parameter in names.items() if parameter is not None}
     hint = "Pass the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
 
     def width(name: str, multiple: int = 1) -> int:
@@ -310,22 +290,15 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
     return network
 
 
+@torch.no_grad()
 def random_x152(config: X152Config, seed: int) -> X152FPN:
-    """A network with random weights and activations of ordinary size, for measuring speed, not for features."""
-    generator = torch.Generator().manual_seed(seed)
+    """A network with random weights, for measuring speed, not for features."""
     network = X152FPN(config).eval()
-    with torch.no_grad():
-        for name, module in network.named_modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                deviation = (2.0 / module.weight[0].numel()) ** 0.5
-                module.weight.normal_(0.0, deviation, generator=generator)
-                if module.bias is not None:
-                    module.bias.zero_()
-                if name.endswith("bbox_pred"):
-                    module.weight.mul_(0.05)
-            elif isinstance(module, _Block):
-                module.bn3.get_buffer("weight").fill_(0.2)  # residual branches must not double the variance
-        network.get_submodule("backbone.body.stem.bn1").get_buffer("weight").fill_(1 / 60)  # pixels up to 150
+    draw_weights(network, seed, ("bbox_pred",))
+    for module in network.modules():
+        if isinstance(module, _Block):
+            module.bn3.get_buffer("weight").fill_(0.2)  # residual branches must not double the variance
+    network.get_submodule("backbone.body.stem.bn1").get_buffer("weight").fill_(1 / 60)  # pixels up to 150
     return network
 
 
@@ -340,8 +313,6 @@ class X152Options(NetworkOptions):
     longer: int = option(1333, Count(1), "maximum pixels of its longer side")
     boxes: int = option(100, Count(1), "regions per image")
     nms: float = option(0.5, Number(0, 1), "maximum IoU of regions within a class")
-    rpn_nms: float = option(0.7, Number(0, 1), "maximum IoU of proposals within a level")
-    rpn_before: int = option(1000, Count(1), "proposals of a level before suppression")
     rpn_after: int = option(1000, Count(1), "maximum number of proposals after it, of each level and in total")
     classes: str | None = option(None, File("class names"), "one name per line, in the weights' order")
 
@@ -395,38 +366,24 @@ class X152Detector(Network):
     options_class = X152Options
     options: X152Options
 
-    def __init__(self, network: X152FPN, sha256: str, device: str, options: X152Options) -> None:
-        super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
-        if options.boxes > options.rpn_after:
-            raise UsageError(
-                f"x152-fpn: boxes={options.boxes} is not between 1 and rpn_after={options.rpn_after}",
-                code="conflict",
-                value=options.boxes,
-            )
+    def __init__(self, name: str, network: X152FPN, sha256: str, device: str, options: X152Options) -> None:
+        super().__init__(name, network, sha256, device, options)
+        o = options
+        if o.boxes > o.rpn_after:
+            message = f"x152-fpn: boxes={o.boxes} is not between 1 and rpn_after={o.rpn_after}"
+            raise UsageError(message, code="conflict", value=o.boxes)
         self.feature_size = network.config.hidden
-        self.class_names = read_names(options.classes, network.config.outputs - 1, "classes")
-        self.network = network.to(device).eval()
-        self.preprocessor: ShortestEdge = ShortestEdge(
-            options.shorter, options.longer, caffe=True, multiple=X152FPN.multiple
-        )
+        self.class_names = read_names(o.classes, network.config.outputs - 1, "classes")
+        self.preprocessor: ShortestEdge = ShortestEdge(o.shorter, o.longer, caffe=True, multiple=X152FPN.multiple)
+        self.preprocessing = self.preprocessor.line()
+        self.mode = f"fc6 nms {o.nms:g} {o.boxes}, rpn 0.7 1000-{o.rpn_after}"
 
     @classmethod
-    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Build the network of the weights; see :func:`capbench.features.detectors.base.load_detector`."""
-        seed = random_seed(weights)
-        if seed is not None:
-            return cls(random_x152(X152Config(), seed), f"random:{seed}", device, options)
-        checkpoint = read_checkpoint(weights_file(cls.name, weights))
-        return cls(load_x152(checkpoint.tensors, checkpoint.path), checkpoint.sha256, device, options)
-
-    def preprocessing_line(self) -> str:
-        """The preprocessing, for the fingerprint."""
-        return self.preprocessor.line()
-
-    def mode_line(self) -> str:
-        """The post-processing, for the fingerprint."""
-        o = self.options
-        return f"fc6 nms {o.nms:g} {o.boxes}, rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after}"
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> X152FPN:
+        """The network of the weights."""
+        if checkpoint is None:
+            return random_x152(X152Config(), seed)
+        return load_x152(checkpoint.tensors, checkpoint.path)
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
         """The regions of prepared images."""
@@ -435,19 +392,15 @@ class X152Detector(Network):
         outputs = self.network.propose(levels)
         records = []
         for i, image in enumerate(prepared):
-            image_outputs = [(logits[i], deltas[i]) for logits, deltas in outputs]
-            records.append(self._one([level[i : i + 1] for level in levels], image_outputs, image))
+            _, h, w = image.pixels.shape
+            of_image = [(logits[i], deltas[i]) for logits, deltas in outputs]
+            regions = level_proposals(of_image, (h, w), after=self.options.rpn_after)
+            features, classes = self.network.describe(
+                self.network.pool([level[i : i + 1] for level in levels], regions)
+            )
+            probabilities = classes.float().softmax(dim=1)[:, 1:]
+            boxes = regions / image.scale
+            rows = select(boxes, probabilities, nms=self.options.nms, count=self.options.boxes)
+            scores, ids = probabilities[rows].max(dim=1)
+            records.append(region_features(image, boxes[rows], features[rows], class_ids=ids, class_scores=scores))
         return records
-
-    def _one(
-        self, levels: Sequence[Tensor], outputs: Sequence[tuple[Tensor, Tensor]], image: Prepared
-    ) -> RegionFeatures:
-        o = self.options
-        _, h, w = image.pixels.shape
-        regions = level_proposals(outputs, (h, w), before=o.rpn_before, after=o.rpn_after, nms=o.rpn_nms)
-        second = self.network.describe(self.network.pool(levels, regions))
-        probabilities = second.classes.float().softmax(dim=1)[:, 1:]
-        original = regions / image.scale
-        rows = select(original, probabilities, nms=o.nms, count=o.boxes)
-        scores, ids = probabilities[rows].max(dim=1)
-        return region_features(image, original[rows], second.features[rows], class_ids=ids, class_scores=scores)
