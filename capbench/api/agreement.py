@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from capbench.datasets.root import DataRoot
-    from capbench.stats.agreement import Unit
-    from capbench.stats.significance import Correction, Test
+    from capbench.stats.pairs import Correction, Test, Unit
     from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.plan import Plan
     from capbench.studies.study import BootstrapMethod
@@ -613,14 +612,16 @@ class CorrelationResult(StudyResult):
         """A row for each test of two metrics; none without ``compare``."""
         import pandas as pd
 
-        from capbench.studies.results import PairTest
+        from capbench.stats.pairs import Pair
 
         rows = [
-            {"protocol": tests.protocol, "group": tests.group, **pair.model_dump(), "test": tests.test}
+            {"protocol": tests.protocol, "group": tests.group, **dataclasses.asdict(pair), "test": tests.test}
             for tests in self.comparisons
             for pair in tests.pairs
         ]
-        return pd.DataFrame(rows, columns=["protocol", "group", *PairTest.model_fields, "test"])
+        return pd.DataFrame(
+            rows, columns=["protocol", "group", *(field.name for field in dataclasses.fields(Pair)), "test"]
+        )
 
     def __repr__(self) -> str:
         where = ", ".join(info.id for info in self.protocols) or "nothing"

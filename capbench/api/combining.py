@@ -32,7 +32,7 @@ from capbench.studies.study import CombineSettings, TestSettings
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
     from capbench.datasets.protocol import Protocol, StatisticSpec
-    from capbench.stats.significance import Correction
+    from capbench.stats.pairs import Correction
 
 __all__ = ["Combination", "combine", "learn_combination"]
 

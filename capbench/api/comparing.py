@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 
     from capbench.datasets.protocol import StatisticSpec
     from capbench.reports.table import Table
-    from capbench.stats.agreement import Unit
-    from capbench.stats.significance import Correction, Test
+    from capbench.stats.pairs import Correction, Test, Unit
     from capbench.stats.systems import SystemTest
 
 __all__ = [

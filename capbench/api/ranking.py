@@ -35,7 +35,7 @@ from capbench.studies.task_file import DEFAULT_TASKS, load_tasks, resolve_tasks
 if TYPE_CHECKING:
     import pandas as pd
 
-    from capbench.stats.significance import Correction
+    from capbench.stats.pairs import Correction
 
 __all__ = ["RankingRequest", "RankingResult", "compute_ranking", "rank"]
 

@@ -17,9 +17,9 @@ from capbench.datasets.protocol import base_name, statistic_title, with_version
 from capbench.metrics.registry import metric_columns
 from capbench.reports.tables import data_points
 from capbench.stats.intervals import Interval
-from capbench.stats.significance import ComparisonTable
+from capbench.stats.pairs import Tests
 from capbench.studies.compare import MetricComparison
-from capbench.studies.results import Comparisons, StudyResult
+from capbench.studies.results import StudyResult
 
 _FIELDS = {"metrics": "capbench-metrics", "datasets": "capbench-datasets"}
 _TESTS = {
@@ -106,7 +106,7 @@ def _intervals(level: float, method: str, resamples: int | None, units: int, uni
     return f"{100 * level:g} % intervals are {name} intervals{drawn}"
 
 
-def _test(tests: Comparisons | ComparisonTable | None) -> str:
+def _test(tests: Tests | None) -> str:
     if tests is None or not tests.pairs:
         return ""
     drawn = ""

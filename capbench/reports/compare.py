@@ -25,7 +25,8 @@ from capbench.reports.uncertainty import (
     sentinel_notes,
     sentinel_title,
 )
-from capbench.stats.significance import Comparison, ComparisonTable, at_floor
+from capbench.stats.pairs import Pair, Tests
+from capbench.stats.significance import at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
 from capbench.studies.examples import Examples
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def sentence(
-    pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool, style: TableStyle = USUAL_TABLE
+    pair: Pair, comparison: MetricComparison, label: str, *, percent: bool, style: TableStyle = USUAL_TABLE
 ) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
@@ -86,7 +87,7 @@ def sentence(
     return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}.{caveat}"
 
 
-def interval_caveat(pair: Comparison | SystemPair, alpha: float, corrected: int, noun: str = "pair") -> str:
+def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun: str = "pair") -> str:
     """A sentence on an interval that suggests the opposite of the test; ``""`` if both agree.
 
     Args:
@@ -225,7 +226,7 @@ def comparison_markdown(table: Table, comparison: MetricComparison) -> str:
     return markdown_document(blocks, f"capbench {__version__}", sample=comparison.sample)
 
 
-def _rank(name: str, table: ComparisonTable) -> str:
+def _rank(name: str, table: Tests) -> str:
     """The rank of a metric, with ``*`` if it is not significantly worse than the best; ``–`` if nothing is tested."""
     if too_few_units(table):
         return "–"
@@ -279,7 +280,7 @@ def _all_signatures(comparison: MetricComparison) -> list[str]:
     return [*signature_lines(comparison.signatures), *of_sentinels.values()]
 
 
-def _legend(table: ComparisonTable) -> list[str]:
+def _legend(table: Tests) -> list[str]:
     """The meaning of ranks and ``*``, or the reason why there are none; one line each."""
     if reason := too_few_units(table):
         return [f"No tests between the metrics: {reason}."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from capbench.core.records import signature_lines
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
 from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, by_own_model
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import Cell, PairTest, StudyResult, missing_word
+from capbench.stats.pairs import Pair
+from capbench.studies.results import Cell, StudyResult, missing_word
 
 LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
@@ -344,11 +346,11 @@ def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) ->
     shared = ["protocol", "group"]
     how = ["test", "correction", "alpha", "unit", "units", "resamples", "seed", "level"]
     rows = (
-        tests.model_dump(include={*shared, *how}) | pair.model_dump()
+        {name: getattr(tests, name) for name in (*shared, *how)} | asdict(pair)
         for tests in result.comparisons
         for pair in tests.pairs
     )
-    return csv_text([*shared, *PairTest.model_fields, *how], rows, escape_formulas=escape_formulas)
+    return csv_text([*shared, *(field.name for field in fields(Pair)), *how], rows, escape_formulas=escape_formulas)
 
 
 # Results as pieces of HTML for notebooks: tables, notes and signatures, with every text escaped.

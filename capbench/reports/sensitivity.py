@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.reports.markup import comparisons_to_csv, markdown_text, tex_text
 from capbench.reports.uncertainty import MARK, notes
+from capbench.stats.pairs import Tests
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
-from capbench.studies.results import NO_TESTS, Comparisons, is_left_out
+from capbench.studies.results import NO_TESTS, is_left_out
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -246,7 +247,7 @@ def _head(ranking: ProtocolRanking, is_default: bool) -> tuple[str, str]:
     return outer, f"{inner} *" if is_default else inner
 
 
-def _entry(ranking: ProtocolRanking, name: str, percent: bool, tests: Comparisons | None) -> str:
+def _entry(ranking: ProtocolRanking, name: str, percent: bool, tests: Tests | None) -> str:
     if name not in ranking.values:
         return "–"
     value, move = ranking.values[name], ranking.moves.get(name, 0)

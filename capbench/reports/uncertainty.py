@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from capbench.core.errors import count
-from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, RaterTests, Sentinels, StudyResult
+from capbench.stats.pairs import Tests
+from capbench.studies.results import BootstrapInfo, Ceiling, RaterTests, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
 
@@ -29,7 +30,7 @@ _CEILINGS = {
 }
 
 
-def decided(result: StudyResult, protocol: str, group: str = "") -> Comparisons | None:
+def decided(result: StudyResult, protocol: str, group: str = "") -> Tests | None:
     """The tests between the metrics of a column; None without tests, and if no difference can be significant."""
     tests = result.comparison(protocol, group)
     return None if tests is None or too_few_units(tests) else tests
@@ -158,7 +159,7 @@ def _interval(info: BootstrapInfo) -> str:
     )
 
 
-def test_note(tests: Comparisons) -> str:
+def test_note(tests: Tests) -> str:
     """The meaning of :data:`MARK` and the test behind it, in one line."""
     if tests.test in _FORMULAS:
         method = f"{_FORMULAS[tests.test]}, which assumes independent data points"
@@ -181,7 +182,7 @@ def _pairs(count: int) -> str:
     return f"{count} pair{'s' if count != 1 else ''}"
 
 
-def ranks(result: StudyResult, tests: Comparisons) -> str:
+def ranks(result: StudyResult, tests: Tests) -> str:
     """The significance clusters in one line: ``1 SPICE; 2 CIDEr, METEOR``."""
     clusters: dict[int, list[str]] = {}
     for column, rank in tests.ranks.items():

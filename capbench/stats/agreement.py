@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
-
-#: Unit of resampling: all judgements of an image together, all of an item, or single ones.
-Unit = Literal["image", "item", "rating"]
 
 _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
 

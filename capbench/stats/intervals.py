@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray
-from capbench.stats.agreement import Agreement, Unit
+from capbench.stats.agreement import Agreement
 from capbench.stats.correlation import checked_sides, correlation
 from capbench.stats.kendall import partner_differences, rank_encode
+from capbench.stats.pairs import Unit
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
 
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]

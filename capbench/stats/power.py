@@ -16,7 +16,8 @@ from statistics import NormalDist
 import numpy as np
 
 from capbench.core.errors import StatisticError, check_choice
-from capbench.stats.agreement import Agreement, Unit
+from capbench.stats.agreement import Agreement
+from capbench.stats.pairs import Unit
 from capbench.stats.resampling import Bootstrap, evaluate, observed_value
 
 _SMALLEST = 10

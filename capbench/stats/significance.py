@@ -25,16 +25,17 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray
-from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import BootstrapSample
+from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
 from capbench.stats.permutation import BoundedSwap, Scale
 from capbench.stats.resampling import Swaps, evaluate, observed_value
 from capbench.stats.system_agreement import Systems
@@ -163,9 +164,6 @@ def _check(r12: float, r13: float, r23: float, n: int) -> None:
         raise StatisticError(message, code="out-of-range", value=(r12, r13, r23))
 
 
-Correction = Literal["holm", "bh", "none"]
-
-
 def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correction) -> FloatArray:
     """Adjusted p-values; a test is significant if its adjusted p-value is at most α.
 
@@ -238,8 +236,6 @@ def top_metrics(values: Mapping[str, float], differ: Callable[[str, str], bool])
     return tuple(name for name in order if name == order[0] or not differ(order[0], name))
 
 
-Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
-
 RESAMPLES = 1_000
 """Default number of bootstrap resamples; the ends of 95 % intervals require about this many."""
 PERMUTATIONS = 10_000
@@ -250,66 +246,6 @@ _ROUNDING = 1e-12
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
 _POINTS_TOGETHER = 100_000
 _RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One pair of metrics.
-
-    Attributes:
-        better: the metric with the larger value.
-        worse: the other metric.
-        difference: value of ``better`` minus value of ``worse``, ≥ 0.
-        low: lower end of the difference's percentile bootstrap interval; None without a bootstrap.
-        high: upper end.
-        p_value: two-sided, not corrected.
-        p_adjusted: after the correction for all pairs of the table.
-        significant: True if ``p_adjusted`` is at most α.
-    """
-
-    better: str
-    worse: str
-    difference: float
-    low: float | None
-    high: float | None
-    p_value: float
-    p_adjusted: float
-    significant: bool
-
-
-@dataclass(frozen=True)
-class ComparisonTable:
-    """All pairs of metrics under one statistic.
-
-    Attributes:
-        statistic: name of the statistic.
-        test: the test.
-        correction: the correction for the number of pairs.
-        alpha: significance level.
-        level: coverage of the intervals of the differences; None without a bootstrap.
-        unit: unit of permutation or resampling; None for closed-form tests, which assume independent data points.
-        units: number of units, or of data points.
-        resamples: number of permutations or resamples; None for closed-form tests.
-        seed: their seed.
-        values: the statistic by metric, best first.
-        ranks: significance clusters: rank by metric, from 1, best first.
-        top: the best metric and all that are not significantly worse than it, best first.
-        pairs: one comparison for each pair, the best metrics first.
-    """
-
-    statistic: str
-    test: Test
-    correction: Correction
-    alpha: float
-    level: float | None
-    unit: Unit | None
-    units: int
-    resamples: int | None
-    seed: int | None
-    values: dict[str, float]
-    ranks: dict[str, int]
-    top: tuple[str, ...]
-    pairs: tuple[Comparison, ...]
 
 
 def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction = "holm") -> int:
@@ -404,7 +340,7 @@ def compare(
     sample: BootstrapSample | None = None,
     level: float = 0.95,
     workers: int | None = None,
-) -> ComparisonTable:
+) -> Tests:
     """Test every pair of metrics, two-sided.
 
     ===========  ====================================================================================================
@@ -463,16 +399,25 @@ def compare(
     comparisons = []
     for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted.tolist(), strict=True):
         low, high = (None, None) if sample is None else _difference_interval(sample, better, worse, level)
-        difference = values[better] - values[worse]
-        comparisons.append(Comparison(better, worse, difference, low, high, p, p_adjusted, p_adjusted <= alpha))
+        comparisons.append(
+            Pair(
+                better=better,
+                worse=worse,
+                difference=values[better] - values[worse],
+                low=low,
+                high=high,
+                p_value=p,
+                p_adjusted=p_adjusted,
+                significant=p_adjusted <= alpha,
+            )
+        )
     apart = {frozenset((c.better, c.worse)) for c in comparisons if c.significant}
 
     def differ(first: str, second: str) -> bool:
         return frozenset((first, second)) in apart
 
     drawn = test in _RESAMPLING
-    return ComparisonTable(
-        statistic=data.label,
+    return Tests(
         test=test,
         correction=correction,
         alpha=alpha,
@@ -481,7 +426,6 @@ def compare(
         units=data.units if drawn or isinstance(data, Systems) else len(data.unit),
         resamples=resamples,
         seed=seed if drawn else None,
-        values=values,
         ranks=significance_ranks(values, differ),
         top=top_metrics(values, differ),
         pairs=tuple(comparisons),

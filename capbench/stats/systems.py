@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
+from capbench.stats.pairs import Correction
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
 from capbench.stats.significance import (
     PERMUTATIONS,
     RESAMPLES,
-    Correction,
     adjust,
     check_alpha,
     permutations_needed,

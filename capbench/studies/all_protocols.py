@@ -16,11 +16,12 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.stats.correlation import correlation
+from capbench.stats.pairs import Pair
 from capbench.stats.system_agreement import fewest_systems
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
-from capbench.studies.results import PairTest, StudyResult
+from capbench.studies.results import StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
 from capbench.studies.study import Study, misfit
 
@@ -253,7 +254,7 @@ def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[s
             )
 
 
-def _tests(result: StudyResult, protocol: str) -> dict[tuple[str, str], PairTest]:
+def _tests(result: StudyResult, protocol: str) -> dict[tuple[str, str], Pair]:
     """The tests under a protocol by (better, worse) column; empty if they failed."""
     comparison = result.comparison(protocol)
     return {} if comparison is None else {(pair.better, pair.worse): pair for pair in comparison.pairs}

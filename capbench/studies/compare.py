@@ -17,18 +17,17 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
-from capbench.stats.agreement import Accuracies, Agreement, Unit
+from capbench.stats.agreement import Accuracies, Agreement
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
+from capbench.stats.pairs import Correction, Test, Tests, Unit
 from capbench.stats.power import Power, power
-from capbench.stats.significance import RESAMPLES, ComparisonTable, Correction, Test
+from capbench.stats.significance import RESAMPLES
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import agreement, check_defined, evaluate, photograph_note, unscored_cells
 from capbench.studies.judged import Incomplete, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.results import (
     BootstrapInfo,
     Cell,
-    Comparisons,
-    PairTest,
     ProtocolInfo,
     Sentinels,
     SentinelTest,
@@ -37,6 +36,14 @@ from capbench.studies.results import (
 from capbench.studies.sentinels import assess_sentinels
 from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import compare_pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedTests(Tests):
+    """Tests between metrics, by title, with the statistic's name and its values, best first."""
+
+    statistic: str
+    values: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class MetricComparison:
     protocol: str
     n: int
     intervals: dict[str, Interval]
-    table: ComparisonTable
+    table: ComparedTests
     signatures: dict[str, str]
     sample: bool = False
     notes: tuple[str, ...] = ()
@@ -183,9 +190,9 @@ def compare_scored(
     compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
     unit, seed, resamples = settings.unit, settings.seed, bootstrap or settings.resamples or RESAMPLES
     sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
-    table, _ = compare_pairs(compared.data, settings, sample=sample)
+    tests = compare_pairs(compared.data, settings, sample=sample)
     # The values are computed from the same scores by the same code as in 'correlate'.
-    values = {title: compared.values[title] for title in table.values}
+    values = {title: compared.values[title] for title in tests.ranks}
     intervals = {
         title: replace(interval, value=compared.values[title])
         for title, interval in bootstrap_intervals(compared.data, sample).items()
@@ -198,13 +205,13 @@ def compare_scored(
             compared.scores,
             compared.cells,
             bootstrap=BootstrapSettings(resamples=resamples, unit=unit, seed=seed),
-            tests=replace(settings, resamples=table.resamples),
+            tests=replace(settings, resamples=tests.resamples),
         )
     return MetricComparison(
         protocol=str(protocol),
         n=compared.n,
         intervals=intervals,
-        table=replace(table, values=values),
+        table=ComparedTests(**vars(tests), statistic=compared.data.label, values=values),
         signatures=compared.signatures,
         notes=compared.notes,
         version=protocol.version,
@@ -448,20 +455,15 @@ def _with_interval(cell: Cell, interval: Interval) -> Cell:
     return cell.model_copy(update={"low": interval.low, "high": interval.high})
 
 
-def _tests(comparison: MetricComparison, protocol: str, columns: dict[str, str]) -> Comparisons:
-    table = comparison.table
-    pairs = [asdict(pair) | {"better": columns[pair.better], "worse": columns[pair.worse]} for pair in table.pairs]
-    return Comparisons(
+def _tests(comparison: MetricComparison, protocol: str, columns: dict[str, str]) -> Tests:
+    table = {name: value for name, value in vars(comparison.table).items() if name not in ("statistic", "values")}
+    return replace(
+        Tests(**table),
         protocol=protocol,
-        test=table.test,
-        correction=table.correction,
-        alpha=table.alpha,
-        unit=table.unit,
-        units=table.units,
-        resamples=table.resamples,
-        seed=table.seed,
-        level=table.level,
-        top=tuple(columns[title] for title in table.top),
-        ranks={columns[title]: rank for title, rank in table.ranks.items()},
-        pairs=tuple(PairTest(**pair) for pair in pairs),
+        requested=None,
+        top=tuple(columns[title] for title in comparison.table.top),
+        ranks={columns[title]: rank for title, rank in comparison.table.ranks.items()},
+        pairs=tuple(
+            replace(pair, better=columns[pair.better], worse=columns[pair.worse]) for pair in comparison.table.pairs
+        ),
     )

@@ -28,13 +28,13 @@ from capbench.stats.agreement import (
     Accuracies,
     Agreement,
     Correlations,
-    Unit,
     leave_one_rater_out,
     pairwise_tau_b,
     vote_credit,
 )
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs, length_sides
+from capbench.stats.pairs import Unit
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems

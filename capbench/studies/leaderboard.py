@@ -20,11 +20,12 @@ from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import with_version
 from capbench.metrics.from_file import FileScores
 from capbench.metrics.metric_request import Row
+from capbench.stats.pairs import Tests
 from capbench.studies.plan import Plan
 from capbench.studies.published import PublishedRow, PublishedValue, load_published
 from capbench.studies.published.beside import is_printed_as
 from capbench.studies.ranking import TaskRanking
-from capbench.studies.results import BootstrapInfo, Cell, Comparisons, StudyResult
+from capbench.studies.results import BootstrapInfo, Cell, StudyResult
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import too_few_units
 
@@ -483,7 +484,7 @@ class _Builder:
             no_better=sentinels is not None and cell.column in sentinels.no_better(column.group),
         )
 
-    def _tests(self, protocol: str, group: str) -> Comparisons | None:
+    def _tests(self, protocol: str, group: str) -> Tests | None:
         """The tests of a column, unless no difference can be significant."""
         tests = self.result.comparison(protocol, group)
         return None if tests is None or too_few_units(tests) else tests

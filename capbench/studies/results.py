@@ -17,6 +17,7 @@ from capbench.core.files import read_json
 from capbench.core.training_record import TrainingOverlap
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Level, with_version
+from capbench.stats.pairs import Tests
 from capbench.studies.published.tables import PublishedInfo
 
 RESULT_SCHEMA_VERSION = 4
@@ -207,66 +208,6 @@ class Ceiling(Strict):
     method: Literal["leave-one-rater-out", "votes"]
     pairwise_tau_b: float | None = None
     raters: int | None = None
-
-
-class PairTest(Strict):
-    """The test of one pair of metrics.
-
-    Attributes:
-        better: column of the metric with the larger value.
-        worse: column of the other one.
-        difference: value of ``better`` minus value of ``worse``, ≥ 0.
-        low: lower end of the difference's bootstrap interval (percentile), None without a bootstrap.
-        high: its upper end.
-        p_value: two-sided, not corrected.
-        p_adjusted: after the correction for all pairs.
-        significant: True if ``p_adjusted`` is at most α.
-    """
-
-    better: str
-    worse: str
-    difference: float
-    low: float | None = None
-    high: float | None = None
-    p_value: float
-    p_adjusted: float
-    significant: bool
-
-
-class Comparisons(Strict):
-    """Tests between all pairs of metrics under one protocol, overall or in one group.
-
-    Attributes:
-        protocol: the protocol.
-        group: the group, ``""`` for overall.
-        test: name of the test.
-        correction: correction for the number of pairs.
-        alpha: significance level.
-        unit: permuted or resampled unit; None for tests from formulas, which assume independent data points.
-        units: number of units, or of data points.
-        resamples: number of permutations or resamples, None for tests from formulas.
-        requested: the requested number, if the number of pairs required more; else None.
-        seed: seed of the permutations or resamples, None for tests from formulas.
-        level: coverage of the intervals of the differences, None if there are none.
-        top: columns of the best metric and of all that are not significantly worse than it, best first.
-        ranks: significance clusters: rank by column, from 1, best first.
-        pairs: one test for each pair, the best metrics first.
-    """
-
-    protocol: str
-    group: str = ""
-    test: Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
-    correction: Literal["holm", "bh", "none"]
-    alpha: float
-    unit: Literal["image", "item", "rating"] | None
-    units: int
-    resamples: int | None
-    requested: int | None = None
-    seed: int | None
-    level: float | None
-    top: tuple[str, ...]
-    ranks: dict[str, int]
-    pairs: tuple[PairTest, ...]
 
 
 class Needed(Strict):
@@ -524,7 +465,7 @@ class StudyResult(_Growing):
     signatures: dict[str, dict[str, str]]
     cells: tuple[Cell, ...]
     ceilings: tuple[Ceiling, ...] = ()
-    comparisons: tuple[Comparisons, ...] = ()
+    comparisons: tuple[Tests, ...] = ()
     missing: tuple[Missing, ...] = ()
     published: str | None = None
     published_table: PublishedInfo | None = None
@@ -543,7 +484,7 @@ class StudyResult(_Growing):
         """Agreement between human raters under a protocol, or None if it is unknown."""
         return next((c for c in self.ceilings if (c.protocol, c.group) == (protocol, group)), None)
 
-    def comparison(self, protocol: str, group: str = "") -> Comparisons | None:
+    def comparison(self, protocol: str, group: str = "") -> Tests | None:
         """The tests between metrics under a protocol, or None if there are none."""
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
 

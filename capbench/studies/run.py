@@ -21,6 +21,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Scores
+from capbench.stats.pairs import Tests
 from capbench.stats.ties import merged
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
@@ -31,7 +32,6 @@ from capbench.studies.results import (
     Answer,
     Ceiling,
     Cell,
-    Comparisons,
     Missing,
     Practice,
     ProtocolInfo,
@@ -128,7 +128,7 @@ class _Run:
 
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
-    comparisons: list[Comparisons] = field(default_factory=list)
+    comparisons: list[Tests] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     infos: list[ProtocolInfo] = field(default_factory=list)
     signatures: dict[str, dict[str, str]] = field(default_factory=dict)

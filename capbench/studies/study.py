@@ -27,9 +27,8 @@ from capbench.core.options import Choice, Count, Kind, Options, Share, Text, opt
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.metric_request import Asked
-from capbench.stats.agreement import Unit
+from capbench.stats.pairs import Correction, Test, Unit
 from capbench.stats.resampling import MOST_RESAMPLES
-from capbench.stats.significance import Correction, Test
 
 # Settings of intervals and tests.
 

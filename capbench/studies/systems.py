@@ -19,8 +19,8 @@ from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import CorpusStatistics, score_for_resampling, warnings_of_captions
 from capbench.stats.intervals import Interval
+from capbench.stats.pairs import Correction
 from capbench.stats.resampling import Bootstrap, unit_codes
-from capbench.stats.significance import Correction
 from capbench.stats.systems import (
     CorpusGroup,
     RowScores,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
+from capbench.stats.pairs import Tests
 from capbench.stats.power import FEWEST_UNITS, fewest_units, power
-from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
+from capbench.stats.significance import compare, permutations_to_use
 from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.judged import Scored
-from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
+from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Needed
 from capbench.studies.study import BootstrapSettings, TestSettings
 
 
@@ -41,7 +42,7 @@ class Uncertainty:
 
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
-    comparisons: list[Comparisons] = field(default_factory=list)
+    comparisons: list[Tests] = field(default_factory=list)
     bootstrap: BootstrapInfo | None = None
     notes: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -151,7 +152,7 @@ def _assess_group(
                 )
     if tests is not None and len(scores) > 1:
         try:
-            table, requested = compare_pairs(
+            tested = compare_pairs(
                 agreement(protocol, judgements, scores, tests.unit, group),
                 tests,
                 sample=sample if bootstrap is not None and bootstrap.unit == tests.unit else None,
@@ -162,7 +163,7 @@ def _assess_group(
             if not group:
                 uncertainty.reasons["groups"] = error.message
         else:
-            uncertainty.comparisons.append(_comparisons(str(protocol), group, table, requested))
+            uncertainty.comparisons.append(replace(tested, protocol=str(protocol), group=group))
 
 
 def compare_pairs(
@@ -171,7 +172,7 @@ def compare_pairs(
     *,
     sample: BootstrapSample | None = None,
     level: float = 0.95,
-) -> tuple[ComparisonTable, int | None]:
+) -> Tests:
     """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
 
     Args:
@@ -179,9 +180,6 @@ def compare_pairs(
         settings: test, correction, level, number and seed.
         sample: a bootstrap of the same data, for intervals of the differences.
         level: coverage of these intervals.
-
-    Returns:
-        The tests, and the requested number of permutations or resamples if it was raised, else None.
 
     Raises:
         StatisticError: the test does not apply to the data.
@@ -194,7 +192,7 @@ def compare_pairs(
     with_sample = sample
     if settings.test == "bootstrap" and (sample is None or (sample.resamples, sample.seed) != (count, settings.seed)):
         with_sample = draw_bootstrap(data, resamples=count, seed=settings.seed, unit=settings.unit)
-    table = compare(
+    tests = compare(
         data,
         test=settings.test,
         correction=settings.correction,
@@ -205,7 +203,7 @@ def compare_pairs(
         sample=with_sample,
         level=level,
     )
-    return table, settings.resamples if raised else None
+    return replace(tests, requested=settings.resamples if raised else None)
 
 
 def _add_ceiling(
@@ -250,37 +248,6 @@ def _info(settings: BootstrapSettings, units: int) -> BootstrapInfo:
         units=units,
         resamples=settings.resamples,
         seed=settings.seed,
-    )
-
-
-def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: int | None) -> Comparisons:
-    return Comparisons(
-        protocol=protocol,
-        group=group,
-        test=table.test,
-        correction=table.correction,
-        alpha=table.alpha,
-        unit=table.unit,
-        units=table.units,
-        resamples=table.resamples,
-        requested=requested,
-        seed=table.seed,
-        level=table.level,
-        top=table.top,
-        ranks=table.ranks,
-        pairs=tuple(
-            PairTest(
-                better=pair.better,
-                worse=pair.worse,
-                difference=pair.difference,
-                low=pair.low,
-                high=pair.high,
-                p_value=pair.p_value,
-                p_adjusted=pair.p_adjusted,
-                significant=pair.significant,
-            )
-            for pair in table.pairs
-        ),
     )
 
 
@@ -363,7 +330,7 @@ def answer(
     return made.model_copy(update={"text": tuple(_sentences(made, protocol, judgements, cells, undefined))})
 
 
-def too_few_units(tests: Comparisons | ComparisonTable) -> str:
+def too_few_units(tests: Tests) -> str:
     """The reason why no difference can be significant, whatever the scores; ``""`` if one can."""
     if tests.units is None or tests.test != "permutation":
         return ""

@@ -11,8 +11,9 @@ import pytest
 from capbench.reports.compare import comparison_html, sentence
 from capbench.reports.uncertainty import p_value_text
 from capbench.stats.intervals import Interval
-from capbench.stats.significance import Comparison, ComparisonTable, Correction, adjust
-from capbench.studies.compare import MetricComparison
+from capbench.stats.pairs import Correction, Pair
+from capbench.stats.significance import adjust
+from capbench.studies.compare import ComparedTests, MetricComparison
 from capbench.studies.uncertainty import RANK_RULE
 
 
@@ -29,12 +30,21 @@ def compared(
     values = {name: 0.5 - 0.1 * place for place, name in enumerate(names)}
     adjusted = adjust(p_values, correction).tolist()
     pairs = tuple(
-        Comparison(a, b, values[a] - values[b], low, high, p, p_adjusted, p_adjusted <= alpha)
+        Pair(
+            better=a,
+            worse=b,
+            difference=values[a] - values[b],
+            low=low,
+            high=high,
+            p_value=p,
+            p_adjusted=p_adjusted,
+            significant=p_adjusted <= alpha,
+        )
         for (a, b), (low, high), p, p_adjusted in zip(
             itertools.combinations(names, 2), intervals, p_values, adjusted, strict=True
         )
     )
-    table = ComparisonTable(
+    table = ComparedTests(
         statistic="τ-c",
         test="permutation" if resamples else "williams",
         correction=correction,

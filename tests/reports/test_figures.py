@@ -27,6 +27,7 @@ from capbench.reports.figures.curves import curves_figure
 from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
 from capbench.reports.figures.style import COLOURS, KNOWN, Look, fit_fonts, metric_styles, save, statistic_label
 from capbench.reports.figures.training_log import read_log, training_log_figure
+from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import adjust
 from capbench.studies.examples import RatedScores
 from capbench.studies.references import CurvePoint, ReferenceCurves
@@ -34,8 +35,6 @@ from capbench.studies.results import (
     BootstrapInfo,
     Ceiling,
     Cell,
-    Comparisons,
-    PairTest,
     ProtocolInfo,
     StudyResult,
 )
@@ -337,7 +336,7 @@ def _study() -> StudyResult:
         for p in ids
         for c, v in (("a", 0.3), ("b", 0.4))
     ]
-    test = Comparisons(
+    test = Tests(
         protocol=ids[0],
         test="permutation",
         correction="holm",
@@ -349,7 +348,7 @@ def _study() -> StudyResult:
         level=0.95,
         top=("b",),
         ranks={"b": 1, "a": 2},
-        pairs=(PairTest(better="b", worse="a", difference=0.1, p_value=0.01, p_adjusted=0.01, significant=True),),
+        pairs=(Pair(better="b", worse="a", difference=0.1, p_value=0.01, p_adjusted=0.01, significant=True),),
     )
     infos = tuple(
         ProtocolInfo(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,11 @@ from capbench.reports.sensitivity import (
     to_markdown,
     write_sensitivity,
 )
+from capbench.stats.pairs import Pair, Tests
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.results import (
     Cell,
-    Comparisons,
     Missing,
-    PairTest,
     ProtocolInfo,
     StudyResult,
 )
@@ -103,9 +103,9 @@ def found() -> SensitivityResult:
 def tested(found: SensitivityResult) -> SensitivityResult:
     """Tests under all protocols but one; ROUGE over CIDEr is real under two of the other ones."""
     tops = {"mean-tau-b": ("cider",), "mean-spearman": ("bleu_4", "cider"), "votes-strict": ("cider", "bleu_4")}
-    pair = PairTest(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
+    pair = Pair(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
     comparisons = tuple(
-        Comparisons(
+        Tests(
             protocol=id_,
             test="permutation",
             correction="bh",
@@ -186,7 +186,7 @@ def test_the_summary_says_which_reversals_are_real(tested: SensitivityResult, fo
 
 
 def test_the_best_of_the_default_is_counted_where_it_is_significantly_worse(tested: SensitivityResult) -> None:
-    comparisons = tuple(c.model_copy(update={"top": ("bleu_4",)}) for c in tested.result.comparisons[1:])
+    comparisons = tuple(replace(c, top=("bleu_4",)) for c in tested.result.comparisons[1:])
     result = tested.result.model_copy(update={"comparisons": (tested.result.comparisons[0], *comparisons)})
     lines = summary(tested.model_copy(update={"result": result}), tested.datasets[0])
     assert "CIDER, the best under *, is significantly worse than the best under 2 of 2 other protocols" in lines

@@ -13,13 +13,12 @@ from rich.console import Console
 from capbench.reports.markup import markdown_text, tex_text, to_csv, to_latex, to_markdown, write_result
 from capbench.reports.tables import tables
 from capbench.reports.terminal import print_result
+from capbench.stats.pairs import Pair, Tests
 from capbench.studies.results import (
     BootstrapInfo,
     Ceiling,
     Cell,
-    Comparisons,
     Missing,
-    PairTest,
     ProtocolInfo,
     StudyResult,
     load_result,
@@ -263,17 +262,17 @@ def tested(result: StudyResult) -> StudyResult:
         return cell.model_copy(update={"low": cell.number - 0.02004, "high": cell.number + 0.01004})
 
     info = BootstrapInfo(method="bca", level=0.9, unit="image", units=12, resamples=2000, seed=3)
-    pair = PairTest(better="cider", worse="bleu", difference=0.1, p_value=0.2, p_adjusted=0.2, significant=False)
+    pair = Pair(better="cider", worse="bleu", difference=0.1, p_value=0.2, p_adjusted=0.2, significant=False)
     how = {"correction": "holm", "alpha": 0.05, "level": 0.9}
     drawn = {"test": "permutation", "unit": "image", "units": 12, "resamples": 2638, "requested": 1000, "seed": 3}
-    both = Comparisons.model_validate(
-        {"protocol": CORRELATION, "top": ("cider", "bleu"), "ranks": {"cider": 1, "bleu": 1}, "pairs": (pair,)}
+    both = Tests(
+        **{"protocol": CORRELATION, "top": ("cider", "bleu"), "ranks": {"cider": 1, "bleu": 1}, "pairs": (pair,)}
         | how
         | drawn
     )
     formula = {"test": "mcnemar", "unit": None, "units": 36, "resamples": None, "requested": None, "seed": None}
-    one = Comparisons.model_validate(
-        {"protocol": ACCURACY, "top": ("cider",), "ranks": {"cider": 1, "bleu": 2}, "pairs": (pair,)} | how | formula
+    one = Tests(
+        **{"protocol": ACCURACY, "top": ("cider",), "ranks": {"cider": 1, "bleu": 2}, "pairs": (pair,)} | how | formula
     )
     return result.model_copy(
         update={

@@ -247,10 +247,11 @@ def test_images_that_are_drawn_together_are_resampled_as_one_and_compared_apart(
 @pytest.mark.parametrize("coefficient", COEFFICIENTS)
 def test_a_metric_and_its_multiple_do_not_differ(coefficient: WithinCoefficient) -> None:
     x, y, image = drawn(7)
-    table = compare(WithinImages.of(coefficient, {"a": x, "b": x * 8, "c": np.roll(x, 3)}, y, image))
+    data = WithinImages.of(coefficient, {"a": x, "b": x * 8, "c": np.roll(x, 3)}, y, image)
+    table = compare(data)
     pair = next(pair for pair in table.pairs if {pair.better, pair.worse} == {"a", "b"})
     assert pair.p_value == 1
-    assert table.statistic == f"within-image {coefficient}"
+    assert data.label == f"within-image {coefficient}"
     assert table.ranks["a"] == table.ranks["b"] == 1
 
 

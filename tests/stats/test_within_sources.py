@@ -149,7 +149,7 @@ def test_metrics_that_differ_only_between_sources_do_not_differ(coefficient: Sou
     table = compare(data, permutations=200)
     pair = next(pair for pair in table.pairs if {pair.better, pair.worse} == {"a", "b"})
     assert pair.p_value == 1
-    assert table.statistic == f"within-source {coefficient}"
+    assert data.label == f"within-source {coefficient}"
     interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["a"]
     assert interval.low < whole(data, "a") < interval.high
 

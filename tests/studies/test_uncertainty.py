@@ -24,10 +24,11 @@ from capbench.metrics.ngram import Bleu, RougeL
 from capbench.reports.tables import tables
 from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import compare, permutations_needed
 from capbench.studies.evaluate import FEWEST_IN_CEILING
 from capbench.studies.plan import plan_study
-from capbench.studies.results import Comparisons, PairTest, StudyResult
+from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from capbench.studies.uncertainty import too_few_units
@@ -469,8 +470,8 @@ def test_too_few_images_for_tests_have_intervals_and_a_reason(tmp_path: Path) ->
 @pytest.mark.parametrize("units", range(1, 13))
 def testtoo_few_units_are_those_with_too_few_swaps(units: int, correction: str) -> None:
     alpha, pairs = 0.05, 6
-    test = PairTest(better="a", worse="b", difference=0.1, p_value=0.5, p_adjusted=1, significant=False)
-    tests = Comparisons(
+    test = Pair(better="a", worse="b", difference=0.1, p_value=0.5, p_adjusted=1, significant=False)
+    tests = Tests(
         protocol="p",
         test="permutation",
         correction=correction,  # type: ignore[arg-type]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from capbench.reports.page import ReportSource
+from capbench.stats.pairs import Pair, Tests
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import (
     BootstrapInfo,
     Ceiling,
     Cell,
-    Comparisons,
     Missing,
-    PairTest,
     ProtocolInfo,
     StudyResult,
 )
@@ -81,11 +80,11 @@ def make_result(metrics: dict[str, str] = METRICS, *, name: str = "toy", title: 
     ]
     order = sorted(metrics, key=lambda column: -values[column][0])
     pairs = tuple(
-        PairTest(better=a, worse=b, difference=0.1, p_value=0.01, p_adjusted=0.02, significant=True)
+        Pair(better=a, worse=b, difference=0.1, p_value=0.01, p_adjusted=0.02, significant=True)
         for i, a in enumerate(order)
         for b in order[i + 1 :]
     )
-    tests = Comparisons(
+    tests = Tests(
         protocol=PROTOCOLS[0],
         test="permutation",
         correction="holm",
