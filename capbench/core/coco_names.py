@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
 from capbench.core.errors import DataError
+from capbench.core.records import image_id
 
 _NAME = re.compile(r"(?:COCO_(?:train|val|test)20\d\d_)?(\d{12})|(0|[1-9]\d{0,11})", re.ASCII)
 
@@ -30,15 +32,17 @@ class CocoNames:
             if number is not None:
                 self._images.setdefault(number, []).append(image)
 
-    def find(self, name: str) -> str | None:
-        """The image with the number of a name, or None."""
-        number = coco_number(name)
+    def find(self, name: str, path: str | os.PathLike[str] | None = None, row: int | str | None = None) -> str | None:
+        """The image with the number of a name or file name, or None; ``path`` and ``row`` are the place of an ambiguous one."""
+        number = coco_number(image_id(name))
         found = self._images.get(number, []) if number is not None else []
         if len(found) > 1:
             raise DataError(
                 f"'{name}' may be {found[0]} or {found[1]}",
                 code="ambiguous",
                 value=name,
+                path=path,
+                row=row,
                 hint="Write the image's file name",
             )
         return found[0] if found else None

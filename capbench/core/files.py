@@ -233,7 +233,11 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     Only ``\\n``, ``\\r\\n`` and ``\\r`` end a line (``str.splitlines`` also breaks at form feeds and
     U+2028, which captions may contain). Raises the errors of :func:`read_text`, and DataError if the file is empty.
     """
-    text = read_text(path)
+    return split_lines(read_text(path), path)
+
+
+def split_lines(text: str, path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a file's text, as :func:`read_lines` returns them."""
     if not text.strip():
         raise DataError("is empty", code="damaged", path=path, hint="Download the file again")
     return text.removesuffix("\n").split("\n")
@@ -248,6 +252,11 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
 
     Raises the errors of :func:`read_text`, and DataError with row and column if it is not JSON.
     """
+    return parse_json(read_text(path), path, unique_keys=unique_keys, nan=nan)
+
+
+def parse_json(text: str, path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
+    """Parse the text of a JSON file; see :func:`read_json`."""
 
     def constant(name: str) -> Any:
         if nan and name == "NaN":
@@ -264,7 +273,6 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
             raise DataError(message, code="duplicate", value=twice, path=path, hint="Keep one of the two")
         return record
 
-    text = read_text(path)
     decoder = json.JSONDecoder(parse_constant=constant, object_pairs_hook=unique if unique_keys else None)
     try:
         return decoder.decode(text)

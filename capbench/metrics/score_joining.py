@@ -23,44 +23,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from capbench.core.coco_names import CocoNames
 from capbench.core.errors import DataError
 from capbench.core.files import atomic_write
 from capbench.core.records import FloatArray, IntArray, Item, caption_key, image_id, references_hash
 from capbench.metrics.score_files import ScoreFile
-
-# Image names in score files.
-
-_COCO = re.compile(r"COCO_[a-z]+20\d\d_0*(\d+)")
-
-
-class ImageNames:
-    """Finds images by id, by file name, or by the number of a COCO image."""
-
-    def __init__(self, images: Iterable[str]) -> None:
-        self._images = set(images)
-        self._of_number: dict[str, tuple[str, ...]] = {}
-        for image in sorted(self._images):
-            number = _COCO.fullmatch(image)
-            if number:
-                self._of_number[number[1]] = (*self._of_number.get(number[1], ()), image)
-        self._seen: dict[str, tuple[str, ...]] = {}
-
-    def find(self, text: str) -> tuple[str, ...]:
-        """The matching image ids, sorted: one, none, or several with the same COCO number."""
-        if text not in self._seen:
-            self._seen[text] = self._look_up(text)
-        return self._seen[text]
-
-    def _look_up(self, text: str) -> tuple[str, ...]:
-        for name in (text, image_id(text)):
-            if name in self._images:
-                return (name,)
-        number = _COCO.fullmatch(image_id(text))
-        digits = number[1] if number else image_id(text).lstrip("0")
-        if digits in self._of_number:
-            return self._of_number[digits]
-        return (digits,) if number and digits in self._images else ()
-
 
 Repeats = Literal["refuse", "first", "mean"]
 """Treatment of two different scores of one item: reject them, use the first, or use their mean."""
@@ -280,7 +247,8 @@ class _Distinct:
         index: distinct item of each item.
         first: first index of each distinct item.
         distinct: the distinct items.
-        images: the images' names.
+        images: the images.
+        coco: their other COCO names.
     """
 
     _last: ClassVar[list[_Distinct]] = []
@@ -293,7 +261,8 @@ class _Distinct:
         self.first: list[int] = np.unique(self.index, return_index=True)[1].tolist()
         del places
         self.distinct = [items[place] for place in self.first]
-        self.images = ImageNames(item.image for item in self.distinct)
+        self.images = dict.fromkeys(item.image for item in self.distinct)
+        self.coco = CocoNames(self.images)
 
     @classmethod
     def of(cls, items: Sequence[Item]) -> _Distinct:
@@ -564,17 +533,8 @@ class _Joining:
     def _image(self, row: int) -> str | None:
         """The image of a row; None if no item has this image."""
         text = self.file.names["image"][row]
-        found = self.known.images.find(text)
-        if len(found) > 1:
-            raise DataError(
-                f"the image '{text}' can be {' or '.join(found)}",
-                code="ambiguous",
-                value=text,
-                path=self.file.path,
-                row=self.file.place(row),
-                hint="Write the full name of the image",
-            )
-        return found[0] if found else None
+        found = next((name for name in (text, image_id(text)) if name in self.known.images), None)
+        return found or self.known.coco.find(text, self.file.path, self.file.place(row))
 
     def _named_images(self, rows: Sequence[int]) -> dict[str, str | None]:
         """The images of all image names in some rows."""

@@ -78,8 +78,9 @@ def test_rows_are_joined_by_candidate_id_where_it_names_one_caption() -> None:
     "image", ["COCO_val2014_000000000042", "images/COCO_val2014_000000000042.jpg", "42", "000000000042", "42.jpg"]
 )
 def test_images_may_be_named_by_id_file_or_cocos_number(image: str) -> None:
-    joined = join(file(texts((image, "A cat sits.")), x=[5]), [CAT])
-    assert joined.values["x"].tolist() == [5]
+    of_2017, number = (Item(name, "A cat sits.", ("a cat",), "c2") for name in ("000000000042", "42"))
+    for item in (CAT, of_2017, number):
+        assert join(file(texts((image, "A cat sits.")), x=[5]), [item]).values["x"].tolist() == [5]
 
 
 def test_rows_are_joined_by_caption_and_then_by_text_key() -> None:

@@ -54,9 +54,9 @@ class Captions(Mapping[str, tuple[str, ...]]):
         captions = {image: texts for image, texts in self.items() if self.groups.get(image) in groups}
         return Captions(captions, self.source, {image: self.groups[image] for image in captions}, self.names)
 
-    def find(self, name: str) -> str | None:
-        """The id of an image with captions, by one of its names."""
-        image = name if name in self else self.names.get(name) or self._coco.find(name)
+    def find(self, name: str, path: PathLike | None = None, row: str | int | None = None) -> str | None:
+        """The id of an image with captions, by one of its names, which stands in a row of a file."""
+        image = name if name in self else self.names.get(name) or self._coco.find(name, path, row)
         return image if image is not None and self.get(image) else None
 
     @cached_property
@@ -124,8 +124,10 @@ def read_captions_file(path: PathLike) -> Captions:
     if path.is_dir():
         nested = path / "multi30k_task2"
         return read_multi30k(nested if nested.is_dir() else path)
-    start = files.read_text(path).lstrip()[:1]
-    return parse_captions(files.read_json(path, unique_keys=True), path) if start in ("{", "[") else read_token(path)
+    text = files.read_text(path)
+    if text.lstrip()[:1] in ("{", "["):
+        return parse_captions(files.parse_json(text, path, unique_keys=True), path)
+    return read_token(path, text)
 
 
 def parse_captions(data: Any, path: PathLike, *, user: bool = False) -> Captions:
@@ -194,10 +196,10 @@ def _field(made: _Collected, entry: Any, key: str, kind: Any, row: str) -> Any:
     return value
 
 
-def read_token(path: PathLike) -> Captions:
-    """Read a ``.token`` file of Flickr8k or Flickr30k: ``image.jpg#n``, a tab, the caption."""
+def read_token(path: PathLike, text: str | None = None) -> Captions:
+    """Read a ``.token`` file of Flickr8k or Flickr30k: ``image.jpg#n``, a tab, the caption; ``text``: its content."""
     made, numbered = _Collected(path), dict[str, dict[int, str]]()
-    for row, line in enumerate(files.read_lines(path), 1):
+    for row, line in enumerate(files.split_lines(files.read_text(path) if text is None else text, path), 1):
         if not line.strip():
             continue
         caption_id, tab, text = line.partition("\t")

@@ -142,8 +142,8 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         texts: tuple[str, ...] = ()
         group = ""
         if references is not None and whole is not None:
-            found = _found(references, name, path, row)
-            if found is None and options.split is not None and _found(whole, name, path, row) is not None:
+            found = references.find(name, path, row)
+            if found is None and options.split is not None and whole.find(name, path, row) is not None:
                 if options.restrict:
                     left_out += 1
                     continue
@@ -177,14 +177,6 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
     with_candidate = {item.image for item in items}
     without = [image for image, texts in (references or {}).items() if texts and image not in with_candidate]
     return UserCaptions(tuple(items), tuple(without), left_out)
-
-
-def _found(references: Captions, name: str, path: Path, row: int | str) -> str | None:
-    """The image with a name; an ambiguous one is an error of the row."""
-    try:
-        return references.find(name)
-    except DataError as error:
-        raise DataError(error.message, code=error.code, value=name, path=path, row=row, hint=error.hint) from error
 
 
 class _Ids:
