@@ -11,7 +11,6 @@ experts' file omits pairs whose caption belongs to the image, the crowd's file o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -36,27 +35,23 @@ _COEFFICIENTS = ("tau-b", "tau-c", "spearman", "pearson")
 _AGGREGATIONS = ("unaggregated", "mean", "median", "mode")
 
 
-def _caption_id(text: object) -> tuple[str, int]:
+def _caption_id(text: object) -> tuple[str, int, str]:
     split = split_caption_id(str(text))
     if split is None:
         raise wrong("wrong-value", f"'{text}' is not an image's file name, '#' and the caption's number")
-    return split
+    return image_id(split[0]), split[1], split[0]
 
 
 class _Pair(Row):
     """One row of a file of annotations: an image and a caption rated for it."""
 
     image: Image
-    caption: Annotated[tuple[str, int], BeforeValidator(_caption_id)]
-
-    @cached_property
-    def of(self) -> tuple[str, int]:
-        """The image of the caption and its number there."""
-        return image_id(self.caption[0]), self.caption[1]
+    # image of the caption, its number there, and the image's file name
+    caption: Annotated[tuple[str, int, str], BeforeValidator(_caption_id)]
 
     @property
     def is_own(self) -> bool:
-        return self.image == self.of[0]
+        return self.image == self.caption[0]
 
 
 Score: TypeAlias = Annotated[int, Field(ge=1, le=4)]
@@ -123,13 +118,14 @@ class _Flickr8k(Dataset):
         path = self.root.file(self.file_name, self.json_name, what=f"the ratings of {self.title}")
         header = [name for name in self.model.model_fields if name not in Row.model_fields]
         pairs = read_rows(path, self.model, header=header)
-        seen: dict[tuple[str, tuple[str, int]], tuple[float, ...]] = {}
+        seen: dict[tuple[str, str, int], tuple[float, ...]] = {}
         hint = "Both files must be from the same release of Flickr8k"
         for pair in pairs:
-            if pair.image not in captions or pair.of[1] >= len(captions.get(pair.of[0], ())):
-                what = pair.image if pair.image not in captions else f"{pair.caption[0]}#{pair.caption[1]}"
+            of, number, name = pair.caption
+            if pair.image not in captions or number >= len(captions.get(of, ())):
+                what = pair.image if pair.image not in captions else f"{name}#{number}"
                 raise pair.error("unknown-item", f"'{what}' is not in {captions.source.name}", hint, value=what)
-            if seen.setdefault((pair.image, pair.of), pair.values) != pair.values:
+            if seen.setdefault((pair.image, of, number), pair.values) != pair.values:
                 raise pair.error("duplicate", "the pair is already in an earlier row with other values")
         return path, captions, pairs
 
@@ -148,8 +144,8 @@ def _json_items(images: list[JudgedImage], raters: int) -> tuple[tuple[Item, ...
 
 
 def _item(pair: _Pair, captions: Captions, references: tuple[str, ...]) -> Item:
-    name, number = pair.caption
-    return Item(pair.image, captions[pair.of[0]][number], references, f"{name}#{number}")
+    of, number, name = pair.caption
+    return Item(pair.image, captions[of][number], references, f"{name}#{number}")
 
 
 class Flickr8kExpert(_Flickr8k):
