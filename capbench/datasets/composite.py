@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from pydantic import Field
@@ -278,7 +278,7 @@ class Composite(Dataset):
         if thoroughness is not None:
             aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), scale)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
-        ratings = ByName(aspects, {"thoroughness": self._no_thoroughness, "both": self._no_thoroughness})
+        ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness))
         if selection.seed is not None:
             notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
@@ -359,10 +359,10 @@ class Composite(Dataset):
             raise file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
         return dict(sorted(rating_of.items())), notes
 
-    def _no_thoroughness(self) -> Exception:
+    def _no_thoroughness(self) -> NoReturn:
         exports = self._exports("thoroughness")
         missing = next((s for s in SUBSETS if s not in exports), SUBSETS[0])
-        return MissingFileError(
+        raise MissingFileError(
             "there is no such file (only the original exports have ratings of thoroughness)",
             path=self.root.path / "composite" / f"{missing}_throughness.csv",
             hint="Add the three exports, or choose a statistic of correctness",

@@ -37,7 +37,7 @@ from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.changed_captions import read_changes
-from capbench.datasets.judgement_files import preferred_first, require_references
+from capbench.datasets.judgement_files import paired, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
@@ -85,7 +85,7 @@ class _Distractions(Dataset):
             for kind, text in (("right", right), ("distractor", distractor)):
                 items.append(Item(image, text, references, f"{image}#{task}{more}#{kind}", task))
         require_references(items, selection.name, path)
-        preferences = preferred_first([task for task, *_ in pairs])
+        preferences = paired([task for task, *_ in pairs])
         counts = Counter(task for task, *_ in pairs)
         numbers_of_pairs = ", ".join(f"{count:,} {task}" for task, count in counts.items())
         all_notes = (f"{numbers_of_pairs} pairs of {len({pair[1] for pair in pairs}):,} images", *notes)

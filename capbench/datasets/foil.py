@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import drawn, file_error, preferred_first, require_references
+from capbench.datasets.judgement_files import drawn, file_error, paired, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.root import DataRoot
 from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
@@ -155,7 +155,7 @@ class Foil(Dataset):
         require_references(items, selection.name, path)
         if selection.name == "first-reference":
             items = tuple(replace(item, references=item.references[:1]) for item in items)
-        preferences = {"right": preferred_first([""] * len(selected))}
+        preferences = {"right": paired([""] * len(selected))}
         if selection.seed is not None:
             notes.append(f"one reference per image is sampled (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))

@@ -28,7 +28,7 @@ from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.foil import coco_captions
-from capbench.datasets.judgement_files import preferred_first
+from capbench.datasets.judgement_files import paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file
@@ -94,7 +94,7 @@ class FoilSet(Dataset):
             for pair, texts in zip(pairs, references, strict=True)
             for kind, text in (("caption", pair.caption), ("foil", pair.foil))
         )
-        right = preferred_first([pair.part for pair in pairs])
+        right = paired([pair.part for pair in pairs])
         return (Judgements(self.name, selection.name, items, preferences={"right": right}, notes=tuple(notes)),)
 
     def _referenced(self, pairs: Sequence[PartPair]) -> tuple[list[PartPair], list[tuple[str, ...]], list[str]]:

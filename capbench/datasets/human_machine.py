@@ -25,14 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from capbench.core.errors import DataError, MissingFileError, count
-from capbench.core.records import Item, Judgements, Preferences, caption_key
+from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import load_captions, read_folders
-from capbench.datasets.judgement_files import require_references
+from capbench.datasets.judgement_files import paired, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows
 
@@ -123,13 +122,7 @@ class _HumanMachine(Dataset):
                 second.append(len(items))
                 items.append(Item(entry.image, text, references, f"{entry.image}#{system}", MACHINE, system))
         require_references(items, selection.name, path)
-        pairs = Preferences(
-            np.array(first, dtype=np.int64),
-            np.array(second, dtype=np.int64),
-            np.ones(len(first), dtype=np.int64),
-            ("",) * len(first),
-            np.zeros((len(first), 0), dtype=np.int64),
-        )
+        pairs = paired([""] * len(first), first, second)
         notes = (f"{len(first):,} pairs of {len(images):,} images; no human judged them", *_notes(counts))
         return (Judgements(self.name, selection.name, tuple(items), preferences={HUMAN: pairs}, notes=notes),)
 

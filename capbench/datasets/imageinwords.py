@@ -27,6 +27,7 @@ import numpy as np
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import AS_PUBLISHED, Dataset
+from capbench.datasets.judgement_files import paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, graded_preferences
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
 from capbench.datasets.tables import read_table
@@ -157,11 +158,9 @@ class ImageInWords(Dataset):
 
 def _preferences(pairs: Sequence[tuple[int, int, str]]) -> Preferences:
     """Preferences from the first item, the grade and the group of each pair; the second item follows the first."""
-    first = np.array([place for place, _, _ in pairs], dtype=np.int64)
-    grade = np.array([grade for _, grade, _ in pairs], dtype=np.int64)
-    groups = tuple(group for _, _, group in pairs)
-    no_votes = np.zeros((len(pairs), 0), dtype=np.int64)
-    return Preferences(first, first + 1, np.sign(grade), groups, no_votes, grade.astype(np.float64))
+    first, grades, groups = zip(*pairs, strict=True)
+    grade = np.array(grades, dtype=np.float64)
+    return paired(groups, first, preferred=np.sign(grade), grade=grade)
 
 
 def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:

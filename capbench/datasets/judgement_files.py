@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from capbench.core.errors import DataError
-from capbench.core.records import Item, Judgements, Preferences, Ratings, image_id
+from capbench.core.errors import CapbenchError, DataError
+from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, Ratings, image_id
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.tables import plain_text
 
@@ -24,46 +25,34 @@ _UNFIT = re.compile("[\0\x1f\ud800-\udfff]")
 
 
 class ByName(dict[str, T]):
-    """Ratings by aspect or preferences by label, with an error for each missing one and slow files read on demand.
+    """Ratings by aspect or preferences by label; ``later`` reads others on first lookup, or raises why they are absent.
 
-    Args:
-        absent: name → function that returns the error to raise on lookup, for names whose file is missing; ``in``
-            returns False for these.
-        later: name → function that reads the value on first lookup, for files that take long to read; ``in`` returns
-            True for these.
+    ``in`` and iteration know only those that are already read.
     """
 
-    def __init__(
-        self,
-        here: Mapping[str, T],
-        absent: Mapping[str, Callable[[], Exception]] | None = None,
-        later: Mapping[str, Callable[[], T]] | None = None,
-    ) -> None:
+    def __init__(self, here: Mapping[str, T], later: Mapping[str, Callable[[], T]] | None = None) -> None:
         super().__init__(here)
-        self.absent = dict(absent or {})
         self.later = dict(later or {})
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self.later
 
     def __reduce__(self) -> tuple[object, ...]:
         # A reader's functions cannot be pickled: read pending values now and store the errors themselves.
+        errors: dict[str, Callable[[], T]] = {}
         for name in self.later:
-            self[name]
-        absent = {name: partial(_identity, error()) for name, error in self.absent.items()}
-        return (ByName, (dict(self), absent))
+            try:
+                self[name]
+            except CapbenchError as error:
+                errors[name] = partial(_raise, error)
+        return (ByName, (dict(self), errors))
 
     def __missing__(self, name: str) -> T:
-        if name in self.later:
-            self[name] = self.later[name]()
-            return self[name]
-        if name in self.absent:
-            raise self.absent[name]()
-        raise KeyError(name)
+        if name not in self.later:
+            raise KeyError(name)
+        self[name] = self.later[name]()
+        return self[name]
 
 
-def _identity(error: Exception) -> Exception:
-    return error
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def file_error(
@@ -132,10 +121,23 @@ def require_references(items: Sequence[Item], selection: str, path: Path) -> Non
             raise DataError(problem, code="missing-references", value=item.image, path=path, hint=hint)
 
 
-def preferred_first(groups: Sequence[str]) -> Preferences:
-    """Pairs of items 2i and 2i + 1, of which the first is always preferred; one for each group."""
-    first = 2 * np.arange(len(groups), dtype=np.int64)
-    return Preferences(first, first + 1, np.ones_like(first), tuple(groups), np.zeros((len(groups), 0), dtype=np.int64))
+def paired(
+    groups: Iterable[str],
+    first: ArrayLike | None = None,
+    second: ArrayLike | None = None,
+    preferred: ArrayLike = 1,
+    votes: IntArray | None = None,
+    grade: FloatArray | None = None,
+) -> Preferences:
+    """A preference for each group (n); by default between items 2i and 2i + 1, of which the first is preferred.
+
+    Items ``first``, ``second`` (n,), ``preferred`` (n,) 1, -1 or 0 (a tie), ``votes`` (n, 2), ``grade`` (n,).
+    """
+    names = tuple(groups)
+    at = 2 * np.arange(len(names), dtype=np.int64) if first is None else np.asarray(first, dtype=np.int64)
+    other = at + 1 if second is None else np.asarray(second, dtype=np.int64)
+    chosen = np.full(len(names), preferred, dtype=np.int64)
+    return Preferences(at, other, chosen, names, np.zeros((len(names), 0), np.int64) if votes is None else votes, grade)
 
 
 def drawn(judgements: Judgements, selection: ItemSelection, count: int = 1) -> tuple[Judgements, ...]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, MissingFileError
+from capbench.core.errors import MissingFileError
 from capbench.core.records import Item, Judgements, Ratings
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.judgement_files import ByName
@@ -60,7 +60,7 @@ class LongCapArena(Dataset):
         items: dict[tuple[str, str], Item] = {}
         places: dict[tuple[str, str], int] = {}
         ratings: dict[str, Ratings] = {}
-        absent: dict[str, Callable[[], Exception]] = {}
+        absent: dict[str, Callable[[], Ratings]] = {}
         for aspect in _ASPECTS:
             files = self._files(_SPLITS[selection.name], aspect)
             if not files:
@@ -83,7 +83,7 @@ class LongCapArena(Dataset):
                 raters[place] = rater[-1] + 1
             ratings[aspect] = Ratings(np.array(item), np.array(value), np.array(rater), (0.0, 1.0))
         if not ratings:
-            raise next(iter(absent.values()))()
+            next(iter(absent.values()))()
         notes = tuple(
             f"{len(ratings[aspect]):,} ratings of {aspect} of {len(set(ratings[aspect].item.tolist())):,} captions"
             for aspect in ratings
@@ -95,9 +95,9 @@ class LongCapArena(Dataset):
         table = folder / f"{short}_{split}.csv"
         return [table] if table.is_file() else sorted(folder.glob(f"{split}.{short}-*.parquet"))
 
-    def _missing(self, split: str, aspect: str) -> CapbenchError:
+    def _missing(self, split: str, aspect: str) -> NoReturn:
         short = _ASPECTS[aspect]
-        return MissingFileError(
+        raise MissingFileError(
             f"there is no such file (ratings of {aspect}), nor {split}.{short}-*.parquet in its folder",
             value=aspect,
             path=self.root.path / _FOLDER / f"{short}_{split}.csv",

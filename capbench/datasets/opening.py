@@ -12,13 +12,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import CapbenchError, MissingFileError, UsageError, suggest
+from capbench.core.errors import MissingFileError, UsageError, suggest
 from capbench.core.records import IntArray, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
 from capbench.datasets.judgement_files import ByName
@@ -76,39 +77,19 @@ def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bo
     )
 
 
-def already_read(human: Mapping[str, Human]) -> dict[str, Human]:
-    """Ratings or preferences that are already read; looking up others can take long or fail."""
-    return {name: human[name] for name in human}
-
-
 def restrict_by_name(human: Mapping[str, Human], restrict: Callable[[Human], Human], title: str) -> ByName[Human]:
     """Restrict ratings or preferences by name; empty ones become absent, like those without a file."""
 
-    def absence(name: str) -> Callable[[], CapbenchError]:
-        # The same error class as for a data set without the file.
-        problem, hint = f"{title} has no '{name}' judgement", "Choose another statistic or group"
-        return lambda: MissingFileError(problem, code="missing-data", value=name, hint=hint)
+    def read(name: str) -> Human:
+        restricted = restrict(human[name])
+        if not len(restricted):
+            problem, hint = f"{title} has no '{name}' judgement", "Choose another statistic or group"
+            raise MissingFileError(problem, code="missing-data", value=name, hint=hint)
+        return restricted
 
-    def read(name: str) -> Callable[[], Human]:
-        def later() -> Human:
-            restricted = restrict(human[name])
-            if not len(restricted):
-                raise absence(name)()
-            return restricted
-
-        return later
-
-    here = {name: restrict(value) for name, value in already_read(human).items()}
-    absent: dict[str, Callable[[], Exception]] = {name: absence(name) for name in here if not len(here[name])}
-    late: Mapping[str, Any] = {}
-    if isinstance(human, ByName):
-        absent |= human.absent
-        late = human.later
-    return ByName(
-        {name: value for name, value in here.items() if len(value)},
-        absent,
-        {name: read(name) for name in late if name not in here},
-    )
+    here = {name: restricted for name, value in human.items() if len(restricted := restrict(value))}
+    names = [*human, *(human.later if isinstance(human, ByName) else ())]
+    return ByName(here, {name: partial(read, name) for name in names if name not in here})
 
 
 def spelled(group: str) -> str:
@@ -153,7 +134,7 @@ class GroupDataset(Dataset):
             f"{self.title}: {len(items):,} of {len(judgements.items):,} items of {self.whole.title}, "
             f"{len(images):,} of {len({item.image for item in judgements.items}):,} images"
         ]
-        for label, pairs in already_read(judgements.preferences).items():
+        for label, pairs in judgements.preferences.items():
             inside = np.isin(pairs.first, places).astype(int) + np.isin(pairs.second, places)
             if (inside == 1).any():
                 notes.append(
@@ -178,7 +159,7 @@ class GroupDataset(Dataset):
         places = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
         if places:
             return np.array(places, dtype=np.int64)
-        labels = already_read(judgements.preferences).values()
+        labels = judgements.preferences.values()
         chosen = [pairs for pairs in labels if any(map(self._is_own, pairs.group))]
         if not chosen:
             groups = [*judgements.groups, *(group for pairs in labels for group in pairs.group if group)]

@@ -27,8 +27,9 @@ import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +38,9 @@ from pydantic import Field
 from capbench.core import files
 from capbench.core.cache import kept_table, packed_texts, unpacked_texts
 from capbench.core.errors import DataError, MissingFileError
-from capbench.core.records import IntArray, Item, Judgements, Preferences, image_id
+from capbench.core.records import Item, Judgements, Preferences, image_id
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import ByName, drawn, file_error, parse_caption
+from capbench.datasets.judgement_files import ByName, drawn, file_error, paired, parse_caption
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, parsed
 
@@ -357,11 +358,8 @@ class Pascal50S(Dataset):
             references = self._fifty(pairs, source, _DRAWN.get(selection.name, 1))
         items = _items(pairs, references)
         # No note for the triplets: few users have the file, and a lookup reports that it is missing.
-        notes = [
-            f"there are no {label} preferences: a file is missing"
-            for label in preferences.absent
-            if label != "triplets"
-        ]
+        labels = [label for label in ("direct", "consensus") if label not in preferences]
+        notes = [f"there are no {label} preferences: a file is missing" for label in labels]
         count = _DRAWN.get(selection.name, 1)
         if selection.seed is not None:
             notes.append(f"{count} references per image are sampled (seed {selection.seed})")
@@ -380,30 +378,28 @@ class Pascal50S(Dataset):
 
     def _preferences(self, pairs: Pairs, labelled: Sequence[LabelledPair] | None) -> ByName[Preferences]:
         here: dict[str, Preferences] = {}
-        absent: dict[str, Callable[[], Exception]] = {}
-        later: dict[str, Callable[[], Preferences]] = {}
+        absent = {"direct": (_PAIRS, "direct votes"), "consensus": (_JSON, "consensus labels")}
         votes = [pair.votes for pair in pairs if pair.votes is not None]
         if len(votes) == len(pairs):
             here["direct"] = _by_votes(pairs, votes)
-        else:
-            absent["direct"] = self._missing(_PAIRS, "direct votes")
         if labelled is not None:
-            here["consensus"] = _by_label(labelled)
-        else:
-            absent["consensus"] = self._missing(_JSON, "consensus labels")
+            labels = np.array([pair.label for pair in labelled], dtype=np.int64)
+            here["consensus"] = paired([pair.category for pair in labelled], preferred=1 - 2 * labels)
         path = self.root.path / _TRIPLETS
+        later: dict[str, Callable[[], Preferences]] = {}
         if not path.is_file():
-            absent["triplets"] = self._missing(_TRIPLETS, "triplets")
+            absent["triplets"] = (_TRIPLETS, "triplets")
         elif pairs is labelled:
             # The triplets are in the order of the MATLAB files, which differs from that of the JSON.
-            absent["triplets"] = self._missing(_PAIRS, "order of the triplets' pairs")
+            absent["triplets"] = (_PAIRS, "order of the triplets' pairs")
         else:
             later["triplets"] = lambda: _by_votes(pairs, read_triplets(path, pairs))
-        return ByName(here, absent, later)
+        later |= {label: partial(self._missing, *file) for label, file in absent.items() if label not in here}
+        return ByName(here, later)
 
-    def _missing(self, name: str, what: str) -> Callable[[], MissingFileError]:
+    def _missing(self, name: str, what: str) -> NoReturn:
         hint = f"See 'capbench data info {self.name}' for its source, or choose another statistic"
-        return lambda: MissingFileError(f"there is no such file ({what})", path=self.root.path / name, hint=hint)
+        raise MissingFileError(f"there is no such file ({what})", path=self.root.path / name, hint=hint)
 
     def _fifty(self, pairs: Pairs, source: Path, minimum: int) -> list[tuple[str, ...]]:
         path = self.root.file(_REFERENCES, what=f"the fifty references; the items json-5-refs have five, in {_JSON}")
@@ -455,14 +451,4 @@ def _items(pairs: Pairs, references: Sequence[tuple[str, ...]]) -> tuple[Item, .
 
 def _by_votes(pairs: Pairs, votes: Sequence[tuple[int, int]]) -> Preferences:
     counts = np.array(votes, dtype=np.int64).reshape(-1, 2)
-    return _preferences(pairs, np.sign(counts[:, 0] - counts[:, 1]), counts)
-
-
-def _by_label(pairs: Sequence[LabelledPair]) -> Preferences:
-    labels = np.array([pair.label for pair in pairs], dtype=np.int64)
-    return _preferences(pairs, 1 - 2 * labels, np.zeros((len(pairs), 0), dtype=np.int64))
-
-
-def _preferences(pairs: Pairs, preferred: IntArray, votes: IntArray) -> Preferences:
-    first = 2 * np.arange(len(pairs), dtype=np.int64)
-    return Preferences(first, first + 1, preferred, tuple(pair.category for pair in pairs), votes)
+    return paired([pair.category for pair in pairs], preferred=np.sign(counts[:, 0] - counts[:, 1]), votes=counts)

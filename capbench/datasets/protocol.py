@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from capbench.core.errors import ProtocolError, suggest
 from capbench.core.records import (
@@ -178,48 +178,47 @@ def statistic_title(label: str) -> str:
     return f"{before}{space}{_TITLES.get(symbol, symbol)}"
 
 
-_COEFFICIENT_NAMES: dict[Coefficient, str] = {
-    "tau-b": "Kendall's tau-b",
-    "tau-c": "Kendall's (Stuart's) tau-c",
-    "spearman": "Spearman's rho",
-    "pearson": "Pearson's r",
-    "acc-eq": "pairwise accuracy with tie calibration, acc*_eq",
-}
-_COEFFICIENT_SOURCES: dict[Coefficient, str] = {"acc-eq": "Deutsch, Foster and Freitag 2023"}
-_WITHIN_NAMES: dict[WithinCoefficient, tuple[str, str]] = {
-    "tau-b": ("Kendall's tau-b of each image's captions, averaged over images", ""),
-    "tau-c": ("Kendall's (Stuart's) tau-c of each image's captions, averaged over images", ""),
-    "spearman": ("Spearman's rho of each image's captions, averaged over images", ""),
-    "pearson": ("Pearson's r of each image's captions, averaged over images", ""),
-    "acc-eq": (
-        "pairwise accuracy with tie calibration, acc*_eq, of each image's captions, averaged over images; "
+_COEFFICIENTS: dict[str, dict[str, str]] = {
+    "coefficient": {
+        "tau-b": "Kendall's tau-b",
+        "tau-c": "Kendall's (Stuart's) tau-c",
+        "spearman": "Spearman's rho",
+        "pearson": "Pearson's r",
+        "acc-eq": "pairwise accuracy with tie calibration, acc*_eq",
+    },
+    "within": {
+        "tau-b": "Kendall's tau-b of each image's captions, averaged over images",
+        "tau-c": "Kendall's (Stuart's) tau-c of each image's captions, averaged over images",
+        "spearman": "Spearman's rho of each image's captions, averaged over images",
+        "pearson": "Pearson's r of each image's captions, averaged over images",
+        "acc-eq": "pairwise accuracy with tie calibration, acc*_eq, of each image's captions, averaged over images; "
         "one ε for all images",
-        "Deutsch, Foster and Freitag 2023",
-    ),
-    "acc-eq-held-out": (
-        "pairwise accuracy of each image's captions, averaged over images; ε of each random half of the images is "
-        "calibrated on the other half (acc*_eq, cross-fitted; seed 0)",
-        "after Deutsch, Foster and Freitag 2023",
-    ),
-    "difference-pearson": (
-        "pairwise difference Pearson: r of the differences between captions of one image, over the pairs of all images",
-        "DiIanni and Deutsch 2025",
-    ),
+        "acc-eq-held-out": "pairwise accuracy of each image's captions, averaged over images; ε of each random half of "
+        "the images is calibrated on the other half (acc*_eq, cross-fitted; seed 0)",
+        "difference-pearson": "pairwise difference Pearson: r of the differences between captions of one image, over "
+        "the pairs of all images",
+    },
+    "within_source": {
+        "tau-b": "Kendall's tau-b over the pairs of captions of one source",
+        "tau-c": "Kendall's (Stuart's) tau-c of each source's captions, averaged with weights n², n its number of "
+        "captions",
+        "pearson": "Pearson's r of the deviations from the mean of the source",
+    },
+    "systems": {
+        "pearson": "Pearson's r of the systems' means",
+        "tau-b": "Kendall's tau-b of the systems' means",
+        "accuracy": "share of pairs of systems whose means are ordered as in the human ratings",
+        "soft-accuracy": "soft pairwise accuracy: 1 - mean |p(human) - p(metric)| over pairs of systems, p one-sided "
+        "from 1,000 paired permutations over images, seed 0",
+    },
 }
-_SOURCE_NAMES: dict[SourceCoefficient, str] = {
-    "tau-b": "Kendall's tau-b over the pairs of captions of one source",
-    "tau-c": "Kendall's (Stuart's) tau-c of each source's captions, averaged with weights n², n its number of captions",
-    "pearson": "Pearson's r of the deviations from the mean of the source",
-}
-_SYSTEM_NAMES: dict[SystemCoefficient, tuple[str, str]] = {
-    "pearson": ("Pearson's r of the systems' means", ""),
-    "tau-b": ("Kendall's tau-b of the systems' means", ""),
-    "accuracy": ("share of pairs of systems whose means are ordered as in the human ratings", "Kocmi et al. 2021"),
-    "soft-accuracy": (
-        "soft pairwise accuracy: 1 - mean |p(human) - p(metric)| over pairs of systems, p one-sided from 1,000 paired "
-        "permutations over images, seed 0",
-        "Thompson et al. 2024",
-    ),
+"""Field of :class:`StatisticSpec` → coefficient → its meaning."""
+_SOURCES = {
+    "acc-eq": "Deutsch, Foster and Freitag 2023",
+    "acc-eq-held-out": "after Deutsch, Foster and Freitag 2023",
+    "difference-pearson": "DiIanni and Deutsch 2025",
+    "accuracy": "Kocmi et al. 2021",
+    "soft-accuracy": "Thompson et al. 2024",
 }
 _REQUIREMENTS = {
     "within-image-": "two images or more with captions that are rated differently",
@@ -241,25 +240,9 @@ def correlations(
 
     The name of the aggregation is omitted if there is only one.
     """
-    specs = {}
-    for aggregation in aggregations:
-        for coefficient, title in _COEFFICIENT_NAMES.items():
-            parts = [prefix, aggregation if len(aggregations) > 1 else "", coefficient]
-            name = "-".join(word for word in parts if word)
-            specs[name] = StatisticSpec(
-                name,
-                "correlation",
-                human,
-                aggregation,
-                coefficient,
-                description=f"{title}; {_AGGREGATION_NAMES[aggregation]}",
-                source=_COEFFICIENT_SOURCES.get(coefficient, ""),
-            )
-    return specs
-
-
-def _named(prefix: str, level: str, coefficient: str) -> str:
-    return "-".join(filter(None, [prefix, level, coefficient]))
+    several = len(aggregations) > 1
+    specs = [_coefficients("coefficient", human, prefix, each if several else "", each) for each in aggregations]
+    return {name: spec for of_aggregation in specs for name, spec in of_aggregation.items()}
 
 
 def within_image_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
@@ -267,15 +250,7 @@ def within_image_statistics(human: str, prefix: str = "") -> dict[str, Statistic
 
     Each caption is one data point: several ratings of it are aggregated first.
     """
-    mean = _AGGREGATION_NAMES["mean"]
-    specs = [
-        StatisticSpec(
-            _named(prefix, "within-image", within), "correlation", human, "mean",
-            description=f"{title}; {mean}", source=source, within=within,
-        )
-        for within, (title, source) in _WITHIN_NAMES.items()
-    ]  # fmt: skip
-    return {spec.name: spec for spec in specs}
+    return _coefficients("within", human, prefix, "within-image")
 
 
 def within_source_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
@@ -283,15 +258,7 @@ def within_source_statistics(human: str, prefix: str = "") -> dict[str, Statisti
 
     For data sets whose items have a :attr:`~capbench.core.records.Item.system`, the source of the caption.
     """
-    mean = _AGGREGATION_NAMES["mean"]
-    specs = [
-        StatisticSpec(
-            _named(prefix, "within-source", of), "correlation", human, "mean",
-            description=f"{title}; {mean}", within_source=of,
-        )
-        for of, title in _SOURCE_NAMES.items()
-    ]  # fmt: skip
-    return {spec.name: spec for spec in specs}
+    return _coefficients("within_source", human, prefix, "within-source")
 
 
 def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
@@ -299,15 +266,25 @@ def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
 
     For data sets whose items have a :attr:`~capbench.core.records.Item.system`.
     """
-    mean = f"a system's mean is over all its captions; {_AGGREGATION_NAMES['mean']}"
-    specs = [
-        StatisticSpec(
-            _named(prefix, "system", systems), "correlation", human, "mean",
-            description=f"{title}; {mean}", source=source, systems=systems,
-        )
-        for systems, (title, source) in _SYSTEM_NAMES.items()
-    ]  # fmt: skip
-    return {spec.name: spec for spec in specs}
+    return _coefficients("systems", human, prefix, "system", before="a system's mean is over all its captions; ")
+
+
+def all_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
+    """The statistics of one aspect at all levels, for data sets whose captions have systems."""
+    levels = (correlations, within_image_statistics, within_source_statistics, system_statistics)
+    return {name: spec for declare in levels for name, spec in declare(human, prefix=prefix).items()}
+
+
+def _coefficients(
+    field: str, human: str, prefix: str, level: str, aggregation: Aggregation = "mean", before: str = ""
+) -> dict[str, StatisticSpec]:
+    specs = {}
+    for coefficient, title in _COEFFICIENTS[field].items():
+        name = "-".join(filter(None, [prefix, level, coefficient]))
+        text = f"{title}; {before}{_AGGREGATION_NAMES[aggregation]}"
+        given: dict[str, Any] = {field: coefficient, "source": _SOURCES.get(coefficient, "")}
+        specs[name] = StatisticSpec(name, "correlation", human, aggregation, description=text, **given)
+    return specs
 
 
 def accuracy(label: str) -> dict[str, StatisticSpec]:

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, Ratings, caption_key
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import split_list
-from capbench.datasets.judgement_files import ByName
+from capbench.datasets.judgement_files import ByName, paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name, correlations
 from capbench.datasets.user.caption_readers import read_token
 
@@ -107,33 +108,22 @@ class Flickr8kPseudo(Dataset):
         notes = (f"{len(items):,} candidates of {len(captions):,} images; people judged none of them",)
         if selection.name == "own-caption":
             shown, pairs = _own_and_foreign(items)
-            absent = {"pseudo": lambda: MissingFileError("the items 'own-caption' have no ratings")}
-            return (
-                Judgements(
-                    self.name,
-                    selection.name,
-                    shown,
-                    ratings=ByName[Ratings]({}, absent),
-                    preferences={"own": pairs},
-                    notes=notes,
-                ),
-            )
+            ratings = ByName[Ratings]({}, {"pseudo": partial(_missing, "the items 'own-caption' have no ratings")})
+            judged = Judgements(self.name, selection.name, shown, ratings, {"own": pairs}, notes=notes)
+            return (judged,)
         judges = {"first-three-rate": slice(None, _FIRST), "last-two-rate": slice(-_LAST, None)}.get(selection.name)
         read = {"first-three-rate": slice(_FIRST, None), "last-two-rate": slice(None, -_LAST)}.get(selection.name)
         levels = pseudo_levels(text_scores(_with_references(items, judges)))
         places = np.arange(len(items), dtype=np.int64)
-        ratings = Ratings(places, levels.astype(np.float64), np.zeros_like(places), (1.0, float(levels.max())))
-        nobody = {"own": lambda: MissingFileError("only the items 'own-caption' have pairs")}
-        return (
-            Judgements(
-                self.name,
-                selection.name,
-                _with_references(items, read),
-                ratings={"pseudo": ratings},
-                preferences=ByName[Preferences]({}, nobody),
-                notes=notes,
-            ),
-        )
+        scale = (1.0, float(levels.max()))
+        rated = {"pseudo": Ratings(places, levels.astype(np.float64), np.zeros_like(places), scale)}
+        nobody = ByName[Preferences]({}, {"own": partial(_missing, "only the items 'own-caption' have pairs")})
+        shown = _with_references(items, read)
+        return (Judgements(self.name, selection.name, shown, rated, nobody, notes=notes),)
+
+
+def _missing(what: str) -> NoReturn:
+    raise MissingFileError(what)
 
 
 def _with_references(items: Sequence[Item], kept: slice | None) -> tuple[Item, ...]:
@@ -156,14 +146,7 @@ def _own_and_foreign(items: Sequence[Item]) -> tuple[tuple[Item, ...], Preferenc
         first.append(own[item.image])
         second.append(len(shown))
         shown.append(Item(item.image, item.candidate, references, item.candidate_id))
-    pairs = Preferences(
-        np.array(first, dtype=np.int64),
-        np.array(second, dtype=np.int64),
-        np.ones(len(first), dtype=np.int64),
-        tuple(item.group for item in items),
-        np.zeros((len(first), 0), dtype=np.int64),
-    )
-    return tuple(shown), pairs
+    return tuple(shown), paired((item.group for item in items), first, second)
 
 
 def draw_candidates(

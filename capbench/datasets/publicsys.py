@@ -20,15 +20,7 @@ from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
-from capbench.datasets.protocol import (
-    ItemSelection,
-    StatisticSpec,
-    by_name,
-    correlations,
-    system_statistics,
-    within_image_statistics,
-    within_source_statistics,
-)
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, all_statistics, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows, text_list
 
 _FILE = "publicsys/publicsys.csv"
@@ -60,12 +52,7 @@ class PublicSys(Dataset):
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection("all-references", "all captions; all references of the image", source="REO")
     )
-    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
-        **correlations("rating"),
-        **within_image_statistics("rating"),
-        **within_source_statistics("rating"),
-        **system_statistics("rating"),
-    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = all_statistics("rating")
     default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")
     groups: ClassVar[Sequence[str] | None] = ()
 

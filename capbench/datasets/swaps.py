@@ -19,7 +19,7 @@ import numpy as np
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import Dataset
 from capbench.datasets.changed_captions import read_changes
-from capbench.datasets.judgement_files import preferred_first
+from capbench.datasets.judgement_files import paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.user.caption_readers import read_token
 
@@ -90,6 +90,4 @@ class Flickr8kSwaps(Dataset):
 
 def _preferences(groups: Sequence[str]) -> Preferences:
     """Preferences for the similar word of the pairs that have a group."""
-    pairs, chosen = preferred_first(groups), np.array(groups) != ""
-    first, second = pairs.first[chosen], pairs.second[chosen]
-    return Preferences(first, second, pairs.preferred[chosen], tuple(filter(None, groups)), pairs.votes[chosen])
+    return paired(filter(None, groups), 2 * np.flatnonzero(np.array(groups) != ""))

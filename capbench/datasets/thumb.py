@@ -28,15 +28,7 @@ from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
-from capbench.datasets.protocol import (
-    ItemSelection,
-    StatisticSpec,
-    by_name,
-    correlations,
-    system_statistics,
-    within_image_statistics,
-    within_source_statistics,
-)
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, all_statistics, by_name
 from capbench.datasets.root import DataRoot
 from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 
@@ -102,10 +94,7 @@ class Thumb(Dataset):
         ),
     )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
-        name: spec
-        for aspect in _SCALES
-        for declare in (correlations, within_image_statistics, within_source_statistics, system_statistics)
-        for name, spec in declare(aspect, prefix=aspect).items()
+        name: spec for aspect in _SCALES for name, spec in all_statistics(aspect, prefix=aspect).items()
     }
     default: ClassVar[tuple[str, str]] = ("all-systems", "total-pearson")
     groups: ClassVar[Sequence[str] | None] = ()

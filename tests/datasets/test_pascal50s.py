@@ -186,7 +186,6 @@ def test_triplets_give_the_majority_of_48_whatever_the_order_of_b_and_c(tmp_path
     pair_json(tmp_path)
     triplets_mat(tmp_path, [48, 20, 24, 0], swap)
     preferences = load(tmp_path).preferences
-    assert "triplets" in preferences
     assert preferences["triplets"].votes.tolist() == [[48, 0], [20, 28], [24, 24], [0, 48]]
     assert preferences["triplets"].preferred.tolist() == [1, -1, 0, -1]
 
