@@ -347,14 +347,17 @@ def verify_data(
         known: the catalog.
         progress: reports the progress by file.
     """
-    from capbench.datasets.inventory import HashRecord, verify_files
+    from capbench.datasets.inventory import verify_file
     from capbench.datasets.user.judgements import imported_names
 
     chosen = list(dict.fromkeys(names)) or [*known.datasets, *imported_names(root)]
     plan = {name: _to_check(name, known, root, requested=bool(names)) for name in chosen if name in known.datasets}
     paths = list(dict.fromkeys(path for files in plan.values() for path in files))
     with progress("verifying", len(paths)) as step:
-        reports = {report.path: report for report in verify_files(root, known, paths, HashRecord(), step)}
+        reports: dict[str, FileReport] = {}
+        for path in paths:
+            reports[path] = verify_file(root, path, known.files[path])
+            step(1)
     results: dict[str, list[FileReport]] = {name: [reports[path] for path in files] for name, files in plan.items()}
     return results | {name: [_verify_imported(name, root)] for name in chosen if name not in plan}
 

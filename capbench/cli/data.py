@@ -95,9 +95,9 @@ def _print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
     """Print the result by data set; without ``full`` only files with a state other than ``ok``."""
     from rich.table import Table
 
-    styles = {"ok": "green", "recorded": "green", "differs": "yellow", "wrong": "red", "missing": "yellow"}
+    styles = {"ok": "green", "differs": "yellow", "wrong": "red", "missing": "yellow"}
     for name, reports in results.items():
-        good = sum(r.state in ("ok", "recorded") for r in reports)
+        good = sum(r.state == "ok" for r in reports)
         if not reports or all(r.state == "missing" for r in reports):
             verdict = "not installed"
         else:
@@ -404,7 +404,7 @@ def download(
     Example: capbench data download --open --data ~/captions
     """
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_targets, verify_files
+    from capbench.datasets.inventory import Obtained, obtain, resolve_targets, verify_file
     from capbench.datasets.root import find_root
 
     known = catalog()
@@ -438,7 +438,7 @@ def download(
             # The other sources may still respond.
             failed[one.source] = str(error)
     new = [path for result in done for path in result.written]
-    reports = verify_files(root, known, new, HashRecord(), lambda _done: None)
+    reports = [verify_file(root, path, known.files[path]) for path in new]
     absent = [path for result in done for path in result.absent]
     bad = [r for r in reports if r.state in ("wrong", "differs")]
     if json_output:

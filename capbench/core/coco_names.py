@@ -33,7 +33,7 @@ class CocoNames:
                 self._images.setdefault(number, []).append(image)
 
     def find(self, name: str, path: str | os.PathLike[str] | None = None, row: int | str | None = None) -> str | None:
-        """The image with the number of a name or file name, or None; ``path`` and ``row`` are the place of an ambiguous one."""
+        """The image with the number of a name or file name, or None; ``path`` and ``row`` are the place of the name."""
         number = coco_number(image_id(name))
         found = self._images.get(number, []) if number is not None else []
         if len(found) > 1:

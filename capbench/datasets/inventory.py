@@ -6,27 +6,20 @@ import contextlib
 import csv
 import hashlib
 import io
-import json
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import RootModel
-
-from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MissingFileError, UsageError, suggest
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, suggest
 from capbench.core.files import (
     cache_dir,
     decode_text,
-    lock,
     read_bytes,
     read_json,
     sha256_file,
     unpack_gzip,
-    write_text,
 )
-from capbench.core.typed_json import validated
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, Count, DatasetEntry, FileEntry, Need
 from capbench.datasets.judgement_files import file_error
@@ -243,17 +236,12 @@ def _archive(url: str) -> Path:
     return cache_dir("downloads") / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.zip"
 
 
-# Verification of files: row counts and SHA-256.
-#
-# If the catalog has no hash of a file, the first verification records it (``hashes.json`` in the cache folder, by data
-# folder and file), and later ones report differences. A wrong count is an error. A different hash is a warning, because
-# a valid copy may differ in line ends or in one corrected row.
+# Verification of files: row counts and SHA-256. A wrong count is an error. A different hash is a warning, because a
+# valid copy may differ in line ends or in one corrected row.
 
-FileState = Literal["ok", "recorded", "differs", "wrong", "missing"]
-"""``ok``; ``recorded``: the hash was unknown and is now recorded; ``differs``: the hash differs (warning); ``wrong``: a
-count is wrong or the file cannot be read (error); ``missing``."""
+FileState = Literal["ok", "differs", "wrong", "missing"]
+"""``differs``: the hash differs (warning); ``wrong``: a count is wrong or the file cannot be read (error)."""
 
-_RECORDED, _NOT_RECORDED = "no known hash: SHA-256 recorded now", "no known hash, and none could be recorded"
 _IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
 
 
@@ -282,7 +270,7 @@ class CountResult:
 class FileReport:
     """The result of verifying one file below the data folder.
 
-    ``hash_status`` is the origin of the hash to compare with: ``official``, ``observed``, ``first sight`` or ``""``.
+    ``hash_status`` is the origin of the hash to compare with: ``official``, ``observed`` or ``""``.
     """
 
     path: str
@@ -291,55 +279,6 @@ class FileReport:
     counts: tuple[CountResult, ...] = ()
     sha256: str = ""
     hash_status: str = ""
-
-
-class HashRecord:
-    """Hashes of files from their first verification, in ``path`` or ``hashes.json`` in the cache folder."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-
-    def _file(self) -> Path:
-        return cache_dir("data") / "hashes.json" if self.path is None else self.path
-
-    def read(self) -> dict[str, dict[str, str]]:
-        """All records: data folder → file → hash; empty if nothing is recorded or there is no cache folder."""
-        try:
-            path = self._file()
-        except UsageError:
-            return {}
-        if not path.is_file():
-            return {}
-        hint = "Remove it: all hashes are then recorded again"
-        return validated(_Hashes, read_json(path), path, code="wrong-format", hint=hint).root
-
-    def add(self, root: DataRoot, hashes: Mapping[str, str]) -> bool:
-        """Record hashes of files that have no record; existing records are kept.
-
-        Returns:
-            True if the hashes were recorded; otherwise there is a warning.
-        """
-        if not hashes:
-            return True
-        try:
-            path = self._file()
-            with lock(path):
-                records = self.read()
-                key = _key(root)
-                records[key] = {**hashes, **records.get(key, {})}
-                write_text(path, json.dumps(records, indent=2, sort_keys=True) + "\n")
-        except UsageError as error:
-            warnings.warn(f"hashes cannot be recorded: {error}", CapbenchWarning, stacklevel=2)
-            return False
-        return True
-
-
-class _Hashes(RootModel[dict[str, dict[str, str]]]):
-    """Data folder → file → hash."""
-
-
-def _key(root: DataRoot) -> str:
-    return str(root.path.resolve())
 
 
 def count_rows(path: Path, count: Count) -> int:
@@ -402,11 +341,10 @@ def _elements(path: Path, count: Count) -> int:
     return max(shape) if 1 in shape or count.of == "triplets" else int(shape[0] * shape[1])
 
 
-def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | None) -> FileReport:
+def verify_file(root: DataRoot, path: str, entry: FileEntry) -> FileReport:
     """Verify one file below the data folder. Invalid content does not raise an error but is reported.
 
-    Files of the embedded sample are only read, because published counts and hashes do not apply to them. ``recorded``
-    is the hash recorded at the first verification, if any.
+    Files of the embedded sample are only read, because published counts and hashes do not apply to them.
     """
     full = root.locate(path)
     if not full.exists():
@@ -422,49 +360,22 @@ def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | Non
     except CapbenchError as error:
         detail = f"{error.message}. {error.hint}" if error.hint else error.message
         return FileReport(path, "wrong", detail, tuple(counts), sha256)
-    state, detail, status = _compare(root, full, entry, recorded, sha256)
+    state, detail, status = _compare(root, full, entry, sha256)
     if not all(count.right for count in counts):
         state = "wrong"
-    found = ", ".join(str(count) for count in counts)
-    return FileReport(
-        path, state, "; ".join(remark for remark in (found, detail) if remark), tuple(counts), sha256, status
-    )
+    detail = "; ".join(filter(None, [", ".join(map(str, counts)), detail]))
+    return FileReport(path, state, detail, tuple(counts), sha256, status)
 
 
-def _compare(
-    root: DataRoot, full: Path, entry: FileEntry, recorded: str | None, sha256: str
-) -> tuple[FileState, str, str]:
+def _compare(root: DataRoot, full: Path, entry: FileEntry, sha256: str) -> tuple[FileState, str, str]:
     if full.is_dir():
         return "ok", "", ""
     if root.is_sample:
         return "ok", "synthetic, so published counts and hashes do not apply", ""
-    if entry.sha256 is not None:
-        status = entry.sha256.status
-        if sha256 == entry.sha256.value:
-            return "ok", f"SHA-256 as {status}", status
-        origin = "the publisher's" if status == "official" else f"that of the copy in {entry.sha256.seen_in}"
-        return "differs", f"SHA-256 {sha256[:12]}… is not {origin}, {entry.sha256.value[:12]}…", status
-    if recorded is None:
-        return "recorded", _RECORDED, "first sight"
-    if recorded == sha256:
-        return "ok", "SHA-256 as recorded", "first sight"
-    return "differs", f"SHA-256 {sha256[:12]}… is not the recorded one, {recorded[:12]}…", "first sight"
-
-
-def verify_files(
-    root: DataRoot, known: Catalog, paths: list[str], record: HashRecord, progress: Callable[[int], None]
-) -> list[FileReport]:
-    """Verify files below the data folder and record unknown hashes; ``progress`` is called with 1 after each."""
-    before = record.read().get(_key(root), {})
-    reports = []
-    for path in paths:
-        reports.append(verify_file(root, path, known.files[path], before.get(path)))
-        progress(1)
-    if not record.add(root, {report.path: report.sha256 for report in reports if report.state == "recorded"}):
-        reports = [
-            replace(report, state="ok", detail=report.detail.replace(_RECORDED, _NOT_RECORDED), hash_status="")
-            if report.state == "recorded"
-            else report
-            for report in reports
-        ]
-    return reports
+    if entry.sha256 is None:
+        return "ok", "no known SHA-256", ""
+    status = entry.sha256.status
+    if sha256 == entry.sha256.value:
+        return "ok", f"SHA-256 as {status}", status
+    origin = "the publisher's" if status == "official" else f"that of the copy in {entry.sha256.seen_in}"
+    return "differs", f"SHA-256 {sha256[:12]}… is not {origin}, {entry.sha256.value[:12]}…", status

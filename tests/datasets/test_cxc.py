@@ -358,7 +358,7 @@ def test_the_stored_results_are_the_correlations_of_the_scores(name: str, items:
 @pytest.mark.parametrize("name", ["sits_val", "sts_val"])
 def test_the_catalog_knows_the_published_files(name: str, real_data: Path) -> None:
     path = f"cxc/{name}.csv"
-    assert verify_file(root(real_data), path, catalog().files[path], None).state == "ok"
+    assert verify_file(root(real_data), path, catalog().files[path]).state == "ok"
 
 
 def test_protocols() -> None:

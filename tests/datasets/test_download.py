@@ -92,23 +92,26 @@ def test_a_users_mirror_replaces_a_dead_link(server: Server, root: DataRoot) -> 
     assert (root.path / "d/a.txt").read_bytes() == BODY
 
 
-def test_one_mirrored_file_cannot_be_two(server: Server, root: DataRoot) -> None:
-    with raises(UsageError, "ambiguous", value=server.url):
-        obtain(Wanted("s", ("d/a.txt", "d/b.txt")), small(server.url), root, url=server.url)
-
-
-def test_the_embedded_sample_is_never_written_to(server: Server, tmp_path: Path) -> None:
-    with raises(UsageError, "unsupported"):
-        obtain(Wanted("s", ("d/a.txt",)), small(server.url), DataRoot(tmp_path, True, "test"))
-
-
 def test_what_a_target_means(root: DataRoot) -> None:
     known = small("http://127.0.0.1:9/x")
     assert resolve_target("s", known, root) == [Wanted("s", ("d/a.txt", "d/b.txt"))]
     assert resolve_target("d/a.txt", known, root) == [Wanted("s", ("d/a.txt",))]
     assert resolve_target("b.txt", known, root) == [Wanted("s", ("d/b.txt",))]
+
+
+def test_requests_that_cannot_be_met_are_refused(server: Server, root: DataRoot) -> None:
+    known, both = small(server.url), Wanted("s", ("d/a.txt", "d/b.txt"))
     with raises(UsageError, "unknown-name", value="onee"):
         resolve_target("onee", known, root)
+    with raises(UsageError, "ambiguous", value=server.url):
+        obtain(both, known, root, url=server.url)
+    with raises(UsageError, "unsupported"):
+        obtain(both, known, DataRoot(root.path, True, "test"))
+    with pytest.raises(ValidationError):
+        FileEntry(what="a", source="s", url="http://127.0.0.1/a")
+    with raises(DataError, "damaged", value=DIGEST):
+        obtain(Wanted("s", ("d/a.txt",)), with_addresses(server.url, "0" * 64), root)
+    assert not (root.path / "d/a.txt").exists()
 
 
 def with_addresses(url: str, sha256: str) -> Catalog:
@@ -135,14 +138,3 @@ def test_files_with_their_own_addresses_are_fetched_one_by_one_and_resumed(serve
     assert (root.path / "d/b.txt").read_bytes() == BODY
     assert not (root.path / "d/a.txt").exists()  # it is in the common folder
     assert server.asked[-1] == "bytes=300000-"
-
-
-def test_a_file_that_is_not_the_one_of_the_address_is_removed(server: Server, root: DataRoot) -> None:
-    with raises(DataError, "damaged", value=DIGEST):
-        obtain(Wanted("s", ("d/a.txt",)), with_addresses(server.url, "0" * 64), root)
-    assert not (root.path / "d/a.txt").exists()
-
-
-def test_an_address_of_a_file_requires_its_checksum() -> None:
-    with pytest.raises(ValidationError):
-        FileEntry(what="a", source="s", url="http://127.0.0.1/a")
