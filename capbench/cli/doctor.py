@@ -58,10 +58,10 @@ def doctor(
         common.print_json({"ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
     else:
         console = common.out()
-        styles = {"ok": "green", "warn": "yellow", "fail": "red"}
+        styles = {"ok": "green", "missing": "dim", "warn": "yellow", "fail": "red"}
         width = max(len(check.name) for check in checks)
         for name, state, detail, remedy in map(dataclasses.astuple, checks):
-            console.print(f"{state:<4}", style=styles[state], end="  ")
+            console.print(f"{'–' if state == 'missing' else state:<4}", style=styles[state], end="  ")
             console.print(f"{name:<{width}}  {detail}", markup=False, soft_wrap=True)
             if remedy:
                 console.print(f"      {'':<{width}}→ {remedy}", markup=False, soft_wrap=True)

@@ -7,7 +7,8 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,6 @@ from capbench.core.errors import CapbenchError, StudyError, UsageError, missing_
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.papers import PaperItem, Prospect
-    from capbench.studies.study import Study
 
 _WIDTH, _KEY, _COUNTS = 80, 20, 8  # columns of the list, of an item's key and of its number of rows
 _LABEL = re.compile(r"--model [^ =]+=")
@@ -67,6 +67,7 @@ def papers(
 
     Example: capbench papers all --without spice --bootstrap
     """
+    from capbench.core.progress import words
     from capbench.studies.papers import choose_items, command_lines
 
     common.check_out_folder(out)
@@ -79,9 +80,8 @@ def papers(
             hint="Name the data folder with --data DIR or CAPBENCH_DATA, or use the sample with --data sample",
         )
     common.announce_root(root, json_output=json_output or bool(name))
-    examined = _examine(chosen, inputs, left_out.names, root, look=bool(name))
-    lines = [command_lines(looked, flags, out / looked.key, bootstrap) for looked, flags in examined]
-    todo = [(looked, words if looked.is_computable else []) for (looked, _), words in zip(examined, lines, strict=True)]
+    examined = _examine(chosen, inputs, left_out.names, root)
+    todo = [(looked, command_lines(looked, flags, out / looked.key, bootstrap)) for looked, flags in examined]
     if name and not dry_run:
         if _run(todo, inputs, root, out, json_output=json_output):
             raise typer.Exit(1)
@@ -91,23 +91,20 @@ def papers(
         _print_list([looked for looked, _ in todo])
     else:
         for looked, commands in todo:
-            print(f"# {looked.key}: {_expected(looked) if commands else 'requirements missing'}")
+            print(f"# {looked.key}: {words(looked.item.seconds) if commands else 'requirements missing'}")
             for command in commands:
                 print(shlex.join(["capbench", *command]))
 
 
 def _examine(
-    chosen: Mapping[str, PaperItem], inputs: Inputs, without: Sequence[str], root: DataRoot, *, look: bool
+    chosen: Mapping[str, PaperItem], inputs: Inputs, without: Sequence[str], root: DataRoot
 ) -> list[tuple[Prospect, list[str]]]:
     """The items with a metric left, each with the flags of its commands.
 
-    Raises:
-        UsageError: an input or a name in ``without`` applies to none of them, or no item has a metric left.
-        StudyError: features, weights or other inputs do not fit.
+    Raises UsageError if an input or a name in ``without`` applies to none of them, or no item has a metric left.
     """
-    from dataclasses import replace
-
     from capbench.api.resolve import with_inputs
+    from capbench.metrics.requests import labels_of, resolve_metrics
     from capbench.studies.papers import item_study, prospect
 
     examined: list[tuple[Prospect, list[str]]] = []
@@ -116,11 +113,14 @@ def _examine(
         for key, item in chosen.items():
             step(1)
             study = item_study(key, item)
-            own = _of_metrics(inputs, *_names(study))
+            metrics = [named.metric for asked in study.metrics for named in resolve_metrics([asked])]
+            names = {name for metric in metrics for name in (metric.name, *metric.columns)}
+            options = {declared.name for metric in metrics for declared in metric.option_type.declared()}
+            own = _of_metrics(inputs, {"", *labels_of(study.metrics), *names}, options)
             used |= set(map(" ".join, _texts(own)))
-            study = with_inputs(study, own.values(), common.caller())
+            study = replace(with_inputs(study, own.values(), common.caller()), without=tuple(without))
             try:
-                looked = prospect(key, item, replace(study, without=tuple(without)), root, look=look)
+                looked = prospect(key, item, study, root)
             except StudyError as error:
                 if error.code != "too-few":
                     raise
@@ -128,9 +128,8 @@ def _examine(
                 common.note(f"{key} is left out: --without leaves no metric in it")
                 continue
             used |= {f"--without {name}" for name in looked.without}
-            flags = ["--data", "sample" if root.is_sample else str(root.path)]
+            flags = _flags(own, root)
             flags += [] if inputs.image_root is None else ["--image-root", str(inputs.image_root)]
-            flags += [word for pair in _texts(own) for word in pair]
             # The commands of an item without a study name the remaining metrics.
             flags += [word for name in looked.without if item.study for word in ("--without", name)]
             examined.append((looked, flags))
@@ -143,27 +142,12 @@ def _examine(
                 hint="'capbench papers' lists all rows, 'capbench metrics NAME' a metric's options",
             )
     if not examined:
-        raise UsageError(
-            "--without leaves no metric in any table or figure", code="too-few", hint="Leave out fewer metrics"
-        )
+        raise UsageError("--without leaves no metric in any of these", code="too-few", hint="Leave out fewer metrics")
     return examined
-
-
-def _names(study: Study) -> tuple[set[str], set[str]]:
-    """Names that features, weights and options of a study's metrics can have, and the options; ``""`` is for all."""
-    from capbench.metrics.requests import labels_of, resolve_metrics
-
-    metrics = [named.metric for asked in study.metrics for named in resolve_metrics([asked])]
-    columns = [column for metric in metrics for column in metric.columns]
-    return (
-        {"", *labels_of(study.metrics), *(metric.name for metric in metrics), *columns},
-        {declared.name for metric in metrics for declared in metric.option_type.declared()},
-    )
 
 
 def _of_metrics(inputs: Inputs, names: Collection[str], options: Collection[str] = ()) -> Inputs:
     """The inputs that belong to metrics with these names and options; commands refuse others."""
-    from dataclasses import replace
 
     def takes(text: str) -> bool:
         owner, _, option = text.partition("=")[0].rpartition(".")
@@ -188,10 +172,20 @@ def _texts(inputs: Inputs) -> list[tuple[str, str]]:
     return [(flag, text) for flag, texts in given for text in texts or ()]
 
 
+def _flags(inputs: Inputs, root: DataRoot) -> list[str]:
+    return [
+        "--data",
+        "sample" if root.is_sample else str(root.path),
+        *(word for pair in _texts(inputs) for word in pair),
+    ]
+
+
 def _run(
     todo: Sequence[tuple[Prospect, list[list[str]]]], inputs: Inputs, root: DataRoot, out: Path, *, json_output: bool
 ) -> bool:
     """Run commands in this process, then list what is missing, and write the report; True if a part is missing."""
+    from capbench.core.progress import words
+
     runs: list[dict[str, Any]] = []
     results: list[Path] = []
     to_run = [looked.key for looked, commands in todo if commands]
@@ -202,7 +196,7 @@ def _run(
             if commands:
                 place = f"{to_run.index(looked.key) + 1} of {len(to_run)}"
                 remark = f"; {looked.item.note}" if looked.item.note else ""
-                common.note(f"{looked.key} ({place}), {_expected(looked)} for a first run{remark}")
+                common.note(f"{looked.key} ({place}), {words(looked.item.seconds)} for a first run{remark}")
             for command in commands:
                 common.note(f"$ {shlex.join(['capbench', *command])}")
                 code, error = _call(command)
@@ -216,7 +210,7 @@ def _run(
     incomplete = [run["item"] for run in runs if run["missing"] or any(run["codes"])]
     if json_output:
         common.print_json(runs)
-    for line in _reasons({run["item"]: run["missing"] for run in runs}):
+    for line in _reasons(run["missing"] for run in runs):
         common.note(line)
     listed = f"; a part is missing of {', '.join(incomplete)}" if incomplete else ""
     common.note(f"complete: {len(runs) - len(incomplete)} of {common.count(len(runs), 'item')}{listed}")
@@ -224,11 +218,7 @@ def _run(
 
 
 def _call(command: Sequence[str]) -> tuple[int, str]:
-    """Run ``capbench COMMAND`` in this process. Returns its exit code, and its error if it has one.
-
-    Raises:
-        typer.Exit: it was interrupted.
-    """
+    """Run ``capbench COMMAND`` in this process: its exit code, and its error. Raises typer.Exit if interrupted."""
     from capbench.cli.app import app
 
     try:
@@ -249,15 +239,8 @@ def _write_report(results: Sequence[Path], inputs: Inputs, root: DataRoot, targe
     from capbench.studies.results import load_result
 
     names = {name for path in results for cell in load_result(path).cells for name in (cell.label, cell.metric)}
-    flags = ["--data", "sample" if root.is_sample else str(root.path)]
-    flags += [word for pair in _texts(_of_metrics(inputs, {"", *names})) for word in pair]
+    flags = _flags(_of_metrics(inputs, {"", *names}), root)
     _call(["figure", "report", *map(str, results), *flags, "--out", str(target)])
-
-
-def _expected(looked: Prospect) -> str:
-    from capbench.core.progress import words
-
-    return words(looked.item.seconds)
 
 
 def _to_dict(looked: Prospect, commands: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -296,9 +279,8 @@ def _print_list(prospects: Sequence[Prospect]) -> None:
         counts = f"{available} of {len(looked.rows) + len(looked.waiting)}"
         about = f"{item.number}: {item.title}{f' ({OURS})' if item.ours else ''}"
         print(_wrapped(f"  {looked.key:<{_KEY}}  {counts:<{_COUNTS}}  {about}", _KEY + _COUNTS + 6))
-    reasons = _reasons({looked.key: looked.missing for looked in prospects})
-    if reasons:
-        print("Missing requirements, with their rows and protocols, and items:", *reasons, sep="\n")
+    if reasons := _reasons(looked.missing for looked in prospects):
+        print("Missing requirements, with their rows and protocols:", *reasons, sep="\n")
     never = dict.fromkeys(key for looked in prospects for key in looked.item.never)
     if never:
         print("Not published, so not reproducible:")
@@ -307,15 +289,13 @@ def _print_list(prospects: Sequence[Prospect]) -> None:
     common.note("run one with 'capbench papers NAME', all with 'capbench papers all'")
 
 
-def _reasons(missing: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Lines with each reason, what is missing for it, and the items, from items with reasons by what is missing."""
-    by_reason: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for key, of_item in missing.items():
-        for what, reason in of_item.items():
-            # The reason names the row's label: without it, rows that require the same kind of model share a line.
-            rows, items = by_reason.setdefault(_LABEL.sub("--model ROW=", reason), ({}, {}))
-            rows[what] = items[key] = None
-    return [_wrapped(f"  {why}: {', '.join(rows)} ({', '.join(items)})") for why, (rows, items) in by_reason.items()]
+def _reasons(missing: Iterable[Mapping[str, str]]) -> list[str]:
+    """A line for each reason, with the rows and protocols of all items that it is missing for."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for what, reason in (pair for of_item in missing for pair in of_item.items()):
+        # The reason names the row's label: without it, rows that require the same kind of model share a line.
+        by_reason.setdefault(_LABEL.sub("--model ROW=", reason), {})[what] = None
+    return [_wrapped(f"  {why}: {', '.join(rows)}") for why, rows in by_reason.items()]
 
 
 def _wrapped(text: str, indent: int = 4) -> str:

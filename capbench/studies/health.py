@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,8 @@ from capbench.core.errors import CapbenchError, SetupError
 from capbench.core.files import cache_dir
 from capbench.core.machine import usable_cores
 from capbench.core.version import version_text
+from capbench.text.java import find_java, meteor_jar, tokenizer_jar
+from capbench.text.spice.parser import missing_files, spice_folder
 
 _SPACE_NEEDED = 2 << 30
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)((?:\s*[<>=!~]=?[^,;\s]+,?)*)")
@@ -28,35 +30,26 @@ _IMPORT_NAMES = {"pyyaml": "yaml", "pillow": "PIL"}
 _INSTALL = "pip install --force-reinstall"
 
 
+State = Literal["ok", "missing", "warn", "fail"]
+
+
 @dataclass(frozen=True)
 class Check:
-    """One line of the report.
-
-    Attributes:
-        name: what was checked.
-        state: ``ok``; ``warn`` for something that is missing or could be better; ``fail`` for something required that
-            does not work.
-        detail: the finding.
-        fix: the command or step that fixes it, ``""`` if there is nothing to fix.
-    """
+    """One line of the report."""
 
     name: str
-    state: Literal["ok", "warn", "fail"]
+    state: State  # missing: an optional part is not there; fail: something required does not work
     detail: str
-    fix: str = ""
+    fix: str = ""  # the command or step that fixes it
 
 
 def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = True) -> list[Check]:
-    """All checks in order.
-
-    Args:
-        data: the value of ``--data``.
-        start_java: True to start Java.
-    """
+    """All checks in order; ``data`` is the value of ``--data``."""
     examinations: list[tuple[str, Callable[[], list[Check]]]] = [
         ("Python", _python),
         ("packages", _packages),
-        ("jars", _jars),
+        ("METEOR's jar", lambda: [Check("METEOR's jar", "ok", str(meteor_jar()))]),
+        ("tokeniser's jar", lambda: [Check("tokeniser's jar", "ok", str(tokenizer_jar()))]),
         ("Java", lambda: _java(start_java)),
         ("SPICE's parser", _spice),
         ("cache", _cache),
@@ -94,8 +87,7 @@ def _packages() -> list[Check]:
             continue
         name, wanted = match[1], match[2].strip()
         fix = f"{_INSTALL} '{name}{wanted}'"
-        # A package limited to other platforms by its marker may be absent.
-        missing: Literal["warn", "fail"] = "warn" if marker else "fail"
+        missing: State = "missing" if marker else "fail"  # by its marker it may be for other platforms
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -112,21 +104,14 @@ def _packages() -> list[Check]:
         return [
             Check("packages", "warn", "capbench is not installed, so its dependencies are unknown", "pip install .")
         ]
-    checks += _extras()
+    extras = {
+        extra: [package for package in requirements if not errors.is_installed(package)]
+        for extra, requirements in sorted(errors.extras().items())
+    }
+    checks.append(Check("extras", "ok", ", ".join(extra for extra, absent in extras.items() if not absent) or "none"))
+    if absent := ", ".join(f"{extra} ({', '.join(packages)})" for extra, packages in extras.items() if packages):
+        checks.append(Check("extras not installed", "missing", absent))
     return [Check("packages", "ok", ", ".join(good)), *checks] if good else checks
-
-
-def _extras() -> list[Check]:
-    """The extras that are installed, and those that are not: a choice of the user, not a fault."""
-    whole, absent = [], []
-    for extra, requirements in sorted(errors.extras().items()):
-        missing = [package for package in requirements if not errors.is_installed(package)]
-        if missing:
-            absent.append(f"{extra} ({', '.join(missing)})")
-        else:
-            whole.append(extra)
-    checks = [Check("extras", "ok", ", ".join(whole) or "none")]
-    return [*checks, Check("extras not installed", "ok", ", ".join(absent))] if absent else checks
 
 
 def _fits(version: str, wanted: str) -> bool:
@@ -146,39 +131,22 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _jars() -> list[Check]:
-    from capbench.text.java import meteor_jar, tokenizer_jar
-
-    checks = []
-    for name, find in (("METEOR's jar", meteor_jar), ("tokeniser's jar", tokenizer_jar)):
-        try:
-            checks.append(Check(name, "ok", str(find())))
-        except CapbenchError as error:
-            checks.append(Check(name, "fail", error.message, error.hint or ""))
-    return checks
-
-
 def _spice() -> list[Check]:
-    from capbench.text.spice.parser import missing_files, spice_folder
-
-    missing = missing_files()
-    if not missing:
+    if not (missing := missing_files()):
         return [Check("SPICE's parser", "ok", str(spice_folder()))]
     detail = f"not set up ({', '.join(missing)} not in {spice_folder()})"
-    return [Check("SPICE's parser", "warn", detail, "capbench doctor --install spice")]
+    return [Check("SPICE's parser", "missing", detail, "capbench doctor --install spice")]
 
 
 def _java(start: bool) -> list[Check]:
-    from capbench.text.java import find_java
-
     if not start:
-        return [Check("Java", "warn", "not checked (--no-java)")]
+        return [Check("Java", "missing", "not checked (--no-java)")]
     try:
         java = find_java()
     except CapbenchError as error:
         if error.code != "missing-package":
             raise
-        return [Check("Java", "ok", "none; only SPICE requires it (extra 'spice')")]
+        return [Check("Java", "missing", "none; only SPICE requires it (extra 'spice')")]
     return [Check("Java", "ok", f"version {java.version} from {java.origin} ({java.path})")]
 
 
@@ -191,12 +159,10 @@ def _cache() -> list[Check]:
     except OSError as error:
         return [Check("cache folder", "fail", f"{folder} cannot be written ({error.strerror})", fix)]
     free = shutil.disk_usage(folder).free
+    state: State = "ok" if free >= _SPACE_NEEDED else "warn" if free >= 64 << 20 else "fail"
+    fix = "" if state == "ok" else "Free some space, or set CAPBENCH_CACHE to a folder on a disk with at least 2 GB"
     space = f"{free / (1 << 30):.1f} GB free on the disk of the cache folder"
-    if free < _SPACE_NEEDED:
-        state: Literal["warn", "fail"] = "fail" if free < (64 << 20) else "warn"
-        fix = "Free some space, or set CAPBENCH_CACHE to a folder on a disk with at least 2 GB"
-        return [Check("cache folder", "ok", str(folder)), Check("disk space", state, space, fix)]
-    return [Check("cache folder", "ok", str(folder)), Check("disk space", "ok", space)]
+    return [Check("cache folder", "ok", str(folder)), Check("disk space", state, space, fix)]
 
 
 def _data(data: str | os.PathLike[str] | None) -> list[Check]:
@@ -206,32 +172,23 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     from capbench.datasets.user.judgements import imported_names
 
     root = find_root(data)
-    known = catalog()
-    if root.is_sample and not root.path.is_dir():
-        return [
-            Check(
-                "data folder",
-                "fail",
-                f"the embedded sample is missing ({root.path})",
-                "Reinstall it from its repository: pip install --force-reinstall --no-deps .",
-            )
-        ]
-    what = "the embedded synthetic sample" if root.is_sample else f"{root.path} ({root.origin})"
-    checks = [Check("data folder", "ok", what)]
+    if not root.path.is_dir():
+        fix = "Reinstall it from its repository: pip install --force-reinstall --no-deps ."
+        return [Check("data folder", "fail", f"the embedded sample is missing ({root.path})", fix)]
+    found = Check("data folder", "ok", f"{root.path} ({root.origin})")
     if root.is_sample:
         fix = "Set CAPBENCH_DATA to the folder of the published files; 'capbench data info' lists their sources"
-        checks = [Check("data folder", "warn", f"{what}: its numbers say nothing about metrics", fix)]
-    for name, entry in known.datasets.items():
-        missing = [need.role for need in missing_needs(entry, root)]
-        if not missing:
-            checks.append(Check(f"  {name}", "ok", "installed"))
-        elif not root.is_sample:
-            fix = f"capbench data info {name}"
-            checks.append(Check(f"  {name}", "warn", f"missing: {', '.join(missing)}", fix))
-    imported = imported_names(root)
-    if imported:
-        checks.append(Check("  imported", "ok", ", ".join(imported)))
-    return checks
+        found = Check(
+            "data folder", "warn", "the embedded synthetic sample: its numbers say nothing about metrics", fix
+        )
+    missing = {name: [n.role for n in missing_needs(entry, root)] for name, entry in catalog().datasets.items()}
+    installed = [*(name for name, roles in missing.items() if not roles), *imported_names(root)]
+    absent = [
+        Check(f"  {name}", "missing", f"missing: {', '.join(roles)}", f"capbench data info {name}")
+        for name, roles in missing.items()
+        if roles and not root.is_sample
+    ]
+    return [found, Check("data sets", "ok", ", ".join(installed) or "none"), *absent]
 
 
 def _metrics(data: str | os.PathLike[str] | None) -> list[Check]:
@@ -255,7 +212,7 @@ def _metrics(data: str | os.PathLike[str] | None) -> list[Check]:
             checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
             continue
         if missing:
-            checks.append(Check(f"  {name}", "warn", f"requires {missing}"))
+            checks.append(Check(f"  {name}", "missing", f"requires {missing}"))
         else:
             ready.append(name)
     return [Check("metrics", "ok", f"ready: {', '.join(ready)}"), *checks]
@@ -268,12 +225,10 @@ def _weights() -> list[Check]:
     states = [status(name) for name in entries()]
     ready = [weights.name for weights in states if weights.state == "here"]
     text = f"{', '.join(ready) if ready else 'only those included in capbench'} ({models_dir()})"
-    checks = [Check("weights", "ok", text)]
-    for weights in states:
-        if weights.state == "wrong":
-            what = f"{weights.path} has SHA-256 {weights.sha256}, not {weights.expected}"
-            checks.append(Check(f"  {weights.name}", "fail", what, f"capbench models list {weights.name}"))
-    return checks
+    wrong = [weights for weights in states if weights.state == "wrong"]
+    what = "{0.path} has SHA-256 {0.sha256}, not {0.expected}"
+    failed = [Check(f"  {one.name}", "fail", what.format(one), f"capbench models list {one.name}") for one in wrong]
+    return [Check("weights", "ok", text), *failed]
 
 
 def _detectors() -> list[Check]:
@@ -297,7 +252,7 @@ def _detectors() -> list[Check]:
             fix = f"Update or remove the package '{plugin.package}'"
             checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is not a detector", fix))
     if waiting:
-        checks.append(Check("  extra 'networks'", "ok", f"not installed; required by {', '.join(waiting)}"))
+        checks.append(Check("  extra 'networks'", "missing", f"not installed; required by {', '.join(waiting)}"))
     return [Check("detectors", "ok", ", ".join(usable) or "none"), *checks]
 
 
@@ -313,8 +268,8 @@ def _features() -> list[Check]:
             checks.append(Check(f"  {path}", "ok", detail))
         except CapbenchError as error:
             checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features info --verify"))
-    what = "found" if checks else "no stores in the folder 'features'"
-    return [Check("region features", "ok", what), *checks]
+    found = Check("region features", "ok", "found")
+    return [found if checks else replace(found, state="missing", detail="no stores in the folder 'features'"), *checks]
 
 
 def _processor() -> list[Check]:
@@ -326,10 +281,10 @@ def _gpu() -> list[Check]:
         import torch
     except Exception as error:  # a torch build for another platform fails in many ways
         if errors.missing_package(error) is not None:
-            return [Check("GPU", "ok", "none is used without PyTorch (extra 'networks')")]
-        fix = f"{_INSTALL} torch"
-        return [Check("GPU", "fail", f"torch cannot be imported ({type(error).__name__}: {error})", fix)]
+            return [Check("GPU", "missing", "none is used without PyTorch (extra 'networks')")]
+        detail = f"torch cannot be imported ({type(error).__name__}: {error})"
+        return [Check("GPU", "fail", detail, f"{_INSTALL} torch")]
     if not torch.cuda.is_available():
-        return [Check("GPU", "ok", "none; capbench does not require one")]
+        return [Check("GPU", "missing", "none; capbench does not require one")]
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return [Check("GPU", "ok", ", ".join(names))]

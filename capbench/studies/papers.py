@@ -1,7 +1,7 @@
 """The tables and figures of five papers: the commands that make them, and the rows that can be computed.
 
-The facts are in ``papers.yaml`` next to this module; here they get types. Every item is a study: one that comes with
-capbench, or one of the item's metrics and protocols. So the metrics and data sets themselves report what is missing.
+The facts are in ``papers.yaml`` next to this module. Every item is a study: one that comes with capbench, or one of the
+item's metrics and protocols. So the metrics and data sets themselves report what is missing.
 """
 
 from __future__ import annotations
@@ -9,72 +9,46 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from capbench.core.errors import StudyError, UsageError, suggest
+from capbench.core.errors import StudyError, check_choice
 from capbench.core.typed_json import Strict, validated
+from capbench.datasets.base import Dataset
 from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
 from capbench.datasets.root import DataRoot
-from capbench.studies.plan import plan_study
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.studies.judged import judge
+from capbench.studies.plan import Plan, plan_study
 from capbench.studies.study import RetrievalTask, Study
 from capbench.studies.study_file import find_study, load_study
 from capbench.text.spice.scene_graph import any_known
 
-if TYPE_CHECKING:
-    from capbench.metrics.metric_request import MetricRequest, Row
-    from capbench.studies.plan import Plan
-
-ALL = "all"
-"""Pattern of an item's key."""
-
 
 class PaperItem(Strict):
-    """A table or figure.
+    """A table or figure."""
 
-    Attributes:
-        paper: key of its paper.
-        number: number as printed (``Table 1``).
-        title: description of its content.
-        commands: command lines with places to fill in; see :func:`command_lines`.
-        study: name of a study that comes with capbench; ``""`` for an item with ``metrics`` and ``protocols``.
-        metrics: metrics of an item without a study.
-        protocols: their protocols.
-        ours: the reason why it is a stand-in; ``""`` for the paper's own table or figure.
-        never: keys of unpublished inputs.
-        note: a note for the reader.
-        files: required paths below the data folder, besides the files of data sets.
-        seconds: duration of a first run on two cores, without SPICE's parses.
-    """
-
-    paper: str
-    number: str
+    paper: str  # key
+    number: str  # as printed (Table 1)
     title: str
-    commands: tuple[str, ...] = Field(min_length=1)
-    study: str = ""
+    commands: tuple[str, ...] = Field(min_length=1)  # with places to fill in
+    study: str = ""  # one that comes with capbench; "" for an item with metrics and protocols
     metrics: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    ours: str = ""
-    never: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()  # one for each command
+    ours: str = ""  # why it is a stand-in; "" for the paper's own table or figure
+    never: tuple[str, ...] = ()  # keys of unpublished inputs
     note: str = ""
-    files: tuple[str, ...] = ()
-    seconds: float
+    files: tuple[str, ...] = ()  # required paths below the data folder, besides the files of data sets
+    seconds: float  # of a first run on two cores, without SPICE's parses
 
 
 class Papers(Strict):
-    """All papers, their items, and unpublished inputs.
-
-    Attributes:
-        papers: names by key.
-        items: by key, in the order of lists.
-        never: one line on each unpublished input.
-    """
+    """All papers, their items in the order of lists, and a line on each unpublished input, by key."""
 
     schema_version: int = Field(alias="schema")
     papers: dict[str, str]
@@ -84,43 +58,21 @@ class Papers(Strict):
 
 @functools.cache
 def papers() -> Papers:
-    """The registry.
-
-    Raises:
-        StudyError: the file is invalid.
-    """
+    """The registry. Raises StudyError if the file is invalid."""
     from capbench.core.yaml import read_yaml
 
     with importlib.resources.as_file(importlib.resources.files("capbench.studies") / "papers.yaml") as path:
         raw = read_yaml(path, "a list of papers and their items")
-        known = validated(Papers, raw, path, error=StudyError, hint="Reinstall capbench")
-        for key, item in known.items.items():
-            strange = [*({item.paper} - known.papers.keys()), *(set(item.never) - known.never.keys())]
-            if strange or bool(item.study) == bool(item.metrics):
-                raise StudyError(f"{key}: {', '.join(strange) or 'a study or metrics'}", path=path)
-    return known
+        return validated(Papers, raw, path, error=StudyError, hint="Reinstall capbench")
 
 
 def choose_items(names: Sequence[str]) -> dict[str, PaperItem]:
-    """The items that names select, in the order of the list.
-
-    Args:
-        names: keys of papers or of items, or ``all``; none for all.
-
-    Raises:
-        UsageError: a name is neither; the error lists the nearest ones.
-    """
+    """The items of papers, tables or figures, or ``all`` (the default). Raises UsageError with the nearest names."""
     known = papers()
-    wanted: set[str] = set()
-    for name in names or (ALL,):
-        of_name = {key for key, item in known.items.items() if name in (ALL, key, item.paper)}
-        if not of_name:
-            choices = [ALL, *known.papers, *known.items]
-            raise UsageError(
-                f"{name}: no such paper, table or figure", code="unknown-name", value=name, hint=suggest(name, choices)
-            )
-        wanted |= of_name
-    return {key: item for key, item in known.items.items() if key in wanted}
+    for name in names:
+        check_choice("paper, table or figure", name, ["all", *known.papers, *known.items])
+    wanted = {"all"} if not names else {*names}
+    return {key: item for key, item in known.items.items() if wanted & {"all", key, item.paper}}
 
 
 def item_study(key: str, item: PaperItem) -> Study:
@@ -132,28 +84,18 @@ def item_study(key: str, item: PaperItem) -> Study:
 
 @dataclass(frozen=True)
 class Prospect:
-    """The computable part of an item, given the available data, features and weights.
-
-    Attributes:
-        key: the item's key.
-        item: the item.
-        rows: titles of the rows that can be computed.
-        waiting: title of a row that cannot be computed → its missing requirement.
-        absent: missing protocol, or other missing input → its missing file.
-        present: available protocols.
-        scorable: by protocol of an item without a study: the data set or a group of it (``composite@8k``) → names of
-            the metrics that can be scored there.
-        without: the names of the study's omitted metrics that it has.
-    """
+    """The computable part of an item, given the available data, features and weights."""
 
     key: str
     item: PaperItem
-    rows: tuple[str, ...]
-    waiting: Mapping[str, str]
-    absent: Mapping[str, str]
-    present: tuple[str, ...]
-    scorable: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
+    rows: tuple[str, ...]  # titles of the rows that can be computed
+    waiting: Mapping[str, str]  # title of a row that cannot be computed → its missing requirement
+    absent: Mapping[str, str]  # missing protocol, or other missing input → its missing file
+    present: tuple[str, ...]  # available protocols
+    # By protocol of an item without a study: the data set or a group of it (composite@8k) → names of the metrics that
+    # can be scored there.
+    scorable: Mapping[str, Mapping[str, Sequence[str]]]
+    without: tuple[str, ...] = ()  # the study's omitted metrics that it has
 
     @property
     def is_computable(self) -> bool:
@@ -166,130 +108,98 @@ class Prospect:
         return {**self.waiting, **self.absent}
 
 
-def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: bool = False) -> Prospect:
+def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospect:
     """Check the requirements of an item's metrics and data sets, without scoring.
 
-    Args:
-        key: the item's key.
-        item: the item.
-        study: its study, with the features and weights to use.
-        root: the data folder.
-        look: True to read the judgements of an item without a study, and check which of their images have features;
-            a study checks this itself, and names the groups that it leaves out.
-
-    Raises:
-        StudyError: features, weights or other inputs do not fit, or no metric is left.
+    ``study``: its study, with the features and weights to use. Raises StudyError if they do not fit, or no metric is
+    left.
     """
     plan = plan_study(study, root, task=True)
-    absent, present = _available_protocols(plan, root)
-    files = {what: f"{path} in the data folder" for path, what in _further_files(item, plan, root)}
+    absent = _absent(plan, root)
+    present = tuple(str(protocol) for _, protocol in plan.protocols if str(protocol) not in absent)
+    files = {Path(path).name: f"{path} in the data folder" for path in item.files if not (root.path / path).exists()}
+    task = plan.study.task
+    corpus = CORPORA.get(task.captions) if isinstance(task, RetrievalTask) else None
+    if corpus is not None and not any((root.path / path).exists() for path in corpus.sources):
+        files["captions"] = f"{next(iter(corpus.sources))} in the data folder"
     waiting: dict[str, str] = {}
     ready: list[MetricRequest] = []
     parsed = any_known(root.path)
     for request in plan.requests:
         # Whether captions of these judgements lack parses is found out by scoring.
         missing = [reason for need, reason in request.missing(plan.resources) if not (need.may_be_spared and parsed)]
-        if missing:
-            waiting |= {row.title: " and ".join(missing) for row in request.rows}
-        else:
-            ready.append(request)
-    scorable: dict[str, dict[str, list[str]]] = {}
-    for dataset, protocol in [] if item.study else plan.protocols:
-        if str(protocol) not in present:
-            continue
-        lacking = {}
-        if look:
-            from capbench.studies.judged import judge
-
-            lacking = {
-                less.request.label: less for less in judge(dataset, protocol.items, ready, plan.resources).lacking
-            }
-        name = dataset.name.partition(":")[0]
-        targets = scorable[str(protocol)] = {name: _names(r for r in ready if r.label not in lacking)}
-        for group in dict.fromkeys(group for less in lacking.values() for group in less.groups):
-            there = (r for r in ready if r.label not in lacking or group in lacking[r.label].groups)
-            targets[f"{name}@{group}"] = _names(there)
-        scorable[str(protocol)] = {target: names for target, names in targets.items() if names}
-        for less in lacking.values():
-            waiting |= {f"{row.title} on {protocol}": str(less.error) for row in less.request.rows}
+        ready += [] if missing else [request]
+        waiting |= {row.title: " and ".join(missing) for row in request.rows if missing}
+    scorable: dict[str, Mapping[str, Sequence[str]]] = {}
+    by_features = any(request.reads_features() for request in ready)
+    for dataset, protocol in () if item.study else plan.protocols:
+        if str(protocol) in present:
+            lacking = judge(dataset, protocol.items, ready, plan.resources).lacking if by_features else ()
+            waiting |= {f"{row.title} on {protocol}": str(less.error) for less in lacking for row in less.request.rows}
+            scorable[str(protocol)] = _scorable(dataset, ready, {less.request.label: less.groups for less in lacking})
     scored = {name for targets in scorable.values() for names in targets.values() for name in names}
     strange = {note.partition(":")[0] for note in plan.notes}
     return Prospect(
         key,
         item,
-        tuple(
-            row.title
-            for request in ready
-            for row in request.rows
-            if item.study or not look or _name(request, row) in scored
-        ),
+        tuple(r.title for request in ready for r in request.rows if item.study or _name(request, r) in scored),
         waiting,
         absent | files,
-        () if files else tuple(present),
+        () if files else present,
         scorable,
         tuple(name for name in study.without if f"--without {name}" not in strange),
     )
 
 
-def _further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple[str, str]]:
-    """Missing files besides those of judgements: (path below the data folder, description)."""
-    task = plan.study.task
-    yield from ((path, Path(path).name) for path in item.files if not (root.path / path).exists())
-    if isinstance(task, RetrievalTask):
-        corpus = CORPORA.get(task.captions)
-        if corpus is not None and not any((root.path / path).exists() for path in corpus.sources):
-            yield next(iter(corpus.sources)), f"captions {task.captions}"
+def _scorable(
+    dataset: Dataset, ready: Sequence[MetricRequest], lacking: Mapping[str, Collection[str]]
+) -> dict[str, Sequence[str]]:
+    """Names on the command line of metrics that have features of all images, and of those of a group.
 
-
-def _names(requests: Iterable[MetricRequest]) -> list[str]:
-    """Names of the requests' rows on a command line."""
-    return [_name(request, row) for request in requests for row in request.rows]
+    ``lacking``: by label of metrics without features of all images, the groups with features.
+    """
+    name = dataset.name.partition("@")[0].partition(":")[0]
+    targets = {"": name} | {group: f"{name}@{group}" for groups in lacking.values() for group in groups}
+    names = {
+        target: [_name(r, row) for r in ready if group in lacking.get(r.label, [group]) for row in r.rows]
+        for group, target in targets.items()
+    }
+    return {target: metrics for target, metrics in names.items() if metrics}
 
 
 def _name(request: MetricRequest, row: Row) -> str:
-    metric = request.metric
-    several = len(metric.columns) > 1  # the metric's name selects all of them
-    return f"{metric.name}.{row.key.column}" if several and row.name == metric.name else row.name
+    """Name of a row on a command line."""
+    several = len(request.metric.columns) > 1  # the metric's name selects all of them
+    return f"{request.metric.name}.{row.key.column}" if several and row.name == request.metric.name else row.name
 
 
-def _available_protocols(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list[str]]:
+def _absent(plan: Plan, root: DataRoot) -> dict[str, str]:
+    """The missing files of protocols without data."""
     absent: dict[str, str] = {}
-    present: list[str] = []
-    known = catalog().datasets
     for dataset, protocol in plan.protocols:
-        entry = known.get(dataset.name.partition("@")[0])
-        missing = [] if entry is None else missing_needs(entry, root)
-        if entry is not None:  # Composite's thoroughness has files of its own
-            aspect = protocol.statistic.human
-            missing += [
-                n for n in entry.needs if not n.needed and n.role.startswith(aspect) and n.met(root.locate) is None
-            ]
+        entry = catalog().datasets.get(dataset.name.partition("@")[0])
+        if entry is None:
+            continue
+        aspect = protocol.statistic.human  # Composite's thoroughness has files of its own
+        of_aspect = [n for n in entry.needs if not n.needed and n.role.startswith(aspect)]
+        missing = [*missing_needs(entry, root), *(n for n in of_aspect if n.met(root.locate) is None)]
         if missing:
             files = " or ".join(" and ".join(paths) for paths in missing[0].any_of[:2])
             absent[str(protocol)] = f"{files} in the data folder"
-        else:
-            present.append(str(protocol))
-    return absent, present
+    return absent
 
 
 def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: int | None = None) -> list[list[str]]:
-    """The arguments of ``capbench`` that make an item, one list for each command.
+    """The arguments of ``capbench`` that make an item, one list for each command; none without a computable row.
 
-    The commands of an item without a study belong to its protocols. Each is left out if no metric can be scored, and
-    repeated for each group in which more metrics can.
-
-    Args:
-        looked: the item, with the metrics that can be computed.
-        given: options with the features, weights and data of the metrics, as the user wrote them.
-        out: the item's folder.
-        bootstrap: resamples of the intervals of tables; None for the setting of their studies (mostly none).
+    The commands of an item without a study belong to its protocols. Each is repeated for groups in which more metrics
+    have features. ``given``: options with features, weights and data; ``out``: the item's folder; ``bootstrap``:
+    resamples of the intervals of tables, None for the setting of their studies.
     """
     item = looked.item
     lines: list[list[str]] = []
-    for place, template in enumerate(item.commands):
-        targets: Mapping[str, Sequence[str]] = (
-            {"": ()} if item.study else looked.scorable.get(item.protocols[place], {})
-        )
+    for place, template in enumerate(item.commands if looked.is_computable else ()):
+        targets = {"": ()} if item.study else looked.scorable.get(item.protocols[place], {})
         for dataset, metrics in targets.items():
             places = {"study": item.study, "out": out, "dataset": dataset, "name": dataset.replace("@", "-")}
             several = {
@@ -297,9 +207,8 @@ def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: 
                 "{metrics}": metrics,
                 "{m:metrics}": [text for metric in metrics for text in ("-m", metric)],
             }
-            words: list[str] = []
-            for word in shlex.split(template):
-                words += several[word] if word in several else [word.format(**places)]
+            split = shlex.split(template)
+            words = [each for w in split for each in (several[w] if w in several else [w.format(**places)])]
             if bootstrap is not None and words[0] == "correlate" and "--references-curve" not in words:
                 words += ["--bootstrap", str(bootstrap)]
             lines.append(words)

@@ -75,7 +75,7 @@ def test_every_table_and_figure_is_there_once() -> None:
 def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: str) -> None:
     looked = looked_at(key)
     chosen = looked.item.metrics[:2]
-    everything = replace(looked, scorable=with_all(looked.item, chosen))
+    everything = replace(looked, rows=("one",), absent={}, scorable=with_all(looked.item, chosen))
     lines = command_lines(everything, ["--data", "sample", "--features", "f.h5", "--model", "m.pt"], Path("out"))
     assert len(lines) == len(looked.item.commands)
     for words in lines:
@@ -93,7 +93,7 @@ def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: 
 
 def test_tables_get_intervals_where_these_are_asked_for() -> None:
     for key, item in papers().items.items():
-        looked = replace(looked_at(key), scorable=with_all(item, item.metrics[:2]))
+        looked = replace(looked_at(key), rows=("one",), absent={}, scorable=with_all(item, item.metrics[:2]))
         for words, plain in zip(
             command_lines(looked, ["--data", "sample"], Path("o"), 200),
             command_lines(looked, ["--data", "sample"], Path("o")),
@@ -110,7 +110,7 @@ def test_each_commands_protocol_is_that_of_its_place() -> None:
         if item.study:
             continue
         assert len(item.commands) == len(item.protocols), key
-        everything = replace(looked_at(key), scorable=with_all(item, ("cider",)))
+        everything = replace(looked_at(key), rows=("one",), absent={}, scorable=with_all(item, ("cider",)))
         for words, protocol in zip(command_lines(everything, [], Path("o")), item.protocols, strict=True):
             params = parse(words)
             # 'capbench correlate' takes several data sets and protocols, 'capbench figure' one.
@@ -133,9 +133,8 @@ def test_names_are_papers_items_or_all() -> None:
     assert [*choose_items(["reo"])] == ["reo-table1", "reo-figure3", "reo-figure4"]
     assert [*choose_items(["tiger-figure8", "tiger-table1"])] == ["tiger-table1", "tiger-figure8"]
     assert choose_items(["all"]) == choose_items([]) == papers().items
-    with raises(UsageError, "unknown-name", value="tiger-tabel1") as caught:
+    with raises(UsageError, "unknown-name", value="tiger-tabel1"):
         choose_items(["tiger-tabel1"])
-    assert "tiger-table1" in str(caught.value)
 
 
 def test_what_waits_is_asked_of_metrics_and_data_sets(tmp_path: Path) -> None:
@@ -205,8 +204,7 @@ def test_judgements_without_features_of_all_images_leave_a_metric_out(tmp_path: 
     item = papers().items["tiger-figure8"]
     study = replace(item_study("tiger-figure8", item), features=str(store), models={"tiger": str(model)})
     root = find_root(sample_dir())
-    assert "TIGEr" in prospect("tiger-figure8", item, study, root).rows
-    looked = prospect("tiger-figure8", item, study, root, look=True)
+    looked = prospect("tiger-figure8", item, study, root)
     assert looked.rows == ("METEOR", "CIDEr")
     assert [*looked.waiting] == [f"TIGEr on {protocol}" for protocol in item.protocols]
 
