@@ -13,7 +13,7 @@ from capbench.cli import common
 from capbench.cli.options import FigureLook, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, write_reports
 from capbench.cli.study_flags import LeftOut
-from capbench.core.errors import CapbenchError, UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -303,99 +303,50 @@ def _score_groups(call: _Call, out: Path, look: Look) -> None:
 
 def _layers(call: _Call, out: Path, look: Look) -> None:
     """Agreement against the layer of a network, on one protocol or on those of a study file."""
-    from capbench.api.resolve import resolve_judged
-    from capbench.studies.layers import layer_curves, with_all_layers
+    from capbench.api.agreement import StudyRequest, plan_agreement
+    from capbench.api.resolve import resolve_study, study_of_task
+    from capbench.reports.figures.curves import layers_figure
+    from capbench.studies.layers import layer_curves, plan_layers
+    from capbench.studies.results import is_left_out
+    from capbench.studies.run import run_plan
+    from capbench.studies.study import LayerTask
 
     if call.inputs.scores:
         raise UsageError("--scores: a score file has no layers", code="unsupported", hint="Omit --scores")
-    study = str(call.file("one study file")) if call.sources else None
+    study, task = str(call.file("one study file")) if call.sources else None, LayerTask()
     call.left_out.refuse_without_study(study)
-    if study is not None:
-        if call.metric or call.target != Target():
-            raise UsageError(
-                "a study file excludes --metric, --dataset and --protocol",
-                code="conflict",
-                value=study,
-                hint="Change the study file, or omit it",
-            )
-        _layers_of_study(study, call, out, look)
-        return
-    caller = common.caller(json_output=call.json_output)
-    names = call.metrics() or ["vilbertscore"]
-    judged = resolve_judged(names, call.target.dataset, call.target.protocol, call.inputs.values(), caller)
-    curves = layer_curves(
-        judged.dataset,
-        judged.protocol,
-        [with_all_layers(request, judged.resources) for request in judged.requests],
-        resamples=_RESAMPLES if call.resamples is None else call.resamples,
-        seed=call.seed or 0,
-        resources=judged.resources,
-        cache=judged.cache,
-        sample=judged.sample,
-        progress=common.progress,
-    )
-    _show([curves], out, look, json_output=call.json_output)
-
-
-def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
-    """Draw the curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
-    from capbench.api.resolve import resolve_task, study_of_task
-    from capbench.studies.judged import judge
-    from capbench.studies.layers import layer_curves, with_all_layers
-    from capbench.studies.study import LayerTask
-
-    root = call.inputs.root()
-    planned, task = study_of_task(study, LayerTask, call.inputs.values(), call.left_out.names, common.caller())
-    plan, waiting = resolve_task(planned, root, common.caller())
-    if not plan.requests:
-        reasons = "; ".join(f"{title} {reason}" for title, reason in waiting.items())
-        message = f"{planned.name}: no metric can be computed: {reasons}"
-        raise UsageError(message, code="missing-option", value=planned.name)
-    common.announce_root(root, json_output=call.json_output, used=plan.uses_root)
-    requests = [with_all_layers(request, plan.resources) for request in plan.requests]
-    curves: list[LayerCurves] = []
-    for dataset, protocol in plan.protocols:
-        try:
-            whole = [layered.request for layered in requests]
-            judged = judge(dataset, protocol.items, whole, plan.resources, cache=call.inputs.cache)
-            incomplete = {entry.request.label: entry.error for entry in judged.lacking}
-            waiting |= {f"{label} on {protocol}": f"missing: {error}" for label, error in incomplete.items()}
-            complete = [layered for layered in requests if layered.request.label not in incomplete]
-            if not complete:
-                continue
-            curves.append(
-                layer_curves(
-                    dataset,
-                    protocol,
-                    complete,
-                    resamples=task.resamples if call.resamples is None else call.resamples,
-                    seed=task.seed if call.seed is None else call.seed,
-                    resources=plan.resources,
-                    cache=call.inputs.cache,
-                    sample=root.is_sample and dataset.under_root,
-                    progress=common.progress,
-                )
-            )
-        except CapbenchError as error:
-            waiting[str(protocol)] = f"missing: {error}"
-    if curves:
-        _show(curves, out, look, json_output=call.json_output)
-    for title, reason in waiting.items():
-        common.note(f"{title} {reason}")
-    if waiting:
-        raise typer.Exit(1)
-
-
-def _show(curves: Sequence[LayerCurves], out: Path, look: Look, *, json_output: bool) -> None:
-    """Print the numbers and write the figure."""
-    from capbench.reports.figures.curves import layers_figure
-
-    if json_output:
+    inputs, caller = call.inputs.values(), common.caller(json_output=call.json_output)
+    if study is None:
+        request = StudyRequest(
+            datasets=call.target.dataset,
+            metrics=call.metrics() or ["vilbertscore"],
+            protocols=call.target.protocol,
+        )
+        plan = plan_agreement(request, inputs, caller).plan
+    elif call.metric or call.target != Target():
+        raise UsageError(
+            "a study file excludes --metric, --dataset and --protocol",
+            code="conflict",
+            value=study,
+            hint="Change the study file, or omit it",
+        )
+    else:
+        planned, task = study_of_task(study, LayerTask, inputs, call.left_out.names, caller)
+        plan = resolve_study(planned, call.inputs.root(), caller, task=True, sample=True)
+        caller.on_data(plan.root, plan.uses_root)
+    resamples = task.resamples if call.resamples is None else call.resamples
+    plan, places = plan_layers(plan, resamples, task.seed if call.seed is None else call.seed)
+    result = run_plan(plan, common.progress, cache=call.inputs.cache, test_groups=False)
+    curves = layer_curves(result, places)
+    if call.json_output:
         common.print_json([of_protocol.model_dump(mode="json") for of_protocol in curves])
     else:
         for of_protocol in curves:
             _print(of_protocol)
-    _write(layers_figure(curves, look), out, look)
+    if curves:
+        _write(layers_figure(curves, look), out, look)
+    reasons = result.reasons().items()
+    common.leave_if_waiting({", ".join(names): reason for reason, names in reasons if not is_left_out(reason)})
 
 
 def _print(curves: LayerCurves) -> None:
