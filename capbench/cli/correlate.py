@@ -324,7 +324,7 @@ def _references(
     json_output: bool,
 ) -> None:
     """Measure agreement against the number of references; options override a study file."""
-    from capbench.api.references import CurveRequest, compute_curves
+    from capbench.api.references import compute_curves
     from capbench.datasets.root import results_folder
 
     if escape_formulas and out is None and study is None:
@@ -334,16 +334,8 @@ def _references(
     if out is not None:
         common.check_out_folder(out)
     usual = study is not None and target.dataset == CurveTarget.dataset
-    request = CurveRequest(
-        study=study,
-        dataset=None if usual else target.dataset,
-        metrics=metric or (),
-        protocol=target.protocol,
-        counts=None if curve.counts is None else parse_counts(curve.counts),
-        draws=curve.draws,
-        seed=seed,
-        without=left_out.names,
-    )
+    counts = None if curve.counts is None else parse_counts(curve.counts)
+    changes = {"counts": counts, "draws": curve.draws, "seed": seed}
 
     def each(study_name: str, curves: ReferenceCurves) -> None:
         folder = out
@@ -353,9 +345,19 @@ def _references(
             common.print_json(curves.model_dump(mode="json"))
         _show_curves(curves, curve.group or [], folder, escape_formulas=escape_formulas, printed=not json_output)
 
-    found = compute_curves(request, inputs.values(), common.caller(json_output=json_output), each)
+    found = compute_curves(
+        study,
+        None if usual else target.dataset,
+        metric or (),
+        target.protocol,
+        changes,
+        left_out.names,
+        inputs.values(),
+        common.caller(json_output=json_output),
+        each,
+    )
     if json_output and study is not None:
-        common.print_json(found.to_list())
+        common.print_json(found.model_dump(mode="json")["curves"])
     for title, reason in found.missing.items():
         common.note(f"{title} {reason}")
     if found.missing:

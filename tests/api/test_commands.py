@@ -157,22 +157,11 @@ def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
 
 
 def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
-    flags = (
-        "correlate",
-        "--references-curve",
-        "-m",
-        "bleu-1",
-        "-m",
-        "rouge-l",
-        "--counts",
-        "1,2,5",
-        "--draws",
-        "2",
-        "--seed",
-        "3",
-    )
+    flags = ["-m", "bleu-1", "-m", "rouge-l", "--counts", "1,2,5", "--draws", "2", "--seed", "3"]
     found = cb.references("pascal-50s", ["bleu-1", "rouge-l"], counts=[1, 2, 5], draws=2, seed=3)
-    assert plain(found.to_list()) == [printed(capbench, *flags)]
+    assert plain(found.model_dump(mode="json")["curves"]) == [
+        printed(capbench, "correlate", "--references-curve", *flags)
+    ]
     assert len(found.curves[0].curve("bleu", "bleu-1")) == 3
 
     study = tmp_path / "curves.yaml"
@@ -187,7 +176,7 @@ def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
     )
     with pytest.warns(cb.CapbenchWarning, match="random-5-refs/direct-strict missing"):
         of_study = cb.references(study=study, without="tiger")
-    assert plain(of_study.to_list()) == command
+    assert plain(of_study.model_dump(mode="json")["curves"]) == command
     assert [curves.protocol for curves in of_study.curves] == ["composite/all-references/correctness-tau-c"]
     assert list(of_study.missing) == ["pascal-50s/random-5-refs/direct-strict"]
     with raises(cb.UsageError, "conflict", value="dataset"):

@@ -262,7 +262,7 @@ def test_curves_begin_without_references_where_a_column_can(capbench: Callable[.
         "correlate", "--references-curve", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "0", *given(made, "tiger")
     )
     assert refused.code == 2
-    assert "without references" in refused.err
+    assert "requires references" in refused.err
 
 
 def test_the_shipped_model_is_known_by_name(

@@ -27,7 +27,6 @@ from capbench.studies.compare import compare_metrics, metric_power
 from capbench.studies.examples import rated_scores
 from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
-from capbench.studies.references import reference_curves
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from tests.errors import raises
@@ -234,7 +233,6 @@ def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoo
         lambda: compare_metrics(dataset, protocol, two, resources=third, cache=False),
         lambda: metric_power(dataset, protocol, two, resources=third, cache=False),
         lambda: rated_scores(dataset, protocol, one, resources=third, cache=False),
-        lambda: reference_curves(dataset, protocol, two, resources=third, cache=False),
     ):
         with pytest.raises(MissingFeaturesError) as caught:
             refused()

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, MetricError, ProtocolError, UsageError
+from capbench.core.errors import CapbenchError, DataError, MetricError, ProtocolError, UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements
 from capbench.datasets.base import Dataset
+from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kExpert
+from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot, find_root
@@ -25,7 +27,9 @@ from capbench.metrics.needs import Need, References
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
+from capbench.studies.judged import judge
 from capbench.studies.references import ReferenceCurves, curve_protocol, load_curves, reference_curves
+from capbench.studies.study import CurveTask
 from tests.errors import raises
 from tests.studies.toys import Length, Toy
 
@@ -63,19 +67,19 @@ def _sample() -> DataRoot:
     return find_root("sample")
 
 
-def _curves(
-    names: list[str], counts: tuple[int, ...] | None = (1, 5, 50), draws: int = 5, seed: int = 0
+def curves_of(
+    dataset: Dataset, requests: Sequence[MetricRequest], text: str | None = None, *, cache: bool = False, **task: Any
 ) -> ReferenceCurves:
-    dataset = Pascal50S(_sample())
-    return reference_curves(
-        dataset,
-        curve_protocol(dataset, None),
-        resolve_metrics(names),
-        counts=counts,
-        draws=draws,
-        seed=seed,
-        cache=False,
-    )
+    protocol = curve_protocol(dataset, text)
+    judged = judge(dataset, protocol.items, requests, cache=cache).require_all()
+    return reference_curves(judged, protocol, CurveTask(**task))
+
+
+def _curves(names: list[str], counts: tuple[int, ...] | None = (1, 5, 50), **task: Any) -> ReferenceCurves:
+    return curves_of(Pascal50S(_sample()), resolve_metrics(names), counts=counts, **task)
+
+
+SHARED = MetricRequest(Shared, ("shared",), {})
 
 
 def test_a_curve_at_five_references_is_the_protocol_with_five_drawn_references() -> None:
@@ -121,19 +125,14 @@ def test_seed_and_number_of_draws_decide() -> None:
 
 def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_references() -> None:
     dataset = Flickr8kExpert(_sample())
-    protocol = curve_protocol(dataset, None)
-    done: list[int] = []
-    found = reference_curves(
-        dataset, protocol, [MetricRequest(Shared, ("shared",), {})], counts=(0, 2, 5), draws=3, progress=done.append
-    )
+    found = curves_of(dataset, [SHARED], counts=(0, 2, 5), draws=3)
     points = {point.count: point for point in found.points}
     assert [len(points[count].values) for count in (0, 2, 5)] == [1, 3, 1]
-    assert sum(done) == 3 * found.n_items
     # By hand, at two references in the second draw: the first two of its order.
     from capbench.datasets.judgement_files import reference_orders
     from capbench.stats.correlation import correlation
 
-    (judgements,) = dataset.load(protocol.items)
+    (judgements,) = dataset.load(curve_protocol(dataset, None).items)
     order = list(reference_orders(judgements.items, 0, 3))[1]
     items = [
         replace(item, references=tuple(item.references[i] for i in places[:2]))
@@ -144,61 +143,16 @@ def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_refe
     assert points[2].values[1] == correlation("tau-c", values[ratings.item], ratings.value).value
 
 
-def test_progress_names_the_metric_and_how_much_it_has_to_do() -> None:
-    dataset = Flickr8kExpert(_sample())
-
-    class Told:
-        def __init__(self) -> None:
-            self.whole = 0
-            self.parts: list[tuple[str, int, str]] = []
-            self.done: list[int] = []
-
-        def __call__(self, done: int) -> None:
-            self.whole += done
-
-        def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-            place = len(self.parts)
-            self.parts.append((name, total, unit))
-            self.done.append(0)
-
-            def step(done: int) -> None:
-                self.done[place] += done
-
-            return step
-
-    told = Told()
-    requests = [MetricRequest(Shared, ("shared",), {}), *resolve_metrics(["bleu-1"])]
-    found = reference_curves(
-        dataset, curve_protocol(dataset, None), requests, counts=(0, 2, 5), draws=3, progress=told, cache=False
-    )
-    n = found.n_items
-    # Without references; two in three draws and all five once; three draws of a sweep.
-    assert told.parts == [("shared", n, "items"), ("shared", 4 * n, "items"), ("bleu", 3 * n, "items")]
-    assert told.done == [n, 4 * n, 3 * n]
-    assert told.whole == 6 * n
-
-
-def test_zero_is_left_out_for_metrics_that_need_references_and_said() -> None:
-    dataset = Flickr8kExpert(_sample())
-    requests = [MetricRequest(Shared, ("shared",), {}), *resolve_metrics(["bleu-1"])]
-    found = reference_curves(dataset, curve_protocol(dataset, None), requests, draws=2)
+def test_what_some_metrics_or_items_lack_is_said() -> None:
+    found = curves_of(Flickr8kExpert(_sample()), [SHARED, *resolve_metrics(["bleu-1"])], draws=2)
     assert found.counts == (0, 1, 2, 3, 4, 5)
     assert [p.count for p in found.curve("bleu", "bleu-1")] == [1, 2, 3, 4, 5]
     assert any("Shared" in note and "without references" in note for note in found.notes)
-
-
-def test_items_with_fewer_references_are_counted() -> None:
-    dataset = open_composite()
-    protocol = curve_protocol(dataset, "same-text-out/correctness-tau-c")
-    found = reference_curves(dataset, protocol, resolve_metrics(["bleu-1"]), counts=(4, 5))
+    text = "same-text-out/correctness-tau-c"
+    found = curves_of(Composite(_sample()), resolve_metrics(["bleu-1"]), text, counts=(0, 4, 5))
+    assert found.counts == (4, 5)
     assert any(note.startswith("at 5 references") and "have fewer" in note for note in found.notes)
     assert not any(note.startswith("at 4 references") for note in found.notes)
-
-
-def open_composite() -> Dataset:
-    from capbench.datasets.composite import Composite
-
-    return Composite(_sample())
 
 
 def test_all_references_are_the_pool_unless_items_are_named() -> None:
@@ -207,38 +161,6 @@ def test_all_references_are_the_pool_unless_items_are_named() -> None:
     assert str(curve_protocol(dataset, "consensus")) == "pascal-50s/all-50-refs/consensus-strict"
     assert str(curve_protocol(dataset, "pascal-50s/json-5-refs/direct-ties-half")).startswith("pascal-50s/json-5-refs/")
     assert str(curve_protocol(Flickr8kExpert(_sample()), "mean/tau-b")).endswith("no-own-captions/mean-tau-b")
-
-
-@pytest.mark.parametrize(
-    ("counts", "draws", "code", "value"),
-    [
-        ((51,), 5, "out-of-range", 51),
-        ((-1, 2), 5, "out-of-range", -1),
-        ((0, 1), 5, "missing-references", 0),
-        ((1,), 0, "out-of-range", 0),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(counts: tuple[int, ...], draws: int, code: str, value: int) -> None:
-    with raises(UsageError, code, value=value):
-        _curves(["cider"], counts=counts, draws=draws)
-
-
-def test_zero_alone_is_refused_where_a_metric_needs_references() -> None:
-    dataset = Flickr8kExpert(_sample())
-    requests = [MetricRequest(Shared, ("shared",), {}), *resolve_metrics(["bleu-1"])]
-    with raises(UsageError, "missing-references", value="bleu"):
-        reference_curves(dataset, curve_protocol(dataset, None), requests, counts=(0,))
-
-
-def test_protocols_that_draw_themselves_or_have_no_judgements_are_refused() -> None:
-    pascal = Pascal50S(_sample())
-    with raises(ProtocolError, "conflict", value="pascal-50s/random-5-refs/direct-strict"):
-        reference_curves(pascal, pascal.protocol("random-5-refs"), resolve_metrics(["cider"]))
-    from capbench.datasets.nocaps import Nocaps
-
-    nocaps = Nocaps(_sample())
-    with raises(ProtocolError, "unsupported", value=str(nocaps.protocol(None))):
-        reference_curves(nocaps, nocaps.protocol(None), resolve_metrics(["cider"]))
 
 
 class NoReferences(Toy):
@@ -250,16 +172,45 @@ class NoReferences(Toy):
         )
 
 
-def test_data_without_references_is_refused() -> None:
-    dataset = NoReferences(_sample())
-    with raises(MetricError, "missing-references", value="length"):
-        reference_curves(dataset, dataset.protocol(None), [MetricRequest(Length, ("length",), {})])
-
-
-def test_a_sweep_of_another_shape_is_the_metrics_fault() -> None:
-    dataset = Flickr8kExpert(_sample())
-    with raises(MetricError, "wrong-shape"):
-        reference_curves(dataset, curve_protocol(dataset, None), [MetricRequest(Misshapen, ("shared",), {})])
+@pytest.mark.parametrize(
+    ("dataset", "text", "metrics", "counts", "error", "code", "value"),
+    [
+        (Pascal50S, None, ["cider"], (51,), UsageError, "out-of-range", 51),
+        (Flickr8kExpert, None, [SHARED, "bleu-1"], (0,), UsageError, "missing-references", "bleu"),
+        (
+            Pascal50S,
+            "random-5-refs",
+            ["cider"],
+            None,
+            ProtocolError,
+            "conflict",
+            "pascal-50s/random-5-refs/direct-strict",
+        ),
+        (Nocaps, None, ["cider"], None, ProtocolError, "unsupported", "nocaps/first-vs-rest/mean"),
+        (
+            NoReferences,
+            None,
+            [MetricRequest(Length, ("length",), {})],
+            None,
+            MetricError,
+            "missing-references",
+            "length",
+        ),
+        (Flickr8kExpert, None, [MetricRequest(Misshapen, ("shared",))], None, MetricError, "wrong-shape", (5, 1, 1)),
+    ],
+)
+def test_what_gives_no_curve_is_refused(
+    dataset: type[Dataset],
+    text: str | None,
+    metrics: list[MetricRequest | str],
+    counts: tuple[int, ...] | None,
+    error: type[CapbenchError],
+    code: str,
+    value: object,
+) -> None:
+    requests = [one for m in metrics for one in (resolve_metrics([m]) if isinstance(m, str) else [m])]
+    with raises(error, code, value=value):
+        curves_of(dataset(_sample()), requests, text, counts=counts)
 
 
 def test_curves_are_read_back_and_other_files_are_refused(tmp_path: Path) -> None:
@@ -269,7 +220,6 @@ def test_curves_are_read_back_and_other_files_are_refused(tmp_path: Path) -> Non
     assert load_curves(path) == found
     for text, code in [
         ("[]", "wrong-format"),
-        ('{"schema_version": 1, "cells": []}', "wrong-format"),
         (found.model_dump_json().replace('"schema_version":1', '"schema_version":9'), "wrong-version"),
         (found.model_dump_json().replace('"draws":5', '"draws":"many"'), "wrong-format"),
     ]:
@@ -282,9 +232,7 @@ def test_curves_are_read_back_and_other_files_are_refused(tmp_path: Path) -> Non
 def test_figure_5_of_tiger_at_five_references(real_data: Path) -> None:
     """TIGEr's Table 2 has METEOR 77.98, CIDEr 76.75 and BLEU-4 72.88 with another draw of five references."""
     dataset = Pascal50S(find_root(real_data))
-    found = reference_curves(
-        dataset, curve_protocol(dataset, None), resolve_metrics(["bleu-4", "cider"]), counts=(1, 5, 50), cache=False
-    )
+    found = curves_of(dataset, resolve_metrics(["bleu-4", "cider"]), counts=(1, 5, 50))
     at_five = {p.column: p for p in found.points if p.count == 5 and not p.group}
     assert at_five["bleu-4"].mean == pytest.approx(0.7288, abs=0.01)
     assert at_five["cider"].mean == pytest.approx(0.7675, abs=0.01)
@@ -301,9 +249,8 @@ def test_a_count_at_which_a_statistic_is_undefined_has_no_point_and_the_others_h
             values = super().statistics(items, progress)
             return values if max(len(item.references) for item in items) > 1 else np.ones_like(values)
 
-    dataset = Flickr8kExpert(_sample())
     requests = [MetricRequest(Second, ("shared",)), *resolve_metrics(["bleu-1"])]
-    curves = reference_curves(dataset, curve_protocol(dataset, None), requests, counts=(1, 3), draws=2, cache=False)
+    curves = curves_of(Flickr8kExpert(_sample()), requests, counts=(1, 3), draws=2)
     assert [point.count for point in curves.curve("shared", "shared")] == [3]
     assert [point.count for point in curves.curve("bleu", "bleu-1")] == [1, 3]
     (note,) = [note for note in curves.notes if "Shared" in note]
