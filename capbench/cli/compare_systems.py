@@ -121,7 +121,10 @@ def compare_systems(
         restrict=restrict,
     )
     _note_more_draws(comparison, bootstrap if test == "bootstrap" else permutations)
-    document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})
+    document, worse = comparison.as_json(), comparison.worse()
+    if fail_if_worse:
+        named = [{"system": pair.system, "score": pair.score} for pair in worse]
+        document["fail_if_worse"] = {"worse": named, "passed": not worse}
     if json_output:
         common.print_json(document)
     else:
@@ -131,9 +134,10 @@ def compare_systems(
     if out is not None:
         write_systems(comparison, document, out)
         common.note(f"wrote {out}")
-    if fail_if_worse and (lines := comparison.worse()):
-        for line in lines:
-            common.note(line)
+    if fail_if_worse and worse:
+        for pair in worse:
+            title = comparison.titles[pair.score]
+            common.note(f"{pair.system} scores significantly lower than {pair.other} in {title}")
         raise typer.Exit(common.BELOW_BAR)
 
 

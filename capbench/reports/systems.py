@@ -116,14 +116,7 @@ def write_systems(comparison: SystemComparison, document: Mapping[str, Any], out
 
 def systems_csv(comparison: SystemComparison) -> str:
     """One line per pair of systems and score."""
-    rows: list[dict[str, object]] = []
-    for pair in comparison.table.pairs:
-        row: dict[str, object] = {"metric": pair.score, "system": pair.system, "other": pair.other}
-        for role, name in (("system", pair.system), ("other", pair.other)):
-            interval = comparison.table.intervals[pair.score][name]
-            row |= {f"{role}_{end}": getattr(interval, end) for end in ("value", "low", "high")}
-        row |= {"difference": pair.difference, "low": pair.low, "high": pair.high, "p_value": pair.p_value}
-        rows.append(row | {"p_adjusted": pair.p_adjusted, "significant": str(pair.significant).lower()})
+    rows = [row | {"significant": str(row["significant"]).lower()} for row in comparison.rows()]
     return csv_text(list(rows[0]), rows)
 
 

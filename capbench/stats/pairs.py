@@ -1,4 +1,4 @@
-"""The result of a significance test between two metrics or systems (:class:`Pair`), and of a family of such tests."""
+"""Results of significance tests: of two metrics (:class:`Pair`), and of a family of pairs (:class:`Tests`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two metrics under one statistic, or two systems under one metric."""
+    """Two metrics under one statistic."""
 
     better: str
     worse: str

@@ -46,17 +46,11 @@ from capbench.stats.vectors import finite_vector, t_p_value
 
 @dataclass(frozen=True)
 class FormulaTest:
-    """A test statistic and its two-sided p-value.
+    """A test statistic and its two-sided p-value."""
 
-    Attributes:
-        statistic: t, z, or the number of pairs on which only the first metric is right.
-        p_value: two-sided.
-        degrees: degrees of freedom of t; None for other statistics.
-    """
-
-    statistic: float
+    statistic: float  # t, z, or the number of pairs on which only the first metric is right
     p_value: float
-    degrees: int | None = None
+    degrees: int | None = None  # of freedom of t
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
@@ -67,17 +61,8 @@ def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
         t = (r12 - r13) sqrt( (n - 1) (1 + r23) / ( 2 K (n - 1) / (n - 3) + ((r12 + r13) / 2)² (1 - r23)³ ) )
         K = 1 - r12² - r13² - r23² + 2 r12 r13 r23        with n - 3 degrees of freedom
 
-    (Williams 1959, in the form of Steiger 1980.) It is for Pearson's r of independent data points; for
+    (Williams 1959, in the form of Steiger 1980.) It is for Pearson's r of n ≥ 4 independent data points; for
     Spearman's rho it is an approximation, and for tau it is not defined.
-
-    Args:
-        r12: correlation of the human ratings with the first metric.
-        r13: correlation of the human ratings with the second metric.
-        r23: correlation of the two metrics.
-        n: number of data points, 4 or more.
-
-    Raises:
-        StatisticError: fewer data points, or numbers that cannot be the correlations of three variables.
     """
     _check(r12, r13, r23, n)
     if r12 == r13:
@@ -101,16 +86,7 @@ def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
         s = (r23 (1 - 2 r²) - r² (1 - 2 r² - r23²) / 2) / (1 - r²)²,   r = (r12 + r13) / 2
 
     (Steiger 1980; a modification of Dunn and Clark 1969.) Like :func:`williams`, it is for Pearson's r of independent
-    data points.
-
-    Args:
-        r12: correlation of the human ratings with the first metric.
-        r13: correlation of the human ratings with the second metric.
-        r23: correlation of the two metrics.
-        n: number of data points, 4 or more.
-
-    Raises:
-        StatisticError: as for :func:`williams`; or a correlation of exactly 1 or -1, whose transform is infinite.
+    data points; it is not defined for a correlation of exactly 1 or -1, whose transform is infinite.
     """
     _check(r12, r13, r23, n)
     if r12 == r13:
@@ -129,15 +105,8 @@ def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
 def mcnemar(only_first: int, only_second: int) -> FormulaTest:
     """McNemar's exact test of two accuracies on the same pairs.
 
-    Under the null hypothesis, each of the two metrics is right on half of the pairs on which exactly one is right. The
-    p-value is twice the binomial probability, at most 1. For independent pairs.
-
-    Args:
-        only_first: number of pairs on which only the first metric is right.
-        only_second: number of pairs on which only the second metric is right.
-
-    Raises:
-        StatisticError: a negative number.
+    Under the null hypothesis, each of the two metrics is right on half of the independent pairs on which exactly one
+    is right. The p-value is twice the binomial probability, at most 1.
     """
     if only_first < 0 or only_second < 0:
         value = min(only_first, only_second)
@@ -174,13 +143,6 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
     - ``bh``: ``min_{j ≥ i} min(1, m p_(j) / j)``. Bounds the expected share of false differences among the significant
       ones by α, for independent or positively dependent tests.
     - ``none``: unchanged.
-
-    Args:
-        p_values: (m,) p-values in any order.
-        correction: the method.
-
-    Raises:
-        StatisticError: an unknown correction, or a p-value outside [0, 1].
     """
     check_choice("correction", correction, get_args(Correction), StatisticError)
     p = finite_vector(p_values, "the p-values")
@@ -208,12 +170,7 @@ def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str],
     gets rank 2, and the following metrics are compared with those of rank 2 only, and so on. Two metrics of the same
     rank never differ significantly; two of different ranks need not differ significantly either.
 
-    Args:
-        values: the statistic by metric, larger is better. Equal values keep their order.
-        differ: True if two metrics differ significantly.
-
-    Returns:
-        The rank by metric, from 1, best first.
+    Ranks are from 1, best first; larger values are better, and equal ones keep their order.
     """
     ranks: dict[str, int] = {}
     rank, members = 1, list[str]()
@@ -226,12 +183,7 @@ def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str],
 
 
 def top_metrics(values: Mapping[str, float], differ: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """The best metric and all that are not significantly worse than it, best first.
-
-    Args:
-        values: the statistic by metric, larger is better. Equal values keep their order.
-        differ: True if two metrics differ significantly.
-    """
+    """The best metric and all that are not significantly worse than it, best first."""
     order = sorted(values, key=lambda name: -values[name])
     return tuple(name for name in order if name == order[0] or not differ(order[0], name))
 
@@ -245,7 +197,6 @@ PERMUTATIONS = 10_000
 _ROUNDING = 1e-12
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
 _POINTS_TOGETHER = 100_000
-_RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
 
 
 def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction = "holm") -> int:
@@ -253,11 +204,6 @@ def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction 
 
     The smallest possible p-value of R permutations is ``1 / (R + 1)``. After a correction for m pairs it is up to m
     times as large, so R must be ``m / α - 1`` or more.
-
-    Args:
-        pairs: number of tested pairs, m.
-        alpha: significance level, in (0, 1).
-        correction: for the number of pairs.
     """
     return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
 
@@ -267,11 +213,6 @@ def smallest_p(pairs: int, resamples: int, correction: Correction = "holm") -> f
 
     The smallest p-value is ``1 / (R + 1)``. Holm's method multiplies the smallest of m p-values by m; the method of
     Benjamini and Hochberg leaves it unchanged if all pairs have it.
-
-    Args:
-        pairs: number of tested pairs, m.
-        resamples: number of permutations or resamples, R.
-        correction: for the number of pairs.
     """
     return min(1.0, (pairs if correction == "holm" else 1) / (resamples + 1))
 
@@ -282,14 +223,8 @@ def at_floor(
     """True if a corrected p-value is only an upper bound, because the number of permutations limits it.
 
     No permutation of such a pair reached the observed difference, or the correction raised the p-value to the smallest
-    one that the number of permutations allows (:func:`smallest_p`).
-
-    Args:
-        p_value: p-value of the pair, not corrected.
-        p_adjusted: corrected p-value of the pair.
-        pairs: number of tested pairs.
-        resamples: number of permutations or resamples; None for closed-form tests, whose p-values have no floor.
-        correction: for the number of pairs.
+    one that the number of permutations allows (:func:`smallest_p`). Closed-form tests (``resamples`` None) have no
+    floor.
     """
     if resamples is None:
         return False
@@ -313,13 +248,6 @@ def permutations_to_use(
     Tests of each metric against the best one would require fewer. But the best metric is determined on the same data,
     from among all pairs, so the correction covers all pairs (Hsu 1996, Multiple Comparisons, chapter 4, on comparisons
     with the best).
-
-    Args:
-        requested: the requested number; None for :data:`PERMUTATIONS`, or :data:`RESAMPLES` of the bootstrap test.
-        metrics: number of metrics.
-        alpha: significance level.
-        correction: for the number of pairs.
-        test: the test.
     """
     needed = permutations_needed(metrics * (metrics - 1) // 2, alpha, correction)
     if requested is None:
@@ -354,25 +282,17 @@ def compare(
     mcnemar      McNemar's exact test (1947), accuracies only, independent pairs; ties must count 0 or 1.
     ===========  ====================================================================================================
 
-    Args:
-        data: two metrics or more, and the human side.
-        test: the test.
-        correction: ``holm``, ``bh`` or ``none``, over all pairs.
-        alpha: significance level.
-        permutations: number of permutations; None for 10,000, or twice :func:`permutations_needed` if that is more.
-        seed: seed of the permutations. All pairs share them.
-        unit: name of the units of ``data``; recorded only.
-        scale: common scale of two metrics' scores for ``permutation``, see :meth:`Correlations.swapped`.
-        sample: a bootstrap of the same data, for intervals of the differences and for the test ``bootstrap``.
-        level: coverage of these intervals.
-        workers: threads; None for the available cores. The values do not depend on it.
+    The numbers do not depend on ``workers``, the number of threads. All pairs share the permutations, of which there
+    are 10,000 or twice :func:`permutations_needed` by default. ``unit`` is the name of the units of ``data``, ``scale``
+    the common scale of two metrics' scores (:meth:`Correlations.swapped`), and ``sample`` a bootstrap of the same data,
+    for intervals of the differences and for the test ``bootstrap``.
 
     Raises:
         StatisticError: a test that is not available for the data; fewer than two metrics; too few resamples for any
             difference to be significant after the correction.
     """
-    for value, choices in ((test, get_args(Test)), (correction, get_args(Correction))):
-        check_choice("choice", value, choices, StatisticError)
+    check_choice("test", test, get_args(Test), StatisticError)
+    check_choice("correction", correction, get_args(Correction), StatisticError)
     check_alpha(alpha)
     if len(data.names) < 2:
         raise StatisticError("there is only one metric: nothing to compare", code="too-few", value=len(data.names))
@@ -381,23 +301,23 @@ def compare(
     pairs = list(itertools.combinations(values, 2))
     resamples: int | None = None
     if test == "permutation":
-        resamples = permutations
-        if resamples is None:
-            resamples = permutations_to_use(None, len(values), alpha, correction)
-        _check_resamples(resamples, len(pairs), alpha, correction, "permutations")
+        default = permutations_to_use(None, len(values), alpha, correction)
+        resamples = default if permutations is None else permutations
+        _check_resamples(resamples, len(pairs), alpha, correction)
         p_values = _permutation(data, pairs, resamples, seed, scale, workers)
     elif test == "bootstrap":
         if sample is None:
             message = "the paired bootstrap test requires a bootstrap"
             raise StatisticError(message, code="missing-option", value=test, hint="Also set the number of resamples")
         resamples, seed = sample.resamples, sample.seed
-        _check_resamples(resamples, len(pairs), alpha, correction, "resamples")
+        _check_resamples(resamples, len(pairs), alpha, correction)
         p_values = _paired_bootstrap(sample, pairs)
     else:
         p_values = np.array([_formula(data, test, *pair).p_value for pair in pairs])
-    adjusted = adjust(p_values, correction)
     comparisons = []
-    for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted.tolist(), strict=True):
+    for (better, worse), p, p_adjusted in zip(
+        pairs, p_values.tolist(), adjust(p_values, correction).tolist(), strict=True
+    ):
         low, high = (None, None) if sample is None else _difference_interval(sample, better, worse, level)
         comparisons.append(
             Pair(
@@ -416,18 +336,18 @@ def compare(
     def differ(first: str, second: str) -> bool:
         return frozenset((first, second)) in apart
 
-    drawn = test in _RESAMPLING
+    drawn = resamples is not None
     return Tests(
         test=test,
         correction=correction,
         alpha=alpha,
-        level=None if sample is None else level,
         unit=unit if drawn else None,
         units=data.units if drawn or isinstance(data, Systems) else len(data.unit),
         resamples=resamples,
         seed=seed if drawn else None,
-        ranks=significance_ranks(values, differ),
+        level=None if sample is None else level,
         top=top_metrics(values, differ),
+        ranks=significance_ranks(values, differ),
         pairs=tuple(comparisons),
     )
 
@@ -440,19 +360,6 @@ def better_p_values(
     Swapping all units that a permutation does not swap changes the sign of its difference. With each permutation and
     this complement, the one-sided p-value is half of the two-sided one of :func:`compare` if the first metric agrees
     better, and 1 minus that half otherwise.
-
-    Args:
-        data: the metrics and the human side.
-        pairs: (first, second) names.
-        permutations: number of permutations.
-        seed: their seed.
-        workers: see :func:`compare`.
-
-    Returns:
-        One p-value for each pair.
-
-    Raises:
-        StatisticError: the statistic cannot be resampled.
     """
     data.check_resampling()
     if not pairs:
@@ -470,11 +377,11 @@ def check_alpha(alpha: float) -> None:
         raise StatisticError(message, code="out-of-range", value=alpha, hint="Use a number between 0 and 1 (0.05)")
 
 
-def _check_resamples(resamples: int, pairs: int, alpha: float, correction: Correction, noun: str) -> None:
+def _check_resamples(resamples: int, pairs: int, alpha: float, correction: Correction) -> None:
     needed = permutations_needed(pairs, alpha, correction)
     if resamples < needed:
         raise StatisticError(
-            f"with {resamples} {noun} and {pairs} comparisons no single difference can be significant at {alpha:g}",
+            f"with {resamples} resamples and {pairs} comparisons no single difference can be significant at {alpha:g}",
             code="too-few",
             value=resamples,
             hint=f"Use {needed} or more",
@@ -524,9 +431,7 @@ def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> 
 def permutation_p_values(values: FloatArray, observed: FloatArray) -> FloatArray:
     """P-values ``(1 + c) / (1 + R)``, c the number of values as extreme as the observed one (Phipson and Smyth 2010).
 
-    Args:
-        values: (T, R) absolute differences under R permutations or resamples; undefined ones (NaN) count as extreme.
-        observed: (T,) absolute observed differences.
+    ``values`` are (T, R) absolute differences, of which undefined ones (NaN) count as extreme; ``observed`` is (T,).
     """
     extreme = ~(values < observed[:, None] - _ROUNDING)
     return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
@@ -540,46 +445,27 @@ def _difference_interval(sample: BootstrapSample, better: str, worse: str, level
 
 
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:
-    if isinstance(data, Correlations):
-        if test == "mcnemar":
-            message = "McNemar's test is for accuracies"
-            raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation for correlations")
-        if data.coefficient not in ("pearson", "spearman"):
-            raise StatisticError(
-                f"the test '{test}' is for Pearson's r and Spearman's rho, not for {data.coefficient}",
-                code="unsupported",
-                value=test,
-                hint="Choose permutation",
-            )
+    if isinstance(data, Correlations) and test != "mcnemar" and data.coefficient in ("pearson", "spearman"):
         a, b = _single_draw(data.scores, first, test), _single_draw(data.scores, second, test)
         r12 = correlation(data.coefficient, a, data.human).value
         r13 = correlation(data.coefficient, b, data.human).value
         r23 = correlation(data.coefficient, a, b).value
         return (williams if test == "williams" else steiger)(r12, r13, r23, len(data.human))
-    if not isinstance(data, Accuracies):
-        raise StatisticError(
-            f"the test '{test}' assumes that captions are independent data points, which {data.label} does not",
-            code="unsupported",
-            value=test,
-            hint="Choose permutation or bootstrap",
-        )
-    return _mcnemar(data, test, first, second)
-
-
-def _mcnemar(data: Accuracies, test: Test, first: str, second: str) -> FormulaTest:
-    if test != "mcnemar":
-        message = f"the test '{test}' is for correlations"
-        raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation or mcnemar")
-    a, b = _single_draw(data.credit, first, test), _single_draw(data.credit, second, test)
-    if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
-        message = "McNemar's test is not defined if ties count one half"
-        raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation")
-    return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
+    if isinstance(data, Accuracies) and test == "mcnemar":
+        a, b = _single_draw(data.credit, first, test), _single_draw(data.credit, second, test)
+        if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
+            raise _unsupported("McNemar's test is not defined if ties count one half", test)
+        return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
+    requires = "accuracies" if test == "mcnemar" else "Pearson's r and Spearman's rho"
+    raise _unsupported(f"the test '{test}' is for {requires} over independent data points, not for {data.label}", test)
 
 
 def _single_draw(rows: Mapping[str, FloatArray], name: str, test: Test) -> FloatArray:
     draws = rows[name]
     if len(draws) > 1:
-        message = f"the test '{test}' is for one sample of references, not {len(draws)}"
-        raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation")
+        raise _unsupported(f"the test '{test}' is for one sample of references, not {len(draws)}", test)
     return np.asarray(draws[0], dtype=np.float64)
+
+
+def _unsupported(message: str, test: Test) -> StatisticError:
+    return StatisticError(message, code="unsupported", value=test, hint="Choose permutation")

@@ -45,15 +45,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, eq=False)
 class SumScores:
-    """Corpus scores of one system that are a function of sums over units.
+    """Corpus scores of one system that are a function of sums over units."""
 
-    Attributes:
-        terms: (U, t) terms of each unit.
-        scores: (r, t) sums → (r, C) scores.
-    """
-
-    terms: FloatArray
-    scores: Callable[[FloatArray], FloatArray]
+    terms: FloatArray  # (U, t) of each unit
+    scores: Callable[[FloatArray], FloatArray]  # (r, t) sums → (r, C) scores
 
     @classmethod
     def of_items(
@@ -66,28 +61,18 @@ class SumScores:
 
 @dataclass(frozen=True, eq=False)
 class RowScores:
-    """Corpus scores of one system that must be computed from the drawn rows.
+    """Corpus scores of one system that must be computed from the drawn rows."""
 
-    Attributes:
-        rows: (n, k) statistics of the items.
-        unit: (n,) each item's unit.
-        scores: (m, k) rows → (C,) scores.
-    """
-
-    rows: FloatArray
-    unit: IntArray
-    scores: Callable[[FloatArray], FloatArray]
+    rows: FloatArray  # (n, k) statistics of the items
+    unit: IntArray  # (n,) each item's unit
+    scores: Callable[[FloatArray], FloatArray]  # (m, k) rows → (C,) scores
 
     def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
         """(B, C) scores with the units weighted by (B, U) weights."""
         return np.stack([self.scores(np.repeat(self.rows, counts[self.unit], axis=0)) for counts in weights])
 
     def swapped(self, other: RowScores, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps.
-
-        Raises:
-            StatisticError: the other system's rows belong to other units.
-        """
+        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps."""
         if not np.array_equal(self.unit, other.unit):
             message = "two systems' scores cannot be exchanged, because they belong to different units"
             raise StatisticError(message, code="mismatch")
@@ -101,23 +86,14 @@ class RowScores:
 
 @dataclass(frozen=True, eq=False)
 class CorpusGroup:
-    """Corpus scores from the same statistics: the columns of one metric.
-
-    Attributes:
-        names: (C) names of the scores.
-        systems: by system name.
-    """
+    """Corpus scores from the same statistics: the C columns of one metric, by system name."""
 
     names: tuple[str, ...]
     systems: Mapping[str, SumScores] | Mapping[str, RowScores]
 
 
 class Corpora:
-    """Groups of corpus scores, evaluated on blocks of resamples with one matrix product for all sums.
-
-    Args:
-        groups: the scores, all of the same U units.
-    """
+    """Groups of corpus scores of the same U units, evaluated on blocks of resamples with one product for all sums."""
 
     def __init__(self, groups: Sequence[CorpusGroup]) -> None:
         self.groups = tuple(groups)
@@ -188,18 +164,9 @@ def each_block(draws: Draws, work: Callable[[slice, NDArray[np.integer]], None],
 def draw_corpora(
     groups: Sequence[CorpusGroup], draws: Bootstrap, progress: Progress = lambda _: None
 ) -> dict[str, dict[str, FloatArray]]:
-    """Corpus scores on resamples of units, the same ones for all systems and scores (Koehn 2004).
+    """Corpus scores on R resamples of units, the same ones for all systems and scores (Koehn 2004).
 
-    Args:
-        groups: the scores.
-        draws: R resamples.
-        progress: called with the number of resamples done.
-
-    Returns:
-        (R,) values by score name and system name.
-
-    Raises:
-        StatisticError: fewer than two units or fewer than 100 resamples, or a value that is not finite.
+    Returns (R,) values by score name and system name; raises StatisticError where one is not finite.
     """
     if draws.units < 2:
         message = "there is only one image: nothing to resample"
@@ -226,11 +193,7 @@ def draw_corpora(
 def percentile_interval(value: float, values: FloatArray, units: int, seed: int) -> Interval:
     """The 95 % percentile bootstrap interval over images (Efron and Tibshirani 1993, chapter 13).
 
-    Args:
-        value: value on the full data.
-        values: (R,) values on the resamples.
-        units: number of images.
-        seed: seed of the resamples.
+    ``value`` is that of the full data, ``values`` are (R,) those of the resamples.
     """
     low, high = (float(q) for q in np.quantile(values, ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)))
     error = float(values.std(ddof=1))
@@ -244,17 +207,7 @@ def corpus_intervals(
     *,
     progress: Progress = lambda _: None,
 ) -> dict[str, dict[str, Interval]]:
-    """Percentile intervals over images, by score name and system name.
-
-    Args:
-        groups: the scores.
-        estimates: their values on the full data, by score name and system name.
-        draws: the resamples.
-        progress: called with the number of resamples done.
-
-    Raises:
-        StatisticError: as for :func:`draw_corpora`.
-    """
+    """Percentile intervals over images, by score name and system name, as are ``estimates`` on the full data."""
     values = draw_corpora(groups, draws, progress)
     return {
         name: {
@@ -267,30 +220,17 @@ def corpus_intervals(
 
 SystemTest = Literal["permutation", "bootstrap"]
 
-# Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class SystemPair:
-    """One pair of systems under one corpus score.
-
-    Attributes:
-        score: name of the score.
-        system: a system.
-        other: the system that it is compared with: the baseline, or an earlier one.
-        difference: value of ``system`` minus value of ``other``.
-        low: lower end of the difference's percentile bootstrap interval.
-        high: upper end.
-        p_value: two-sided, not corrected.
-        p_adjusted: after the correction for all comparisons of the table.
-        significant: True if ``p_adjusted`` is at most α.
-    """
+    """One pair of systems under one corpus score, like :class:`~capbench.stats.pairs.Pair` of metrics."""
 
     score: str
     system: str
-    other: str
-    difference: float
+    other: str  # the baseline, or an earlier system
+    difference: float  # value of system minus value of other
     low: float
     high: float
     p_value: float
@@ -300,29 +240,17 @@ class SystemPair:
 
 @dataclass(frozen=True)
 class SystemTable:
-    """Systems under corpus scores, with tests.
-
-    Attributes:
-        test: the test.
-        correction: the correction for the number of comparisons.
-        alpha: significance level.
-        units: number of images.
-        resamples: bootstrap resamples.
-        permutations: permutations; None for the bootstrap test.
-        seed: seed of both.
-        intervals: by score name and system name, with the values of the scores.
-        pairs: the comparisons, score by score.
-    """
+    """Systems under corpus scores, with tests."""
 
     test: SystemTest
-    correction: Correction
+    correction: Correction  # for the number of comparisons: scores times pairs
     alpha: float
-    units: int
+    units: int  # images
     resamples: int
-    permutations: int | None
+    permutations: int | None  # None for the bootstrap test
     seed: int
-    intervals: dict[str, dict[str, Interval]]
-    pairs: tuple[SystemPair, ...]
+    intervals: dict[str, dict[str, Interval]]  # by score name and system name, with the values of the scores
+    pairs: tuple[SystemPair, ...]  # score by score
 
 
 def system_pairs(systems: Sequence[str], *, all_pairs: bool = False) -> list[tuple[str, str]]:
@@ -342,17 +270,9 @@ def resamples_to_use(
 ) -> tuple[int, int]:
     """Numbers of bootstrap resamples and of the test's draws, with which a single difference can be significant.
 
-    Args:
-        requested: the requested number of both; None for 1,000 resamples and 10,000 permutations.
-        test: the test; the draws of a bootstrap test are the resamples.
-        comparisons: number of tested differences.
-        alpha: significance level.
-        correction: for their number.
-        permutations: the requested number of permutations; by default that of the resamples.
-
-    Returns:
-        The number of resamples, and the number of the test's draws: the requested number, or twice
-        :func:`~capbench.stats.significance.permutations_needed` if that is too few.
+    The requested numbers (1,000 resamples and 10,000 permutations by default), or twice
+    :func:`~capbench.stats.significance.permutations_needed` if the test's are too few. The draws of a bootstrap test
+    are the resamples.
     """
     needed = permutations_needed(comparisons, alpha, correction)
     draws = requested if requested is not None else (PERMUTATIONS if test == "permutation" else RESAMPLES)
@@ -386,26 +306,11 @@ def compare_corpora(
                  1993, chapter 16): ``p = (1 + #{|δ* - δ| ≥ |δ|}) / (1 + R)``, δ* the difference on resampled images.
     ===========  ====================================================================================================
 
-    Args:
-        groups: the scores, each with the same systems in the same order; the first is the baseline.
-        estimates: the values on the full data, by score name and system name.
-        units: number of images.
-        test: the test.
-        correction: over all comparisons: scores times pairs.
-        alpha: significance level.
-        resamples: see :func:`resamples_to_use`.
-        permutations: see :func:`resamples_to_use`.
-        seed: of resamples and permutations. All systems and scores share them.
-        all_pairs: True to compare all pairs; default: each system with the first.
-        progress: called with the number of draws done, of both numbers of :func:`resamples_to_use` (only the first for
-            the bootstrap test).
-
-    Raises:
-        StatisticError: fewer than two systems or two units, an unknown test or correction, too few resamples, or a
-            score that is not defined on a resample.
+    The correction is over scores times pairs, all of which share the draws. ``estimates`` are the values on the
+    full data, by score name and system name; the first system is the baseline.
     """
-    for value, choices in ((test, get_args(SystemTest)), (correction, get_args(Correction))):
-        check_choice("choice", value, choices, StatisticError)
+    check_choice("test", test, get_args(SystemTest), StatisticError)
+    check_choice("correction", correction, get_args(Correction), StatisticError)
     check_alpha(alpha)
     systems = list(groups[0].systems)
     if len(systems) < 2:
@@ -419,16 +324,14 @@ def compare_corpora(
     if test == "permutation":
         extreme = _permuted(groups, pairs, estimates, Swaps(units, permutations, seed), progress)
     compared = [(name, system, other) for name in names for system, other in pairs]
-    p_values, intervals = [], []
+    p_values, differences = [], []
     for name, system, other in compared:
-        observed = estimates[name][system] - estimates[name][other]
-        differences = values[name][system] - values[name][other]
+        first, second = estimates[name][system], estimates[name][other]
+        drawn = values[name][system] - values[name][other]
         if test == "bootstrap":
-            rounding = _rounding(estimates[name][system], estimates[name][other])
-            extreme[name, system, other] = _count(differences - observed, observed, rounding)
+            extreme[name, system, other] = _extreme(drawn - (first - second), first, second)
         p_values.append((1 + extreme[name, system, other]) / (1 + permutations))
-        intervals.append(percentile_interval(observed, differences, units, seed))
-    adjusted = adjust(p_values, correction).tolist()
+        differences.append(percentile_interval(first - second, drawn, units, seed))
     return SystemTable(
         test,
         correction,
@@ -443,7 +346,9 @@ def compare_corpora(
         },
         tuple(
             SystemPair(*names_of_pair, interval.value, interval.low, interval.high, p, q, q <= alpha)
-            for names_of_pair, interval, p, q in zip(compared, intervals, p_values, adjusted, strict=True)
+            for names_of_pair, interval, p, q in zip(
+                compared, differences, p_values, adjust(p_values, correction).tolist(), strict=True
+            )
         ),
     )
 
@@ -465,15 +370,13 @@ def _permuted(
                 message = f"{name} of {system} and {other} is not defined on some permutations"
                 raise StatisticError(message, value=name)
             first, second = estimates[name][system], estimates[name][other]
-            extreme[name, system, other] += _count(differences, first - second, _rounding(first, second))
+            extreme[name, system, other] += _extreme(differences, first, second)
 
     each_block(draws, work, progress)
     return extreme
 
 
-def _count(differences: FloatArray, observed: float, rounding: float) -> int:
-    return int(np.count_nonzero(np.abs(differences) >= abs(observed) - rounding))
-
-
-def _rounding(first: float, second: float) -> float:
-    return _ROUNDING * max(1.0, abs(first), abs(second))
+def _extreme(differences: FloatArray, first: float, second: float) -> int:
+    """Number of differences as large as the observed one; equal ones up to rounding count, which is conservative."""
+    rounding = _ROUNDING * max(1.0, abs(first), abs(second))
+    return int(np.count_nonzero(np.abs(differences) >= abs(first - second) - rounding))

@@ -41,76 +41,50 @@ _AGREEMENT = 1e-9
 
 @dataclass(frozen=True)
 class DifferingCaptions:
-    """The systems' captions of one image, whose scores differ.
-
-    Attributes:
-        score: name of the score.
-        image: the image.
-        difference: highest minus lowest score of the captions.
-        scores: score of each system's caption, by system.
-        captions: each system's caption, by system.
-        references: the references of the image.
-    """
+    """The systems' captions of one image, whose scores differ."""
 
     score: str
     image: str
-    difference: float
-    scores: dict[str, float]
-    captions: dict[str, str]
+    difference: float  # highest minus lowest score of the captions
+    scores: dict[str, float]  # by system
+    captions: dict[str, str]  # by system
     references: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SystemComparison:
-    """Result of :func:`compare_systems`.
+    """Result of :func:`compare_systems`."""
 
-    Attributes:
-        baseline: the first system.
-        systems: all systems, in input order.
-        titles: title of each score, by its name.
-        images: number of images.
-        table: scores by name and system with intervals, and the tests.
-        fixed: by label, values that a metric computes from all images and keeps in every resample: its document
-            frequencies.
-        signatures: one line for each metric, by label.
-        signature: one line with everything else that can change a number.
-        examples: for each score, the captions with the largest differences between systems, largest first.
-        warnings: warnings about the captions and the metrics, one line each, which names the systems.
-    """
-
-    baseline: str
+    baseline: str  # the first system
     systems: tuple[str, ...]
-    titles: dict[str, str]
+    titles: dict[str, str]  # of each score, by its name
     images: int
     table: SystemTable
-    fixed: dict[str, str]
-    signatures: dict[str, str]
-    signature: str
-    examples: tuple[DifferingCaptions, ...] = ()
-    warnings: tuple[str, ...] = ()
+    fixed: dict[str, str]  # by label, what a metric computes from all images and keeps in every resample
+    signatures: dict[str, str]  # by label
+    signature: str  # everything else that can change a number
+    examples: tuple[DifferingCaptions, ...] = ()  # for each score, the largest differences first
+    warnings: tuple[str, ...] = ()  # about the captions and the metrics, each with the systems' names
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
-    def worse(self) -> list[str]:
-        """Scores in which a system is significantly below the baseline, a line each."""
-        return [
-            f"{pair.system} scores significantly lower than {self.baseline} in {self.titles[pair.score]}"
-            for pair in self._worse()
-        ]
+    def rows(self) -> list[dict[str, Any]]:
+        """One record for each score and pair of systems: both values with their intervals, the difference, its test."""
+        rows = []
+        for pair in self.table.pairs:
+            row: dict[str, Any] = {"metric": pair.score, "system": pair.system, "other": pair.other}
+            for role in ("system", "other"):
+                interval = self.table.intervals[pair.score][row[role]]
+                row |= {f"{role}_{end}": getattr(interval, end) for end in ("value", "low", "high")}
+            rows.append(row | {name: value for name, value in asdict(pair).items() if name not in (*row, "score")})
+        return rows
 
-    def verdict(self) -> dict[str, Any]:
-        """The same for JSON: system and score of each such pair, and whether there is none (``passed``)."""
-        worse = [{"system": pair.system, "score": pair.score} for pair in self._worse()]
-        return {"worse": worse, "passed": not worse}
-
-    def _worse(self) -> list[SystemPair]:
-        return [
-            pair
-            for pair in self.table.pairs
-            if pair.other == self.baseline and pair.significant and pair.difference < 0
-        ]
+    def worse(self) -> list[SystemPair]:
+        """Comparisons in which a system is significantly below the baseline."""
+        pairs = [pair for pair in self.table.pairs if pair.other == self.baseline]
+        return [pair for pair in pairs if pair.significant and pair.difference < 0]
 
 
 def compare_systems(
@@ -131,39 +105,15 @@ def compare_systems(
     """Score the systems, and resample their corpus scores over images.
 
     Every system has the scores that it would have separately. Document frequencies are those of the references of all
-    images, in every resample.
-
-    Args:
-        captions: the systems' captions; the first system is the baseline.
-        requests: the metrics; every requested column is compared.
-        test: see :func:`capbench.stats.systems.compare_corpora`.
-        correction: correction for the number of comparisons: columns times pairs of systems.
-        resamples: bootstrap resamples and permutations, see :func:`capbench.stats.systems.resamples_to_use`.
-        permutations: permutations, if their number differs.
-        seed: seed of both.
-        all_pairs: True to compare all pairs; False to compare each system with the first.
-        examples: number of images per score in the list of the largest differences between captions.
-        resources: features, weights and images for the metrics.
-        cache: True to use the score cache.
-        progress: makes progress bars.
-
-    Raises:
-        UsageError: there are fewer than two systems, or the number of examples is negative.
-        StatisticError: the test or the number of resamples does not apply.
-        DataError, MetricError, …: scoring failed.
+    images, in every resample. The first system is the baseline, every requested column is compared, and the correction
+    is over columns times pairs of systems. ``resamples`` and ``permutations`` are those of
+    :func:`capbench.stats.systems.resamples_to_use`, ``examples`` is the number of images per score in the list of the
+    largest differences.
     """
-    systems = tuple(captions.items)
-    if len(systems) < 2:
-        raise UsageError(
-            "a single system cannot be compared", code="too-few", hint="Add a baseline and at least one system"
-        )
     if not isinstance(examples, int) or examples < 0:
-        raise UsageError(
-            f"the number of examples is {examples}",
-            code="out-of-range",
-            value=examples,
-            hint="Pass a whole number, 0 or more",
-        )
+        message = f"the number of examples is {examples}"
+        raise UsageError(message, code="out-of-range", value=examples, hint="Pass a whole number, 0 or more")
+    systems = tuple(captions.items)
     rows = [row for request in requests for row in request.rows]
     comparisons = len(rows) * len(system_pairs(systems, all_pairs=all_pairs))
     tables: dict[str, ScoreTable] = {}
@@ -235,16 +185,8 @@ def intervals_of_corpus(
 ) -> dict[ScoreColumn, Interval]:
     """95 % percentile intervals of corpus scores, over images with all their captions.
 
-    Args:
-        table: the scores.
-        kept: statistics behind the scores, by label, from :func:`capbench.metrics.scoring.score_for_resampling`.
-        requests: the metrics.
-        resamples: number of resamples, at least 100.
-        seed: seed of the resamples.
-        progress: makes progress bars.
-
-    Raises:
-        StatisticError: the captions belong to one image, or there are too few resamples.
+    ``kept`` are the statistics behind the scores, by label, from
+    :func:`capbench.metrics.scoring.score_for_resampling`.
     """
     unit, units = _photographs(table.items)
     groups = tuple(_group(request, {table.dataset: (kept[request.label], unit, table)}, units) for request in requests)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -151,13 +150,6 @@ def test_the_number_of_permutations_allows_a_significant_difference() -> None:
     assert "59" in (caught.value.hint or "")
     assert compare(example(), permutations=59).resamples == 59
     assert compare(example()).resamples == 10_000
-
-
-def test_tables_serialise_to_json_and_back() -> None:
-    data = example()
-    table = compare(data, permutations=99, sample=draw_bootstrap(data, resamples=100))
-    assert json.loads(json.dumps(asdict(table)))["pairs"][0]["better"] == table.pairs[0].better
-    assert table.level == 0.95
 
 
 @pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])
