@@ -161,4 +161,4 @@ def test_every_imported_package_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.partition(".")[0])
     outside = imported - sys.stdlib_module_names - {"capbench"}
-    assert {name for name in outside if names.get(name, name) not in declared} == set()
+    assert {name for name in outside if names.get(name, name.replace("_", "-")) not in declared} == set()

@@ -25,6 +25,7 @@ from capbench.api.resolve import (
     ScoresGiven,
     VersionGiven,
     asked,
+    given_inputs,
     has_sample_features,
     is_sample_data,
     note_sample,
@@ -149,7 +150,7 @@ def correlate(
         sentinels=sentinels or None,
     )
     _refuse_nothing(request, scores)
-    result = plan_agreement(request, MetricInputs.of(locals()), python_caller(progress)).run()
+    result = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run()
     _warn_of_missing(result)
     return result
 
@@ -195,7 +196,7 @@ def correlate_all_protocols(
     )
     request = StudyRequest(datasets=dataset, metrics=metrics, statistics=choice, without=without, all_protocols=True)
     _refuse_nothing(request, scores)
-    found = plan_agreement(request, MetricInputs.of(locals()), python_caller(progress)).run_all_protocols()
+    found = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run_all_protocols()
     _warn_of_missing(found.result)
     return found
 
@@ -305,7 +306,7 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
     """
     if request.all_protocols:
         _check_all_protocols(request, caller)
-    root = find_root(inputs.data)
+    root = find_root(inputs.get("data"))
     if request.study is None:
         study = _with_sample_of_all(_study_without_file(request, inputs, root, caller), inputs, root, caller)
     else:
@@ -316,7 +317,7 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
         study = replace(study, sentinels=request.sentinels)
     plan = resolve_study(study, root, caller, all_protocols=request.all_protocols)
     caller.on_data(root, plan.uses_root)
-    return PlannedStudy(plan, caller, inputs.cache)
+    return PlannedStudy(plan, caller, inputs.get("cache", True))
 
 
 def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
@@ -381,7 +382,7 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
 
 
 def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
-    metrics = asked(request.metrics, inputs.version) or ([] if inputs.scores else ["all"])
+    metrics = asked(request.metrics, inputs.get("version")) or ([] if inputs.get("scores", ()) else ["all"])
     protocols = protocols_asked(texts(request.datasets), texts(request.protocols), caller.spelled)
     return Study(
         name="quick-look",
@@ -398,7 +399,7 @@ def _with_sample_of_all(study: Study, inputs: MetricInputs, root: DataRoot, call
 
     Metrics that capbench has a sample network of are then part of ``all``, as in the study ``demo``.
     """
-    if "all" not in study.metrics or inputs.features or inputs.model or not root.is_sample:
+    if "all" not in study.metrics or inputs.get("features") or inputs.get("model") or not root.is_sample:
         return study
     if not all(is_sample_data(root, split_protocol(text)[0]) for text in study.protocols):
         return study
@@ -411,7 +412,7 @@ def _with_sample_of_all(study: Study, inputs: MetricInputs, root: DataRoot, call
     resources = Resources(
         features_of=dict.fromkeys(sampled, str(SAMPLE_STORE)), models=dict.fromkeys(sampled, SAMPLE_MODEL)
     )
-    missing = left_out_of_all(replace(resources, data=str(root.path)), options_by_owner(inputs.options))
+    missing = left_out_of_all(replace(resources, data=str(root.path)), options_by_owner(inputs.get("options")))
     taken = [name for name in sampled if name not in missing]
     note_sample(taken, caller)
     return replace(

@@ -19,6 +19,7 @@ from capbench.api.resolve import (
     ResolvedJudged,
     ScoresGiven,
     VersionGiven,
+    given_inputs,
     python_caller,
     resolve_judged,
 )
@@ -115,7 +116,7 @@ def combine(
         dataset,
         metrics,
         protocol,
-        MetricInputs.of(locals()),
+        given_inputs(locals()),
         python_caller(progress),
         settings=CombineSettings.read(
             "combine", {"learner": learner, "folds": folds, "inner_folds": inner_folds, "seed": seed}

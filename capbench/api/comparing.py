@@ -23,6 +23,7 @@ from capbench.api.resolve import (
     ResolvedJudged,
     ScoresGiven,
     VersionGiven,
+    given_inputs,
     python_caller,
     resolve,
     resolve_judged,
@@ -120,7 +121,7 @@ def compare(
         "compare",
         {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
     )
-    inputs = MetricInputs.of(locals())
+    inputs = given_inputs(locals())
     made = compare_judged(metrics, dataset, protocol, inputs, settings, python_caller(progress), sentinels=sentinels)
     _warn_of(made.result.incomplete)
     return made.result
@@ -227,7 +228,7 @@ def power(
         ProtocolError, DataError, MetricError, StatisticError: as :func:`compare` raises them.
     """
     check_arguments(locals(), required=["dataset", "alpha", "resamples"])
-    inputs = MetricInputs.of(locals())
+    inputs = given_inputs(locals())
     caller = python_caller(progress)
     measured = power_judged(
         metrics,
@@ -505,9 +506,9 @@ def compare_systems(
         DataError: a file has invalid content, or systems caption different images.
         MetricError: a requirement of a metric is missing, or it failed.
     """
-    inputs = MetricInputs.of(locals())
+    inputs = given_inputs(locals())
     check_arguments(
-        {**vars(inputs), "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
+        {**inputs, "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
         | {"keep_first": keep_first, "split": split, "restrict": restrict}
     )
     entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)

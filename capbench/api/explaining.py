@@ -16,6 +16,7 @@ from capbench.api.resolve import (
     MetricInputs,
     OptionsGiven,
     PathGiven,
+    given_inputs,
     options_by_owner,
     python_caller,
     resolve,
@@ -96,8 +97,8 @@ def explain(
         UsageError: the metric has no explanations, or an argument is invalid.
         FeatureError, ModelError, MetricError: a requirement of the metric is missing.
     """
-    inputs = MetricInputs.of(locals())
-    check_arguments({**vars(inputs), "progress": progress})
+    inputs = given_inputs(locals())
+    check_arguments({**inputs, "progress": progress})
     planned = plan_explanation(
         None if image is None else os.fspath(image),
         metric,
@@ -214,7 +215,7 @@ def plan_explanation(
         hint = f"Pass {caller.spelled('image')} ID, or a study file"
         raise UsageError("no image is named", code="missing-option", hint=hint)
     metric = metric or "tiger"
-    (requested,) = resolve_metrics([metric], options_by_owner(inputs.options))
+    (requested,) = resolve_metrics([metric], options_by_owner(inputs.get("options")))
     if not issubclass(requested.metric, Explains):
         _refuse(metric, caller)
     if errors and not getattr(requested.metric, "explains_errors", False):
@@ -225,7 +226,7 @@ def plan_explanation(
     root, (request,) = resolved.root, resolved.requests
     explainer = request.make(resolved.resources)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
-    pictures = None if inputs.images is None else Path(inputs.images)
+    pictures = Path(images) if (images := inputs.get("images")) is not None else None
     with nullcontext() if store is None else store:
         looked_up = find_subject(image, store, candidates, references, dataset, root, pictures)
     subject = replace(looked_up.subject, errors=errors)

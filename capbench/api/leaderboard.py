@@ -21,6 +21,7 @@ from capbench.api.resolve import (
     ScoresGiven,
     VersionGiven,
     asked,
+    given_inputs,
     python_caller,
     texts,
     warn,
@@ -98,7 +99,7 @@ def leaderboard(
         tests=TestSettings.read("compare", {name: value for name, value in tests.items() if value is not None}),
         without=without,
     )
-    result = compute_leaderboard(request, MetricInputs.of(locals()), python_caller(progress))
+    result = compute_leaderboard(request, given_inputs(locals()), python_caller(progress))
     for line in missing_lines({row.title: row.missing for row in result.rows}):
         warn(line)
     return result
@@ -140,7 +141,7 @@ def _interrupt(slow: SlowPart) -> None:
 
 def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, caller: Caller) -> LeaderboardResult:
     """Compute a leaderboard for Python or the command line; see :func:`leaderboard`."""
-    root = find_root(inputs.data)
+    root = find_root(inputs.get("data"))
     datasets = texts(request.datasets)
     columns = _tasks(COLUMNS, datasets, root, inputs)
     check_columns(request.shown, [task.name for task in columns])
@@ -198,7 +199,7 @@ def _tasks(name: str, datasets: Sequence[str], root: DataRoot, inputs: MetricInp
             of_set = [entry for entry in file.tasks if entry.protocol.partition("/")[0] == dataset]
             entries += of_set or [TaskEntry(name=Path(dataset).name[:40], protocol=dataset)]
         file = TaskFile(schema=1, name=file.name, title=file.title, tasks=tuple(entries))  # type: ignore[call-arg]
-    return resolve_tasks(file, name, root, inputs.columns)
+    return resolve_tasks(file, name, root, inputs.get("columns"))
 
 
 class LeaderboardResult(Leaderboard):

@@ -20,6 +20,7 @@ from capbench.api.resolve import (
     ScoresGiven,
     VersionGiven,
     asked,
+    given_inputs,
     python_caller,
     warn,
 )
@@ -97,7 +98,7 @@ def rank(
         sentinels=sentinels,
         without=without,
     )
-    result = compute_ranking(request, MetricInputs.of(locals()), python_caller(progress))
+    result = compute_ranking(request, given_inputs(locals()), python_caller(progress))
     for place, reason in (*result.missing_tasks.items(), *result.missing_metrics.items()):
         if not is_left_out(reason):
             warn(f"{place} is not ranked: {reason}")
@@ -135,7 +136,7 @@ def compute_ranking(request: RankingRequest, inputs: MetricInputs, caller: Calle
             hint="Example: 5",
         )
     file = load_tasks(request.tasks)
-    tasks = resolve_tasks(file, request.tasks, find_root(inputs.data), inputs.columns)
+    tasks = resolve_tasks(file, request.tasks, find_root(inputs.get("data")), inputs.get("columns"))
     study = StudyRequest(
         metrics=request.metrics,
         protocols=list({str(task.protocol): task.spelled for task in tasks}.values()),

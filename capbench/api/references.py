@@ -18,6 +18,7 @@ from capbench.api.resolve import (
     PathGiven,
     VersionGiven,
     asked,
+    given_inputs,
     python_caller,
     resolve_judged,
     resolve_task,
@@ -78,7 +79,7 @@ def references(
     """
     check_arguments(locals())
     changes = {"counts": None if counts is None else tuple(counts), "draws": draws, "seed": seed}
-    inputs, caller = MetricInputs.of(locals()), python_caller(progress)
+    inputs, caller = given_inputs(locals()), python_caller(progress)
     found = compute_curves(study, dataset, metrics, protocol, changes, texts(without), inputs, caller)
     for title, reason in found.missing.items():
         warn(f"{title} {reason}")
@@ -97,7 +98,7 @@ def compute_curves(
     each: Each = lambda study, curves: None,
 ) -> ReferenceResult:
     """Compute curves for Python or the command line; ``changes`` are values of the task, None for its own."""
-    if inputs.scores:
+    if inputs.get("scores", ()):
         scores = caller.spelled("scores")
         message = f"{scores}: a score file has no scores for other numbers of references"
         raise UsageError(message, code="conflict", hint=f"Omit {scores}")
@@ -121,7 +122,7 @@ def compute_curves(
     refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
     planned, task = study_of_task(os.fspath(study), CurveTask, inputs, without, caller)
     task = CurveTask.read("references", {**asdict(task), **changed})
-    plan, missing = resolve_task(planned, find_root(inputs.data), caller)
+    plan, missing = resolve_task(planned, find_root(inputs.get("data")), caller)
     if not plan.requests:
         reasons = "; ".join(f"{title} {reason}" for title, reason in missing.items())
         message = f"{planned.name}: no metric can be computed: {reasons}"
@@ -130,7 +131,7 @@ def compute_curves(
     computed = []
     for opened, chosen in plan.protocols:
         try:
-            judged = judge(opened, chosen.items, plan.requests, plan.resources, cache=inputs.cache)
+            judged = judge(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
             missing |= {f"{one.request.rows[0].title} on {chosen}": f"missing: {one.error}" for one in judged.lacking}
             sample = plan.root.is_sample and opened.under_root
             curves = reference_curves(judged, chosen, task, sample=sample, progress=caller.progress)

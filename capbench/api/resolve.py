@@ -9,17 +9,20 @@ studies.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
 
 from capbench.api.caller import PYTHON, Caller, python_caller, warn
 from capbench.api.checking import check_store, checked_columns, refuse_absent
 from capbench.core import plugins
+from capbench.core.arguments import Expected
 from capbench.core.errors import UsageError, suggest
 from capbench.core.files import check_folder
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
@@ -32,6 +35,7 @@ from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
 from capbench.metrics.needs import Features, Resources, Weights
 from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
+from capbench.studies.judged import ProgressFactory
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
@@ -41,14 +45,18 @@ __all__ = [
     "PYTHON",
     "SAMPLE_MODEL",
     "SAMPLE_STORE",
+    "CachedInputs",
     "Caller",
     "DatasetGiven",
     "FilesGiven",
+    "FolderGiven",
+    "MetricFiles",
     "MetricGiven",
     "MetricInputs",
     "MetricsGiven",
     "OptionsGiven",
     "PathGiven",
+    "ProgressGiven",
     "Resolved",
     "ResolvedJudged",
     "ScoresGiven",
@@ -56,6 +64,7 @@ __all__ = [
     "asked",
     "dataset_name",
     "files_by_owner",
+    "given_inputs",
     "has_sample_features",
     "is_sample_data",
     "note_left_out",
@@ -77,61 +86,112 @@ __all__ = [
 
 TaskType = TypeVar("TaskType", bound="Task")
 
-PathGiven = str | os.PathLike[str]
+
+def _is_path(value: object) -> bool:
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    return isinstance(text, str) and text != "" and "\0" not in text
+
+
+PathGiven = Annotated[str | os.PathLike[str], Expected("a path", "Pass the path of a file or folder", _is_path)]
 MetricGiven = str | type[Metric] | Callable[..., Any]
 """A metric's or column's name (``cider``, ``label=cider``), a class, or a function."""
-MetricsGiven = MetricGiven | Sequence[MetricGiven] | Mapping[str, MetricGiven]
+MetricsGiven = Annotated[
+    MetricGiven | Sequence[MetricGiven] | Mapping[str, MetricGiven],
+    Expected("a metric or a list of them", "Pass metrics=['cider', my_function], or {'my-name': my_function}"),
+]
 """One metric, several, or several by label."""
-DatasetGiven = PathGiven | type[Dataset]
+DatasetGiven = Annotated[
+    PathGiven | type[Dataset],
+    Expected(
+        "a data set",
+        "Pass a name such as 'flickr8k-expert', the path of a file of judgements, or a subclass of capbench.Dataset",
+    ),
+]
 """A data set's name, optionally with ``@`` and a group; a file of judgements; or a class."""
-ScoresGiven = PathGiven | Sequence[PathGiven | ScoresEntry] | Mapping[str, PathGiven]
+_ScoresEntry = Annotated[ScoresEntry, Expected("a file of scores", "", lambda value: isinstance(value, ScoresEntry))]
+ScoresGiven = Annotated[
+    PathGiven | Sequence[PathGiven | _ScoresEntry] | Mapping[str, PathGiven],
+    Expected("a path, a list of paths, or paths by name", "Pass scores=['file.csv'], or {'name': 'file.csv'}"),
+]
 """Files of precomputed scores, optionally by name."""
-OptionsGiven = Mapping[str, Any]
+OptionsGiven = Annotated[
+    Mapping[str, Any],
+    Expected("a dictionary of options", "Pass options={'cider': {'df': 'coco-val'}} or {'cider.df': 'coco-val'}"),
+]
 """Options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``."""
-VersionGiven = str | Mapping[str, str]
+_Version = Annotated[str, Field(pattern=r"^[\w.+-]{1,40}$")]
+VersionGiven = Annotated[
+    _Version | Mapping[str, _Version],
+    Expected(
+        "a version", "Use up to 40 letters, digits, '.', '-', '_' and '+', such as version='2', or versions by name"
+    ),
+]
 """A version of all functions among the metrics, or versions by name or label."""
-FilesGiven = PathGiven | Mapping[str, PathGiven]
+FilesGiven = Annotated[
+    PathGiven | Mapping[str, PathGiven],
+    Expected("a path, or paths by metric", "Pass a path, or {'tiger': 'file'}"),
+]
 """A file for all metrics, or files by metric or label; ``""`` means all others."""
+FolderGiven = Annotated[PathGiven, Expected("a path", "Pass the path of a folder, or omit it")]
+ColumnsGiven = Annotated[
+    Mapping[str, str],
+    Expected("a dictionary of columns by field", "Pass columns={'image': 'file', 'candidate': 'text'}"),
+]
+ProgressGiven = Annotated[
+    bool | ProgressFactory,
+    Expected("True, False or a function", "Pass True to show progress, or a function that shows it"),
+]
+"""See :func:`capbench.api.caller.python_caller`."""
 
 SAMPLE_STORE = Path("features") / "sample.h5"
 """Store of the sample's features, the default output of ``capbench extract-features``."""
 SAMPLE_MODEL = "sample"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricInputs:
-    """Arguments that the functions of ``import capbench`` share; the command line parses its flags into them.
+class MetricFiles(TypedDict, total=False):
+    """Inputs of all functions that compute metrics."""
 
-    Attributes:
-        options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
-        features: region features for all metrics, or by metric or label.
-        model: weights for all metrics that require them, or by metric or label.
-        images: folder of the pictures; by default the data set's image folders.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        scores: files of precomputed scores, a list or by name. Every numeric column is a metric; if ``metrics`` names
-            columns, only those.
-        allow_missing: True to use only items that have a score in every such file.
-        cache: True to read and write the score cache.
-        version: a version of the functions among the metrics, or versions by name; scores are cached under it, and
-            those of a function without a version are not cached.
-        columns: the column of a field, for a data set that is a file with other column names: ``{"image": "file"}``.
-    """
+    __pydantic_config__ = ConfigDict(  # type: ignore[misc]  # the place that pydantic reads
+        extra="forbid", strict=True, arbitrary_types_allowed=True
+    )
 
-    options: OptionsGiven | None = None
-    features: FilesGiven | None = None
-    model: FilesGiven | None = None
-    images: PathGiven | None = None
-    data: PathGiven | None = None
-    scores: ScoresGiven = ()
-    allow_missing: bool = False
-    cache: bool = True
-    version: VersionGiven | None = None
-    columns: Mapping[str, str] | None = None
+    options: OptionsGiven | None
+    """Options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``."""
+    features: FilesGiven | None
+    """Region features for all metrics, or by metric or label."""
+    model: FilesGiven | None
+    """Weights for all metrics that require them, or by metric or label."""
+    images: FolderGiven | None
+    """Folder of the pictures; by default the data set's image folders."""
+    data: FolderGiven | None
+    """The data folder; by default ``CAPBENCH_DATA``, else the embedded sample."""
 
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> MetricInputs:
-        """The inputs among the arguments of a function (``locals()``), by their names."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
+
+class CachedInputs(MetricFiles, total=False):
+    """Inputs of functions whose scores are cached."""
+
+    cache: bool
+    """False not to read and write the score cache."""
+    version: VersionGiven | None
+    """A version of the functions among the metrics, or versions by name; scores of functions without one are not
+    cached."""
+
+
+class MetricInputs(CachedInputs, total=False):
+    """Inputs of functions that score judgements or captions; the command line parses its flags into them."""
+
+    scores: ScoresGiven
+    """Files of precomputed scores. Every numeric column is a metric; if ``metrics`` names columns, only those."""
+    allow_missing: bool
+    """True to use only items that have a score in every such file."""
+    columns: ColumnsGiven | None
+    """The column of a field, for a data set that is a file with other column names: ``{"image": "file"}``."""
+
+
+def given_inputs(arguments: Mapping[str, Any]) -> MetricInputs:
+    """The inputs among the arguments of a function (``locals()``)."""
+    named = {name: arguments[name] for name in MetricInputs.__annotations__ if name in arguments}
+    return cast(MetricInputs, named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +266,14 @@ def resolve(
         DataError: a score file has no scores.
         MetricError: a requirement of a metric is missing, or a metric requires images of a data set without any.
     """
-    root = find_root(inputs.data)
-    columns = checked_columns(inputs.columns, caller)
-    names, options = asked(metrics, inputs.version), options_by_owner(inputs.options)
+    root = find_root(inputs.get("data"))
+    columns = checked_columns(inputs.get("columns"), caller)
+    names, options = asked(metrics, inputs.get("version")), options_by_owner(inputs.get("options"))
     requests, resources = requested_metrics(
-        names, dict(options), scores_entries(inputs.scores), lambda left: resources_of(left, inputs, root, caller)
+        names,
+        dict(options),
+        scores_entries(inputs.get("scores", ())),
+        lambda left: resources_of(left, inputs, root, caller),
     )
     if not requests:
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
@@ -229,8 +292,8 @@ def resolve(
         root=root,
         requests=requests,
         resources=resources,
-        cache=inputs.cache,
-        allow_missing=inputs.allow_missing,
+        cache=inputs.get("cache", True),
+        allow_missing=inputs.get("allow_missing", False),
         caller=caller,
         columns=columns,
     )
@@ -284,7 +347,7 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
         FeatureError: a feature store in ``inputs`` does not exist, and the study is a file.
     """
     options = {name: dict(of_name) for name, of_name in study.options.items()}
-    for name, of_name in options_by_owner(inputs.options).items():
+    for name, of_name in options_by_owner(inputs.get("options")).items():
         options[name] = {**options.get(name, {}), **of_name}
     files = resources_of(study.metrics, inputs, None, caller)
     features_of = dict(files.features_of) if files.features else {**study.features_of, **files.features_of}
@@ -302,9 +365,9 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
         model=files.model or study.model,
         models=models,
         images=files.images or study.images,
-        scores=(*study.scores, *scores_entries(inputs.scores)),
-        allow_missing=study.allow_missing or inputs.allow_missing,
-        columns=checked_columns(inputs.columns, caller),
+        scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
+        allow_missing=study.allow_missing or inputs.get("allow_missing", False),
+        columns=checked_columns(inputs.get("columns"), caller),
         own=study if study.path else None,
     )
 
@@ -332,7 +395,7 @@ def study_of_task(
     """
     from capbench.studies.study_file import find_study, load_study
 
-    if inputs.columns:
+    if inputs.get("columns"):
         flag = caller.spelled("columns")
         hint = f"Omit {flag}, or use 'capbench data import'"
         raise UsageError(f"{flag} excludes a study file with a task", code="conflict", value=flag, hint=hint)
@@ -430,7 +493,7 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
         entries = [("", metric) for metric in metrics]
     names: list[Asked] = []
     made: dict[str, tuple[object, GivenMetric]] = {}
-    versions = _versions(version)
+    versions = version if isinstance(version, Mapping) else {} if version is None else {"": version}
     for label, metric in entries:
         if isinstance(metric, str):
             names.append(f"{label}={metric}" if label not in ("", metric) else metric)
@@ -466,22 +529,6 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
                 hint=suggest(name, list(made)) if name and made else "Omit it: only functions take a version",
             )
     return list(dict.fromkeys(names))
-
-
-def _versions(version: VersionGiven | None) -> dict[str, str]:
-    """Versions by function; ``""`` means all other functions."""
-    if version is None:
-        return {}
-    by_name = dict(version) if isinstance(version, Mapping) else {"": version}
-    for name, text in by_name.items():
-        if not isinstance(name, str) or not isinstance(text, str) or not re.fullmatch(r"[\w.+-]{1,40}", text):
-            raise UsageError(
-                f"version{f'[{name!r}]' if name else ''} is {repr(text)[:60]}, which is not a version",
-                code="wrong-format" if isinstance(text, str) else "wrong-type",
-                value=text,
-                hint="Use up to 40 letters, digits, '.', '-', '_' and '+', such as version='2'",
-            )
-    return by_name
 
 
 def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, GivenMetric]]) -> str:
@@ -560,19 +607,20 @@ def resources_of(
     Raises:
         UsageError: a file names an unknown metric, or the folder of pictures does not exist.
     """
-    if inputs.images is not None:
-        check_folder(inputs.images, caller.spelled("images"))
+    images = inputs.get("images")
+    if images is not None:
+        check_folder(images, caller.spelled("images"))
     labels = labels_of(names)
-    store, stores = files_by_owner("features", inputs.features, labels, caller)
-    weights, models = files_by_owner("model", inputs.model, labels, caller)
+    store, stores = files_by_owner("features", inputs.get("features"), labels, caller)
+    weights, models = files_by_owner("model", inputs.get("model"), labels, caller)
     return Resources(
         features=store,
         features_of=stores,
         model=weights,
         models=models,
-        images=None if inputs.images is None else os.fspath(inputs.images),
+        images=None if images is None else os.fspath(images),
         data=None if root is None else str(root.path),
-        allow_missing=inputs.allow_missing,
+        allow_missing=inputs.get("allow_missing", False),
     )
 
 

@@ -18,6 +18,7 @@ from capbench.api.resolve import (
     PathGiven,
     VersionGiven,
     asked,
+    given_inputs,
     python_caller,
     resolve,
     resolve_task,
@@ -86,7 +87,7 @@ def retrieve(
         "references": references,
         "gallery": gallery,
     }
-    inputs, caller = MetricInputs.of(locals()), python_caller(progress)
+    inputs, caller = given_inputs(locals()), python_caller(progress)
     found = compute_retrieval(metrics, study, changes, texts(without), inputs, caller)
     for title, reason in found.missing.items():
         warn(f"{title} {reason}")
@@ -102,17 +103,17 @@ def compute_retrieval(
     caller: Caller,
 ) -> RetrievalResult:
     """Retrieve for Python or the command line; ``changes`` are values of the task, None for its own or the default."""
-    root, missing, published = find_root(inputs.data), dict[str, str](), None
+    root, missing, published = find_root(inputs.get("data")), dict[str, str](), None
     task, changed = RetrievalTask(), {name: value for name, value in changes.items() if value is not None}
     if study is not None:
-        refuse_with_study({"metrics": asked(metrics, inputs.version)}, caller)
+        refuse_with_study({"metrics": asked(metrics, inputs.get("version"))}, caller)
         planned, task = study_of_task(os.fspath(study), RetrievalTask, inputs, without, caller)
         plan, missing = resolve_task(planned, root, caller)
         requests, resources, published = plan.requests, plan.resources, planned.published
     task = RetrievalTask.read("retrieval", {**asdict(task), **changed})
     of_file = Path(task.captions).exists()
     if study is None:
-        if not asked(metrics, inputs.version):
+        if not asked(metrics, inputs.get("version")):
             message = f"neither a study file nor a metric is named; {caller.no_metric}"
             hint = f"Example: {caller.form.format(argument=caller.spelled('metrics'))}"
             raise UsageError(message, code="missing-option", hint=hint)
@@ -127,7 +128,7 @@ def compute_retrieval(
     for metric in requests:
         try:
             results += metric_retrieval(
-                gallery, metric, resources=resources, cache=inputs.cache, progress=caller.progress
+                gallery, metric, resources=resources, cache=inputs.get("cache", True), progress=caller.progress
             )
         except CapbenchError as error:
             if study is None:

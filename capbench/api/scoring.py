@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from capbench.api.checking import check_arguments, check_captions
+from typing_extensions import Unpack
+
+from capbench.api.checking import check_captions, checked
 from capbench.api.resolve import (
     PYTHON,
     Caller,
     DatasetGiven,
-    FilesGiven,
+    FolderGiven,
     MetricInputs,
     MetricsGiven,
-    OptionsGiven,
     PathGiven,
+    ProgressGiven,
     Resolved,
-    ScoresGiven,
-    VersionGiven,
     dataset_name,
     is_sample_data,
     python_caller,
@@ -30,6 +30,7 @@ from capbench.api.resolve import (
 )
 from capbench.api.results import DomainScores, Judgements, ScoreTable
 from capbench.core import records
+from capbench.core.arguments import Bootstrap, Categories, Draw, Expected, KeepFirst, Restrict, Seed, Split
 from capbench.core.errors import MetricError, UsageError, count
 from capbench.core.training_record import training_overlap
 from capbench.datasets.nocaps import DOMAINS
@@ -49,7 +50,7 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import without_references
 from capbench.metrics.spice import Spice
-from capbench.studies.judged import Incomplete, ProgressFactory, items_with_scores, judge
+from capbench.studies.judged import Incomplete, items_with_scores, judge
 
 if TYPE_CHECKING:
     from capbench.core.workers import Engine
@@ -57,12 +58,16 @@ if TYPE_CHECKING:
 
 __all__ = ["TEXT_METRICS", "Captions", "load", "resolve_captions", "score", "score_captions"]
 
+_AS_IS = Expected("captions", "", lambda captions: True)  # :class:`Captions` checks them
+Candidates = Annotated[PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None, _AS_IS]
+References = Annotated[PathGiven | ReferencesGiven | None, _AS_IS]
 TEXT_METRICS = ("bleu", "rouge-l", "meteor", "cider")
 """Default metrics of :func:`score`: those that require references and nothing else."""
 
 
+@checked
 def load(
-    dataset: DatasetGiven, protocol: str | None = None, *, draw: int = 1, data: PathGiven | None = None
+    dataset: DatasetGiven, protocol: str | None = None, *, draw: Draw = 1, data: FolderGiven | None = None
 ) -> Judgements:
     """Load human judgements of captions under a protocol.
 
@@ -71,15 +76,9 @@ def load(
         protocol: ``items/statistic``, a part of it, or a full id; by default the data set's default protocol.
         draw: number of the sample of references, counted from 1.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-
-    Raises:
-        UsageError: the data set, the folder or the draw does not exist.
-        ProtocolError: the data set has no such protocol.
-        DataError: a file is missing or has invalid content.
     """
     from capbench.studies.evaluate import check_human_side
 
-    check_arguments(locals(), required=["dataset"])
     root = find_root(data)
     opened = open_dataset(with_group_of(dataset_name(dataset), protocol), root)
     chosen = opened.protocol(protocol)
@@ -90,31 +89,23 @@ def load(
     return Judgements(**values, protocol=chosen, sample=root.is_sample and opened.under_root)
 
 
+@checked
 def score(
-    candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None,
-    references: PathGiven | ReferencesGiven | None = None,
+    candidates: Candidates = None,
+    references: References = None,
     metrics: MetricsGiven = (),
     *,
     dataset: DatasetGiven | None = None,
     protocol: str | None = None,
-    draw: int = 1,
-    scores: ScoresGiven = (),
-    allow_missing: bool = False,
-    options: OptionsGiven | None = None,
-    features: FilesGiven | None = None,
-    model: FilesGiven | None = None,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    cache: bool = True,
-    version: VersionGiven | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: bool | ProgressFactory = False,
-    bootstrap: int | None = None,
-    seed: int = 0,
-    keep_first: bool = False,
-    split: str | None = None,
-    restrict: bool = False,
-    categories: bool = False,
+    draw: Draw = 1,
+    keep_first: KeepFirst = False,
+    split: Split | None = None,
+    restrict: Restrict = False,
+    bootstrap: Bootstrap | None = None,
+    seed: Seed = 0,
+    categories: Categories = False,
+    progress: ProgressGiven = False,
+    **inputs: Unpack[MetricInputs],
 ) -> ScoreTable:
     """Score captions with one or more metrics, as ``capbench score`` does.
 
@@ -130,28 +121,17 @@ def score(
         dataset: a data set whose candidates are scored, in place of candidates and references.
         protocol: protocol that selects items and references; by default the data set's default protocol.
         draw: number of the sample of references, counted from 1.
-        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
-        seed: seed of the resamples.
         keep_first: True to score only the first caption of each image. By default, several captions of an image are an
             error if more than half of the images have one, and are scored separately otherwise.
         split: the split (Karpathy) or domain (nocaps) of the file of references that is scored; by default all images.
         restrict: True to leave out candidates of images in other splits; by default they are an error.
+        bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
+        seed: seed of the resamples.
         categories: True for the F-measures of SPICE's categories of tuples, too.
-
-    Raises:
-        UsageError: arguments exclude each other, or a metric or an option is invalid.
-        DataError: a caption, a file or a score file has invalid content.
-        MetricError: a requirement of a metric is missing, or a function did not return a number; the error names the
-            caption.
+        progress: see :func:`capbench.api.caller.python_caller`.
+        inputs: see :class:`capbench.api.resolve.MetricInputs`.
     """
-    check_arguments(locals())
-    inputs = MetricInputs.of(locals())
-    captions = Captions(
-        candidates, references, dataset, protocol, draw, keep_first=keep_first, split=split, restrict=restrict
-    )
+    captions = Captions(candidates, references, dataset, protocol, draw, keep_first, split, restrict)
     resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
     table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed, categories=categories)
     for row, missing_scores in table.incomplete.items():
@@ -167,8 +147,8 @@ class Captions:
         candidates: see :func:`score`, as for all others.
     """
 
-    candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None
-    references: PathGiven | ReferencesGiven | None = None
+    candidates: Candidates = None
+    references: References = None
     dataset: DatasetGiven | None = None
     protocol: str | None = None
     draw: int = 1
@@ -231,7 +211,7 @@ def resolve_captions(
             value=name,
             hint=f"Pass {spelled('dataset')}, or {spelled('candidates')} with {spelled('references')}",
         )
-    if not metrics and not inputs.scores and (name is not None or captions.has_references):
+    if not metrics and not inputs.get("scores") and (name is not None or captions.has_references):
         metrics = TEXT_METRICS
         caller.tell(f"metrics: {', '.join(metrics)}; name others with {caller.spelled('metrics')}")
     resolved = resolve(
@@ -243,7 +223,7 @@ def resolve_captions(
     )
     if name is not None:
         return resolved
-    if inputs.columns:
+    if inputs.get("columns"):
         raise UsageError(
             f"{spelled('columns')} requires {spelled('dataset')}",
             code="missing-option",

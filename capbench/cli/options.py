@@ -1,4 +1,4 @@
-"""Options that several commands share: each group is a dataclass, and a command takes one object of it.
+"""Options of commands: those declared with the arguments of Python, and groups that several commands share.
 
 The groups are metrics (:class:`MetricNames`) and their inputs (:class:`ScoringInputs`), judgements (:class:`Target`),
 workers (:class:`Place`) and the appearance of figures (:class:`FigureLook`).
@@ -9,15 +9,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
+from annotated_types import Ge, Le
+from typing_extensions import is_typeddict
 
 from capbench.cli import common
+from capbench.core.arguments import Help, declared
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,20 +47,22 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A group of options: a frozen dataclass whose fields are declared like parameters of a typer command.
+    """A group of options: a frozen dataclass whose fields are declared like parameters of a command.
 
     A subclass may add options, or redeclare one with another default or help; a redeclared option keeps its position.
     """
 
 
 def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Replace every :class:`OptionGroup` parameter in a command's signature with the options of the group.
+    """Give a command the options of its parameters and of its groups, by a signature that typer reads.
 
-    Typer reads that signature and passes arguments by name. The command receives one object for each group, so an
-    option that is added to a group reaches every command that takes the group::
+    A parameter with a :class:`capbench.core.arguments.Help` becomes an option with its range and choices. A group is an
+    :class:`OptionGroup`, a ``TypedDict`` or a pydantic model; of the last two, fields with a help text are options. The
+    command receives one object for each group: of a ``TypedDict`` only what was passed, so that the defaults of the
+    function that takes it hold::
 
         @with_groups
-        def compare(*, metric: Annotated[list[str], typer.Argument()], inputs: ScoringInputs) -> None: ...
+        def score(*, draw: Draw = 1, settings: Settings, inputs: ScoringInputs) -> None: ...
 
     Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order. The
     signature is read on first access, because a run needs one command only.
@@ -66,22 +83,19 @@ class _Grouped(Generic[Result]):
         self.__module__ = command.__module__
 
     @functools.cached_property
-    def _declared(self) -> tuple[list[inspect.Parameter], dict[str, tuple[type[OptionGroup], tuple[str, ...]]]]:
-        """The parameters with groups expanded; and each group's class and options by the name of its parameter."""
+    def _declared(self) -> tuple[list[inspect.Parameter], dict[str, tuple[Callable[..., Any], list[str]]]]:
+        """The parameters with groups expanded; and each group's constructor and options by the parameter's name."""
         hints = get_type_hints(self._command, include_extras=True)
         parameters: list[inspect.Parameter] = []
-        groups: dict[str, tuple[type[OptionGroup], tuple[str, ...]]] = {}
+        groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
         for name, parameter in inspect.signature(self._command).parameters.items():
-            hint = hints[name]
-            if not (isinstance(hint, type) and issubclass(hint, OptionGroup)):
-                parameters.append(_by_name(name, hint, parameter.default))
+            group = _group(hints[name])
+            if group is None:
+                parameters.append(_option(name, hints[name], parameter.default))
                 continue
-            options = fields(hint)
-            of_field = get_type_hints(hint, include_extras=True)
-            groups[name] = hint, tuple(option.name for option in options)
-            for option in options:
-                default = inspect.Parameter.empty if option.default is MISSING else option.default
-                parameters.append(_by_name(option.name, of_field[option.name], default))
+            groups[name] = group[0], list(group[1])
+            of_field = get_type_hints(hints[name], include_extras=True)
+            parameters += [_option(field, of_field[field], default) for field, default in group[1].items()]
         names = [parameter.name for parameter in parameters]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -104,8 +118,69 @@ class _Grouped(Generic[Result]):
         return self._command(**values)
 
 
-def _by_name(name: str, annotation: object, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
+    """The constructor of a group and the defaults of its options; None for a single option."""
+    if not isinstance(hint, type):
+        return None
+    if issubclass(hint, OptionGroup):
+        defaults = {field.name: field.default for field in fields(hint)}
+        return hint, {name: _NO_DEFAULT if value is MISSING else value for name, value in defaults.items()}
+    of_field = {
+        name: _plain(one) for name, one in get_type_hints(hint, include_extras=True).items() if declared(one, Help)
+    }
+    if is_typeddict(hint):
+        return _given, {name: False if kind is bool else None for name, kind in of_field.items()}
+    if hasattr(hint, "model_fields"):
+        return functools.partial(_model, hint), {name: hint.model_fields[name].default for name in of_field}
+    return None
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """The options that were passed."""
+    return {name: value for name, value in values.items() if value is not None and value is not False and value != []}
+
+
+def _model(model: Any, **values: Any) -> Any:
+    """A model of options. Raises UsageError, which names the first invalid one."""
+    from pydantic import ValidationError
+
+    from capbench.api.checking import usage_error
+
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise usage_error(error, values, get_type_hints(model, include_extras=True), common.flag) from None
+
+
+_NO_DEFAULT = inspect.Parameter.empty
+
+
+def _option(name: str, hint: Any, default: object) -> inspect.Parameter:
+    """A parameter as typer reads it."""
+    shown = declared(hint, Help)
+    if shown is not None:
+        low, high = declared(hint, Ge), declared(hint, Le)
+        option = typer.Option(
+            *(shown.flags or [f"--{name.replace('_', '-')}"]),
+            help=shown.text,
+            metavar=shown.metavar,
+            min=low and low.ge,
+            max=high and high.le,
+        )
+        hint = Annotated[_plain(hint), option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _plain(hint: Any) -> Any:
+    """A type without its metadata, as typer knows it."""
+    if get_origin(hint) is Annotated:
+        return _plain(get_args(hint)[0])
+    if get_origin(hint) is Sequence:
+        return list[_plain(get_args(hint)[0])]  # type: ignore[misc]  # a type at run time
+    kinds = [_plain(part) for part in get_args(hint)]
+    if any(get_origin(kind) is PathLike for kind in kinds):
+        kinds = [Path, *(kind for kind in kinds if kind is type(None))]
+    return functools.reduce(operator.or_, kinds) if type(None) in kinds or Path in kinds else hint
 
 
 @dataclass(frozen=True)
@@ -114,34 +189,21 @@ class Inputs(OptionGroup):
 
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--option",
+        Help(
+            "Option of a metric, such as cider.df=coco-val; OPTION=VALUE for all metrics; repeatable.",
             metavar="NAME.OPTION=VALUE",
-            help="Option of a metric, such as cider.df=coco-val; OPTION=VALUE for all metrics; repeatable.",
         ),
     ] = None
     data: common.DataOption = None
     features: Annotated[
         list[str] | None,
-        typer.Option(
-            "--features",
-            metavar="[NAME=]FILE",
-            help="Region features of one metric, or FILE for all metrics; repeatable.",
-        ),
+        Help("Region features of one metric, or FILE for all metrics; repeatable.", metavar="[NAME=]FILE"),
     ] = None
     model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="[NAME=]FILE",
-            help="Weights of one metric, or FILE for all metrics; repeatable.",
-        ),
+        list[str] | None, Help("Weights of one metric, or FILE for all metrics; repeatable.", metavar="[NAME=]FILE")
     ] = None
     image_root: Annotated[
-        Path | None,
-        typer.Option(
-            "--image-root", metavar="DIR", help="Folder of the images. Default: the data set's image folders."
-        ),
+        Path | None, Help("Folder of the images. Default: the data set's image folders.", metavar="DIR")
     ] = None
 
     def root(self) -> DataRoot:
@@ -151,27 +213,21 @@ class Inputs(OptionGroup):
         return find_root(self.data)
 
     def values(self) -> MetricInputs:
-        """The values as Python objects.
-
-        Raises:
-            UsageError: a text cannot be parsed: see :func:`parse_options` and :func:`parse_files`.
-        """
-        from capbench.api.resolve import MetricInputs
-
-        return MetricInputs(
-            options=parse_options(self.option or []),
-            features=parse_files("--features", self.features or []),
-            model=parse_files("--model", self.model or []),
-            images=self.image_root,
-            data=self.data,
-        )
+        """The values as Python objects. Raises UsageError if a text cannot be parsed."""
+        return {
+            "options": parse_options(self.option or []),
+            "features": parse_files("--features", self.features or []),
+            "model": parse_files("--model", self.model or []),
+            "images": self.image_root,
+            "data": self.data,
+        }
 
 
 @dataclass(frozen=True)
 class Cached(Inputs):
     """Inputs of metrics whose scores are cached."""
 
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not read or write the score cache.")] = False
+    no_cache: Annotated[bool, Help("Do not read or write the score cache.")] = False
 
     @property
     def cache(self) -> bool:
@@ -180,7 +236,7 @@ class Cached(Inputs):
 
     def values(self) -> MetricInputs:
         """The values as Python objects. See :meth:`Inputs.values`."""
-        return replace(super().values(), cache=self.cache)
+        return {**super().values(), "cache": self.cache}
 
 
 @dataclass(frozen=True)
@@ -189,30 +245,25 @@ class ScoringInputs(Cached):
 
     scores: Annotated[
         list[str] | None,
-        typer.Option(
-            "--scores",
+        Help(
+            "File of precomputed scores; every numeric column is a metric; repeatable.",
             metavar="[NAME=]FILE",
-            help="File of precomputed scores; every numeric column is a metric; repeatable.",
         ),
     ] = None
-    allow_missing: Annotated[
-        bool,
-        typer.Option("--allow-missing", help="Use only items that have a score in every file of --scores."),
-    ] = False
+    allow_missing: Annotated[bool, Help("Use only items that have a score in every file of --scores.")] = False
     columns: Annotated[
         list[str] | None,
-        typer.Option(
-            "--columns",
-            metavar="FIELD=COLUMN,...",
-            help="With a file as data set: read these columns as these fields; repeatable.",
-        ),
+        Help("With a file as data set: read these columns as these fields; repeatable.", metavar="FIELD=COLUMN,..."),
     ] = None
 
     def values(self) -> MetricInputs:
         """The values as Python objects. See :meth:`Inputs.values`."""
-        scores = [parse_scores(text) for text in self.scores or ()]
-        columns = parse_columns(self.columns or ())
-        return replace(super().values(), scores=scores, allow_missing=self.allow_missing, columns=columns)
+        return {
+            **super().values(),
+            "scores": [parse_scores(text) for text in self.scores or ()],
+            "allow_missing": self.allow_missing,
+            "columns": parse_columns(self.columns or ()),
+        }
 
 
 @dataclass(frozen=True)

@@ -164,11 +164,11 @@ def _refuse_unknown(inputs: MetricInputs, sources: Sequence[ReportSource], calle
     from capbench.api.resolve import files_by_owner, options_by_owner
 
     names = {name for source in sources for cell in source.result.cells for name in (cell.label, cell.metric)}
-    for argument, files in (("features", inputs.features), ("model", inputs.model)):
+    for argument, files in (("features", inputs.get("features")), ("model", inputs.get("model"))):
         _, by_name = files_by_owner(argument, files, sorted(names), caller)
         for name in by_name.keys() - names:
             raise _no_metric(f"{caller.spelled(argument)} {name}=...", name, names)
-    for name in options_by_owner(inputs.options):
+    for name in options_by_owner(inputs.get("options")):
         if name and name not in names:
             raise _no_metric(f"--option {name}...", name, names)
 
@@ -217,6 +217,6 @@ def _options(result: StudyResult, inputs: MetricInputs) -> dict[str, dict[str, A
         options = {name: dict(of_name) for name, of_name in load_study(find_study(result.name)).options.items()}
     except StudyError:
         options = {}
-    for name, of_name in options_by_owner(inputs.options).items():
+    for name, of_name in options_by_owner(inputs.get("options")).items():
         options[name] = {**options.get(name, {}), **of_name}
     return options

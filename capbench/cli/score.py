@@ -16,6 +16,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import ScoringInputs, SpreadPlace, with_groups
+from capbench.core.arguments import Bootstrap, Categories, Draw, Help, KeepFirst, Restrict, Seed, Split
 from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def score(
         str | None,
         typer.Option("--protocol", "-p", metavar="ID", help="Items to score: dataset/items, or a protocol id."),
     ] = None,
-    draw: Annotated[int, typer.Option("--draw", min=1, help="Number of the sample of references, from 1.")] = 1,
+    draw: Draw = 1,
     candidates: Annotated[
         Path | None,
         typer.Option(
@@ -213,12 +214,10 @@ def score(
             help="References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
         ),
     ] = None,
-    keep_first: common.KeepFirstOption = False,
-    split: common.SplitOption = None,
-    restrict: common.RestrictOption = False,
-    categories: Annotated[
-        bool, typer.Option("--categories", help="With SPICE: F of objects, attributes, relations, color, count, size.")
-    ] = False,
+    keep_first: KeepFirst = False,
+    split: Split | None = None,
+    restrict: Restrict = False,
+    categories: Categories = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
@@ -232,10 +231,8 @@ def score(
             help="Exit code 3 if the corpus score is lower than VALUE; repeatable, or a list: cider=1,meteor=0.3.",
         ),
     ] = None,
-    bootstrap: common.BootstrapOption = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="With --bootstrap. Default: 0.", show_default=False)
-    ] = None,
+    bootstrap: Bootstrap | None = None,
+    seed: Annotated[Seed | None, Help("With --bootstrap. Default: 0.")] = None,
     inputs: ScoringInputs,
     place: SpreadPlace,
     json_output: common.JsonOption = False,

@@ -243,7 +243,7 @@ def test_a_stated_version_caches_a_function(module: ModuleType) -> None:
         ({"mine": lambda image, candidate, references: 1.0}, {"min": "1"}, "unknown-name", "min"),
         (lambda image, candidate, references: 1.0, 2, "wrong-type", 2),
         (lambda image, candidate, references: 1.0, "a|b", "wrong-format", "a|b"),
-        (lambda image, candidate, references: 1.0, {"lambda": ""}, "wrong-format", ""),
+        (lambda image, candidate, references: 1.0, {"lambda": ""}, "wrong-format", {"lambda": ""}),
     ],
 )
 def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, code: str, value: Any) -> None:

@@ -7,7 +7,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -308,7 +308,7 @@ def test_all_on_the_sample_includes_metrics_whose_features_are_extracted(
     networks = {"tiger", "reo", "vilbertscore"}
 
     def labels(request: StudyRequest, **inputs: Any) -> set[str]:
-        plan = plan_agreement(request, MetricInputs(data="sample", **inputs), Caller(note=notes.append)).plan
+        plan = plan_agreement(request, cast(MetricInputs, {"data": "sample", **inputs}), Caller(note=notes.append)).plan
         return networks & {request.label for request in plan.requests}
 
     notes: list[str] = []

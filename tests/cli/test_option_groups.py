@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 import typer
+from annotated_types import Ge
+from pydantic import BaseModel, Field
 from typer.testing import CliRunner
+from typing_extensions import TypedDict
 
+from capbench.api.resolve import PathGiven
 from capbench.cli.options import Cached, FigureLook, Inputs, OptionGroup, ScoringInputs, with_groups
+from capbench.core.arguments import Help
+from capbench.core.errors import UsageError
 from tests.cli.commands import commands
 
 
@@ -30,6 +36,22 @@ class LargeSize(Size):
     deep: Annotated[bool, typer.Option("--deep")] = False
 
 
+class Look(TypedDict, total=False):
+    """Options of a function of Python, and one argument that is not an option."""
+
+    color: Annotated[Literal["red", "blue"] | None, Help("Its colour.")]
+    dots: Annotated[int, Ge(2), Help("Dots.", ("--dots", "-n"))]
+    flat: Annotated[bool, Help("Flat.")]
+    folder: Annotated[PathGiven, Help("Folder.")] | None
+    hidden: int
+
+
+class Statistics(BaseModel):
+    """A model of settings."""
+
+    resamples: Annotated[int, Help("Resamples.")] = Field(default=5, multiple_of=5)
+
+
 def _app() -> typer.Typer:
     made = typer.Typer()
 
@@ -45,7 +67,39 @@ def _app() -> typer.Typer:
         """A large one."""
         print(size)
 
+    @made.command()
+    @with_groups
+    def derived(*, look: Look, statistics: Statistics, wide: Annotated[int, Help("Wide.")] = 1) -> None:
+        """A derived one."""
+        print(look, statistics, wide)
+
     return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        ("", "{} resamples=5 1"),
+        (
+            "-n 3 --flat --color red --folder x --resamples 10 --wide 2",
+            "{'color': 'red', 'dots': 3, 'flat': True, 'folder': PosixPath('x')} resamples=10 2",
+        ),
+    ],
+)
+def test_arguments_declared_for_python_are_options(arguments: str, printed: str) -> None:
+    assert CliRunner().invoke(_app(), ["derived", *arguments.split()]).output == f"{printed}\n"
+
+
+@pytest.mark.parametrize("arguments", ["--dots 1", "--color green", "--hidden 3", "--resamples many"])
+def test_options_have_the_range_and_the_choices_of_the_argument(arguments: str) -> None:
+    assert CliRunner().invoke(_app(), ["derived", *arguments.split()]).exit_code == 2
+
+
+def test_an_invalid_model_is_one_error_that_names_the_option() -> None:
+    error = CliRunner().invoke(_app(), ["derived", "--resamples", "7"]).exception
+    assert isinstance(error, UsageError)
+    assert (error.code, error.value) == ("wrong-type", 7)
+    assert "--resamples" in error.message
 
 
 def test_a_command_gets_one_object_of_its_options() -> None:

@@ -7,7 +7,7 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -156,7 +156,7 @@ def test_options_features_and_weights_of_a_command_replace_those_of_the_study(tm
     )
 
     def changed(**given: Any) -> dict[str, str]:
-        study = with_inputs(load_study(file), MetricInputs.of(given))
+        study = with_inputs(load_study(file), cast(MetricInputs, given))
         return changed_inputs(plan_study(study, DataRoot(sample_dir(), False, "test")))
 
     assert changed() == changed(options={"cider.df": "items"}) == {}

@@ -176,7 +176,7 @@ def test_the_leaderboard_includes_submissions(tmp_path: Path, monkeypatch: pytes
     passed = []
 
     def record(request: object, inputs: Any, caller: object) -> None:
-        passed.extend(inputs.scores)
+        passed.extend(inputs["scores"])
 
     monkeypatch.setattr(script, "compute_leaderboard", record)
     script.compute(sample_dir(), tmp_path / "leaderboard", bars=False)

@@ -1,0 +1,86 @@
+"""Arguments declared once: type and range in ``Annotated``, with what a type does not say beside them.
+
+One declaration is an argument of ``import capbench``, checked by :func:`capbench.api.checking.checked`, and an option
+of the command line, made by :func:`capbench.cli.options.with_groups`::
+
+    Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
+
+    @checked
+    def load(dataset: DatasetGiven, *, draw: Draw = 1) -> Judgements: ...
+
+    @with_groups
+    def score(*, draw: Draw = 1) -> None: ...        # --draw
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+
+
+@dataclass(frozen=True)
+class Help:
+    """The option of an argument on the command line.
+
+    Attributes:
+        flags: its option if it is not ``--name-of-the-argument``.
+    """
+
+    text: str
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The valid values of an argument in words (``a path``), and the remedy for others.
+
+    Attributes:
+        fits: the check if pydantic's of the type is not wanted: values stay the objects that they are.
+    """
+
+    words: str
+    hint: str
+    fits: Callable[[Any], bool] | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """The check in pydantic's form."""
+        if self.fits is None:
+            return handler(source)
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self._checked)
+
+    def _checked(self, value: object) -> object:
+        if self.fits is not None and not self.fits(value):
+            raise ValueError(f"should be {self.words}")
+        return value
+
+
+def declared(annotation: object, kind: type[Any]) -> Any:
+    """The first object of a class, such as :class:`Help`, among the metadata of an annotation; None if none has one.
+
+    >>> declared(Annotated[int, Help("Pixels.")] | None, Help).text
+    'Pixels.'
+    """
+    found = [entry for entry in getattr(annotation, "__metadata__", ()) if isinstance(entry, kind)]
+    found += [one for part in get_args(annotation) if (one := declared(part, kind)) is not None]
+    return found[0] if found else None
+
+
+FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 1_000_000
+Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
+Seed = Annotated[int, Ge(0)]
+OpenShare = Annotated[float, Gt(0), Lt(1)]
+"""A number between 0 and 1, exclusive."""
+Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
+Bootstrap = Annotated[Resamples, Help("95 % bootstrap intervals from N resamples. Default of N: 1,000.", metavar="[N]")]
+KeepFirst = Annotated[bool, Help("Skip repeated images instead of raising an error.")]
+Split = Annotated[
+    str, Help("Split or domain of the references' file: test, val; in-domain. Default: all.", metavar="NAME")
+]
+Restrict = Annotated[bool, Help("With --split: leave out candidates of other splits.")]
+Categories = Annotated[bool, Help("With SPICE: F of objects, attributes, relations, color, count, size.")]
