@@ -92,7 +92,7 @@ def examples(
         common.note(line)
     examples = choose_examples(rated, number=number, seed=seed)
     if json_output:
-        common.print_json(examples.as_json())
+        common.print_json(examples.model_dump(mode="json"))
     else:
         _print(examples)
     if out is not None:
@@ -110,7 +110,7 @@ def _text(examples: Examples, ending: str) -> str:
         return examples_markdown(examples)
     if ending == ".html":
         return examples_html(examples)
-    return json.dumps(examples.as_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def _print(examples: Examples) -> None:

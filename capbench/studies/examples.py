@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from capbench.core.errors import ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, IntArray, Item
+from capbench.core.typed_json import Strict
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Aggregation, Protocol
 from capbench.metrics.metric_request import MetricRequest
@@ -30,37 +31,21 @@ RATING_BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class RatedScores:
-    """Scores at the data points of a protocol.
-
-    Attributes:
-        protocol: its id.
-        dataset_title: the data set's name in tables.
-        items: the scored items.
-        item: (n,) index of each data point's item.
-        human: (n,) ratings, at most :data:`MAX_LEVELS` distinct values: more are binned (:func:`binned`).
-        scores: (n,) by title of the metric column.
-        aggregation: aggregation of several ratings of one item.
-        draws: draws of references of the protocol; scores are those of the first.
-        signatures: one line by label.
-        sample: True if the data is the embedded sample.
-        notes: notes on the data set's items, one line each.
-        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
-        incomplete: columns of incomplete score files, by title; they were left out.
-    """
+    """Scores at the n data points of a protocol."""
 
     protocol: str
     dataset_title: str
     items: tuple[Item, ...]
-    item: IntArray
-    human: FloatArray
-    scores: Mapping[str, FloatArray]
-    aggregation: Aggregation
-    draws: int
+    item: IntArray  # (n,) index of each data point's item
+    human: FloatArray  # (n,) ratings, at most MAX_LEVELS distinct values: more are binned
+    scores: Mapping[str, FloatArray]  # (n,) by title of the metric column
+    aggregation: Aggregation  # of several ratings of one item
+    draws: int  # of references of the protocol; scores are those of the first
     signatures: Mapping[str, str]
     sample: bool = False
     notes: tuple[str, ...] = ()
     version: str = ""
-    incomplete: Mapping[str, Incomplete] = field(default_factory=dict)
+    incomplete: Mapping[str, Incomplete] = field(default_factory=dict)  # columns that were left out, by title
 
     @property
     def levels(self) -> FloatArray:
@@ -79,38 +64,18 @@ def rated_scores(
     sample: bool = False,
     progress: ProgressFactory = no_progress,
 ) -> RatedScores:
-    """Score a data set with ratings.
-
-    Args:
-        dataset: the data set.
-        protocol: one of its protocols, with a correlation as its statistic; of several draws the first is used.
-        requests: metrics and their columns.
-        aggregation: aggregation of several ratings of one item; default: the protocol's.
-        resources: features, weights and images for the metrics.
-        cache: True to use the score cache.
-        sample: True if the data is the embedded sample; recorded only.
-        progress: makes progress bars.
-
-    Raises:
-        ProtocolError: the protocol has no ratings.
-        DataError, MetricError, …: loading or scoring failed.
-    """
+    """Score a data set with ratings, aggregated as the protocol does unless ``aggregation`` says otherwise."""
     spec = protocol.statistic
     if spec.side != "ratings":
-        raise ProtocolError(
-            f"{protocol} has no ratings",
-            code="unsupported",
-            value=str(protocol),
-            hint="Choose a data set with ratings, such as composite",
-        )
+        hint = "Choose a data set with ratings, such as composite"
+        raise ProtocolError(f"{protocol} has no ratings", code="unsupported", value=str(protocol), hint=hint)
     judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
     judged = replace(judged, draws=judged.draws[:1])
-    judgements = judged.draws[0]
+    (judgements,) = judged.draws
     ratings = judgements.ratings[spec.human]
     aggregation = aggregation or spec.aggregation
     item, human = aggregate(ratings.item, ratings.value, aggregation)
-    notes = judgements.notes
-    levels = np.unique(human)
+    notes, levels = judgements.notes, np.unique(human)
     if len(levels) > MAX_LEVELS:
         human = binned(human)
         notes = (
@@ -139,15 +104,9 @@ def rated_scores(
 
 
 def binned(human: FloatArray) -> FloatArray:
-    """Ratings in :data:`RATING_BINS` bins of equal width, from the lowest to the highest rating.
+    """(n,) the middle of each rating's bin, of :data:`RATING_BINS` equally wide ones from the lowest to the highest.
 
     A rating on the border of two bins belongs to the upper one; the highest rating belongs to the last bin.
-
-    Args:
-        human: (n,) ratings with at least two distinct values.
-
-    Returns:
-        (n,) the middle of each rating's bin.
     """
     low, high = float(human.min()), float(human.max())
     edges = np.linspace(low, high, RATING_BINS + 1)
@@ -157,14 +116,7 @@ def binned(human: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class RatingGroup:
-    """The data points of one rating.
-
-    Attributes:
-        rating: the rating.
-        n: number of data points.
-        mean: their mean score.
-        sd: sample standard deviation of their scores; None for a single data point.
-    """
+    """The n data points of one rating: mean and sample standard deviation of their scores (None for one point)."""
 
     rating: float
     n: int
@@ -198,9 +150,6 @@ def score_groups(
 
     Returns:
         (n,) the value of ``human`` that each point is mapped to.
-
-    Raises:
-        StatisticError: no data points, unequal lengths, or a value that is NaN or infinite.
     """
     from scipy.stats import rankdata
 
@@ -219,18 +168,11 @@ def score_groups(
 
 @dataclass(frozen=True)
 class GroupDifferences:
-    """Differences between score groups and human ratings (TIGEr, Figure 8).
+    """Differences between score groups and human ratings (TIGEr, Figure 8)."""
 
-    Attributes:
-        differences: (d,) all possible differences, score group minus rating, ascending.
-        shares: (d,) share of the data points at each difference, by title.
-        chance: (d,) the same for a metric without ties that is independent of the ratings.
-        n: number of data points.
-    """
-
-    differences: tuple[float, ...]
-    shares: Mapping[str, tuple[float, ...]]
-    chance: tuple[float, ...]
+    differences: tuple[float, ...]  # (d,) all possible ones, score group minus rating, ascending
+    shares: Mapping[str, tuple[float, ...]]  # (d,) of the data points at each difference, by title
+    chance: tuple[float, ...]  # (d,) the same for a metric without ties that is independent of the ratings
     n: int
 
     def equal(self, title: str) -> float:
@@ -243,7 +185,7 @@ class GroupDifferences:
 
 
 def group_differences(rated: RatedScores) -> GroupDifferences:
-    """Differences between score groups and ratings of all metrics. Raises as :func:`score_groups`."""
+    """Differences between score groups and ratings of all metrics."""
     levels, codes, counts = np.unique(rated.human, return_inverse=True, return_counts=True)
     sizes = np.maximum(np.abs(levels[:, None]), np.abs(levels[None, :]))
     grid = merged((levels[:, None] - levels[None, :]).ravel(), sizes.ravel()).reshape(sizes.shape)
@@ -265,144 +207,84 @@ Kind = Literal["metric-higher", "human-higher", "equal"]
 KINDS: tuple[Kind, ...] = ("metric-higher", "human-higher", "equal")
 
 
-@dataclass(frozen=True)
-class Example:
-    """One candidate with its human rating and the metric's score.
+class Example(Strict):
+    """One candidate with its human rating and the metric's score."""
 
-    Attributes:
-        kind: above, below or equal: the metric's score group compared with the rating.
-        image: image id.
-        candidate: the caption.
-        references: the references that it was scored against.
-        human: its human rating.
-        group: the metric's score on the human scale.
-        score: its score.
-    """
-
-    kind: Kind
+    kind: Kind  # the metric's score group compared with the rating
     image: str
     candidate: str
     references: tuple[str, ...]
     human: float
-    group: float
+    group: float  # the score on the human scale
     score: float
 
 
-@dataclass(frozen=True)
-class Examples:
-    """An equal number of examples of each kind.
-
-    Attributes:
-        protocol: id of the protocol with the items.
-        dataset_title: the data set's name in tables.
-        metric: title of the metric column.
-        signature: of the metric.
-        aggregation: aggregation of several ratings of one item.
-        n: number of data points behind the scale.
-        counts: data points by kind.
-        seed: seed of the choice.
-        sample: whether the data is the embedded sample.
-        examples: by kind in the order of :data:`KINDS`.
-        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
-    """
+class Examples(Strict):
+    """An equal number of examples of each kind, in the order of :data:`KINDS`."""
 
     protocol: str
     dataset_title: str
     metric: str
     signature: str
     aggregation: str
-    n: int
-    counts: dict[str, int]
+    n: int  # data points behind the scale
+    counts: dict[str, int]  # data points by kind
     seed: int
     sample: bool
     examples: tuple[Example, ...]
     version: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each example."""
+        return [example.model_dump() for example in self.examples]
 
 
 def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Examples:
-    """Choose examples of each kind.
+    """Choose ``number`` examples of each kind from the scores of one metric column.
 
     Of the disagreements, those with the greatest difference come first, and ties are broken at random. Of the
     agreements, a random sample is chosen. An image is reused only if no other image remains.
-
-    Args:
-        rated: the scores of one metric column.
-        number: examples of each kind.
-        seed: seed of the choice.
-
-    Raises:
-        UsageError: more than one metric, or a number below 1.
-        StatisticError: there are fewer examples of a kind than requested.
     """
     if len(rated.scores) != 1:
-        raise UsageError(
-            f"examples require exactly one metric, not {len(rated.scores)}: {', '.join(rated.scores)}",
-            code="wrong-value",
-            value=len(rated.scores),
-            hint="Name one column with --metric, such as bleu-4 instead of bleu",
-        )
-    if number < 1:
-        raise UsageError(
-            f"the number of examples is {number}", code="out-of-range", value=number, hint="Set it to 1 or more"
-        )
+        message = f"examples require exactly one metric, not {len(rated.scores)}: {', '.join(rated.scores)}"
+        hint = "Name one column with --metric, such as bleu-4 instead of bleu"
+        raise UsageError(message, code="wrong-value", value=len(rated.scores), hint=hint)
     ((title, scores),) = rated.scores.items()
     groups = score_groups(scores, rated.human, name=title)
     difference = groups - rated.human
-    members = {
-        "metric-higher": np.flatnonzero(difference > 0),
-        "human-higher": np.flatnonzero(difference < 0),
-        "equal": np.flatnonzero(difference == 0),
-    }
+    members = dict(zip(KINDS, map(np.flatnonzero, (difference > 0, difference < 0, difference == 0)), strict=True))
     chosen = []
-    for kind in KINDS:
-        if len(members[kind]) < number:
-            raise StatisticError(
-                f"{title} has {len(members[kind])} data points of the kind '{kind}', fewer than the requested {number}",
-                code="too-few",
-                value=len(members[kind]),
-                hint="Request fewer examples",
+    for kind, points in members.items():
+        if len(points) < number:
+            message = f"{title} has {len(points)} data points of the kind '{kind}', fewer than the requested {number}"
+            raise StatisticError(message, code="too-few", value=len(points), hint="Request fewer examples")
+        shuffled = np.random.default_rng(seed).permutation(points)
+        order = shuffled[np.argsort(-np.abs(difference)[shuffled], kind="stable")].tolist()
+        items = {point: rated.items[rated.item[point]] for point in order}
+        first = {item.image: point for point, item in reversed(items.items())}  # the first point of each image
+        order.sort(key=lambda point: first[items[point].image] != point)
+        chosen += [
+            Example(
+                kind=kind,
+                image=items[point].image,
+                candidate=items[point].candidate,
+                references=items[point].references,
+                human=float(rated.human[point]),
+                group=float(groups[point]),
+                score=float(scores[point]),
             )
-        for point in _choose(rated, members[kind], np.abs(difference), number, seed):
-            item = rated.items[rated.item[point]]
-            chosen.append(
-                Example(
-                    kind,
-                    item.image,
-                    item.candidate,
-                    item.references,
-                    float(rated.human[point]),
-                    float(groups[point]),
-                    float(scores[point]),
-                )
-            )
+            for point in order[:number]
+        ]
     return Examples(
-        rated.protocol,
-        rated.dataset_title,
-        title,
-        next(iter(rated.signatures.values())),
-        rated.aggregation,
-        len(groups),
-        {kind: len(points) for kind, points in members.items()},
-        seed,
-        rated.sample,
-        tuple(chosen),
-        rated.version,
+        protocol=rated.protocol,
+        dataset_title=rated.dataset_title,
+        metric=title,
+        signature=next(iter(rated.signatures.values())),
+        aggregation=rated.aggregation,
+        n=len(groups),
+        counts={kind: len(points) for kind, points in members.items()},
+        seed=seed,
+        sample=rated.sample,
+        examples=tuple(chosen),
+        version=rated.version,
     )
-
-
-def _choose(rated: RatedScores, points: IntArray, distance: FloatArray, number: int, seed: int) -> Sequence[int]:
-    shuffled = np.random.default_rng(seed).permutation(points)
-    order: list[int] = shuffled[np.argsort(-distance[shuffled], kind="stable")].tolist()
-    points_of_new_images: list[int] = []
-    seen: set[str] = set()
-    for point in order:
-        image = rated.items[rated.item[point]].image
-        if image not in seen:
-            seen.add(image)
-            points_of_new_images.append(point)
-    again = [point for point in order if point not in set(points_of_new_images)]
-    return [*points_of_new_images, *again][:number]

@@ -159,8 +159,10 @@ def test_markup_in_captions_stays_text() -> None:
     from capbench.studies.examples import Example, Examples
 
     nasty = "<b>a | *dog*</b>"
-    example = Example("equal", "i_1", nasty, (nasty,), 1.0, 1.0, 0.5)
-    found = Examples("p", "D", "M", "s|x", "unaggregated", 1, {"equal": 1}, 0, False, (example,))
+    example = Example(kind="equal", image="i_1", candidate=nasty, references=(nasty,), human=1.0, group=1.0, score=0.5)
+    about = {"protocol": "p", "dataset_title": "D", "metric": "M", "signature": "s|x", "aggregation": "unaggregated"}
+    counts = {"n": 1, "counts": {"equal": 1}, "seed": 0, "sample": False}
+    found = Examples.model_validate({**about, **counts, "examples": [example]})
     assert "<b>" not in examples_html(found).split("<body>")[1]
     assert "\\<b\\>a \\| \\*dog\\*" in examples_markdown(found)
 

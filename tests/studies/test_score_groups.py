@@ -194,5 +194,3 @@ def test_too_many_examples_or_metrics_are_refused() -> None:
         choose_examples(_examples_data(), number=9)
     with raises(UsageError, "wrong-value", value=2):
         choose_examples(_rated({"A": [1.0, 2.0], "B": [1.0, 2.0]}, [1.0, 2.0]))
-    with raises(UsageError, "out-of-range", value=0):
-        choose_examples(_examples_data(), number=0)
