@@ -6,9 +6,10 @@ tests between metrics, they are run under every protocol and show which changes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from capbench.core.errors import ProtocolError, StatisticError, UsageError
 from capbench.core.typed_json import Strict
@@ -25,125 +26,91 @@ from capbench.studies.results import StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
 from capbench.studies.study import Study, misfit
 
-# JSON schema of all-protocols.json, with a version of its own.
-
 SENSITIVITY_SCHEMA_VERSION = 3
+"""JSON schema of all-protocols.json, with a version of its own."""
 
 
 class ProtocolRanking(Strict):
-    """The ranking of metrics under one protocol.
-
-    Attributes:
-        id: ``dataset/items/statistic``.
-        items: its *items* part.
-        statistic: its *statistic* part.
-        used_by: names of published tables that use this protocol (``tiger-table1``).
-        values: the statistic by metric column.
-        ranks: rank by metric column, from 1, the largest value first; equal values share the better rank.
-        moves: by metric column, ranks gained (positive) or lost (negative) compared with the default protocol.
-        tau: Kendall's tau-b between this ranking and the one under the default protocol; None if it is undefined.
-    """
+    """The ranking of metrics under one protocol; values and ranks are by metric column."""
 
     id: str
     items: str
     statistic: str
-    used_by: tuple[str, ...] = ()
+    used_by: tuple[str, ...] = ()  # names of published tables that use this protocol (tiger-table1)
     values: dict[str, float]
-    ranks: dict[str, int]
-    moves: dict[str, int]
-    tau: float | None
+    ranks: dict[str, int]  # from 1, the largest value first; equal values share the better rank
+    moves: dict[str, int]  # ranks gained (positive) or lost (negative) compared with the default protocol
+    tau: float | None  # Kendall's tau-b with the ranking under the default protocol; None if undefined
 
 
 class Reversal(Strict):
-    """Two metrics whose order under a protocol differs from their order under the default protocol.
-
-    Attributes:
-        protocol: id of the protocol.
-        better: column of the metric that is better under it.
-        worse: column of the other metric, which is better under the default protocol.
-        difference: value of ``better`` minus value of ``worse`` under the protocol, > 0.
-        default_difference: the same under the default protocol, < 0.
-        p_adjusted: p-value of the pair's test under the protocol, after its correction; None without such a test.
-        default_p_adjusted: the same under the default protocol.
-        real: True if the difference is significant under both protocols.
-    """
+    """Two metrics whose order under a protocol differs from their order under the default protocol."""
 
     protocol: str
-    better: str
-    worse: str
-    difference: float
-    default_difference: float
-    p_adjusted: float | None
+    better: str  # under this protocol
+    worse: str  # better under the default protocol
+    difference: float  # better minus worse under the protocol, > 0
+    default_difference: float  # the same under the default protocol, < 0
+    p_adjusted: float | None  # of the pair's test under the protocol, after its correction; None without one
     default_p_adjusted: float | None
-    real: bool
+    real: bool  # the difference is significant under both protocols
 
 
 class Sensitivity(Strict):
-    """Dependence of the ranking of metrics on the protocol of one data set.
-
-    Attributes:
-        dataset: name of the data set.
-        title: its name in tables.
-        default: id of the protocol that the others are compared with: the data set's default, or else the first
-            available one.
-        protocols: one ranking for each available protocol.
-        taus: Kendall's tau-b between the rankings of all protocols, in the order of ``protocols``.
-        reversals: every pair of metrics whose order differs from that under ``default``, by protocol; None if metrics
-            were not tested against each other.
-    """
+    """Dependence of the ranking of metrics on the protocol of one data set."""
 
     dataset: str
     title: str
-    default: str
+    default: str  # the protocol that the others are compared with: the default one, or else the first available one
     protocols: tuple[ProtocolRanking, ...]
-    taus: tuple[tuple[float | None, ...], ...]
-    reversals: tuple[Reversal, ...] | None = None
+    taus: tuple[tuple[float | None, ...], ...]  # Kendall's tau-b between the rankings of all protocols
+    reversals: tuple[Reversal, ...] | None = None  # None if metrics were not tested against each other
 
 
 class SensitivityResult(Strict):
-    """Result of ``capbench correlate --all-protocols``.
-
-    Attributes:
-        schema_version: version of this schema.
-        result: the numbers of the study, with its tests between metrics if there are any.
-        datasets: the rankings, one entry for each data set.
-    """
+    """Result of ``capbench correlate --all-protocols``: the numbers of the study, and the rankings by data set."""
 
     schema_version: int = SENSITIVITY_SCHEMA_VERSION
     result: StudyResult
     datasets: tuple[Sensitivity, ...]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each metric under each protocol; with tests, ``top`` marks the best and those not worse."""
+        tested = any(data.reversals is not None for data in self.datasets)
+        return [
+            {
+                "dataset": data.dataset,
+                "protocol": p.id,
+                "default": p.id == data.default,
+                "column": name,
+                "title": self.result.columns[name],
+                "value": value,
+                "rank": p.ranks[name],
+                "move": p.moves.get(name),
+                "tau": p.tau,
+                "used_by": " ".join(p.used_by),
+            }
+            | ({"top": None if tests is None else name in tests.top} if tested else {})
+            for data in self.datasets
+            for p in data.protocols
+            for tests in [self.result.comparison(p.id)]
+            for name, value in p.values.items()
+        ]
+
 
 def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
-    """Plan of a study with all protocols of its data sets instead of the study's protocols.
-
-    Args:
-        study: the study; its protocols are names of data sets, and its settings of intervals are ignored.
-        root: the data folder.
-
-    Raises:
-        ProtocolError: a data set has no human judgements.
-        UsageError: the test between metrics does not apply to all of the protocols.
-        StudyError: see :func:`capbench.studies.plan.plan_study`.
-    """
+    """Plan of a study (its protocols are names of data sets) with all protocols of its data sets."""
     plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, sentinels=False, published=None), root)
     for dataset, _ in plan.protocols:
         if not _protocols(dataset):
-            raise ProtocolError(
-                f"{dataset.title} has no human judgements, so metrics have no ranking there",
-                code="unsupported",
-                value=dataset.name,
-            )
+            message = f"{dataset.title} has no human judgements, so metrics have no ranking there"
+            raise ProtocolError(message, code="unsupported", value=dataset.name)
     protocols = tuple((dataset, protocol) for dataset, _ in plan.protocols for protocol in _protocols(dataset))
-    if study.compare is not None:
-        for _, protocol in protocols:
-            if problem := misfit(study.compare, protocol):
-                raise UsageError(
-                    f"the test does not apply to all protocols: {problem}",
-                    code="conflict",
-                    value=study.compare.test,
-                    hint="The tests 'permutation' and 'bootstrap' apply to every protocol",
-                )
+    problems = [misfit(study.compare, protocol) for _, protocol in protocols] if study.compare else []
+    if study.compare is not None and any(problems):
+        message = f"the test does not apply to all protocols: {next(filter(None, problems))}"
+        hint = "The tests 'permutation' and 'bootstrap' apply to every protocol"
+        raise UsageError(message, code="conflict", value=study.compare.test, hint=hint)
     return replace(plan, protocols=protocols)
 
 
@@ -159,10 +126,6 @@ def run_all_protocols(
 
     Tests between metrics and their correction are those of any study under that protocol. Groups of a data set are not
     tested, since rankings use the overall values. The arguments are those of :func:`capbench.studies.run.run_plan`.
-
-    Raises:
-        StudyError: nothing could be computed.
-        CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
     result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce, keep=keep)
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
@@ -188,45 +151,38 @@ def _protocols(dataset: Dataset) -> list[Protocol]:
 
 
 def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensitivity | None:
-    infos = [info for info in result.protocols if info.dataset == dataset.name]
-    values = {
-        info.id: {
-            cell.column: cell.value
-            for cell in result.cells
-            if cell.protocol == info.id and not cell.group and cell.value is not None
-        }
-        for info in infos
-    }
-    values = {id_: of_protocol for id_, of_protocol in values.items() if of_protocol}
+    values: dict[str, dict[str, float]] = {}
+    ids = [info.id for info in result.protocols if info.dataset == dataset.name]
+    for id_ in ids:
+        cells = [cell for cell in result.cells if cell.protocol == id_ and not cell.group]
+        if of_protocol := {cell.column: cell.value for cell in cells if cell.value is not None}:
+            values[id_] = of_protocol
     if not values:
         return None
     default = str(dataset.protocol())
     if default not in values:  # its file is missing: use the first available protocol instead
         default = next(iter(values))
-    used = _used_by()
-    base = ranks(values[default])
-    rankings = []
-    for id_, of_protocol in values.items():
-        ranking = ranks(of_protocol)
-        rankings.append(
-            ProtocolRanking(
-                id=id_,
-                items=id_.split("/")[1],
-                statistic=id_.split("/")[2],
-                used_by=tuple(used.get(id_, ())),
-                values=of_protocol,
-                ranks=ranking,
-                moves={column: base[column] - rank for column, rank in ranking.items() if column in base},
-                tau=agreement_of_rankings(values[default], of_protocol),
-            )
+    used, base = _used_by(), ranks(values[default])
+    taus = [[agreement_of_rankings(one, other) for other in values.values()] for one in values.values()]
+    rankings = [
+        ProtocolRanking(
+            id=id_,
+            items=id_.split("/")[1],
+            statistic=id_.split("/")[2],
+            used_by=tuple(used.get(id_, ())),
+            values=of_protocol,
+            ranks=ranks(of_protocol),
+            moves={name: base[name] - rank for name, rank in ranks(of_protocol).items() if name in base},
+            tau=tau,
         )
-    taus = tuple(tuple(agreement_of_rankings(first, second) for second in values.values()) for first in values.values())
+        for (id_, of_protocol), tau in zip(values.items(), taus[list(values).index(default)], strict=True)
+    ]
     return Sensitivity(
         dataset=dataset.name,
         title=dataset.title,
         default=default,
         protocols=tuple(rankings),
-        taus=taus,
+        taus=tuple(map(tuple, taus)),
         reversals=tuple(_reversals(result, default, values)) if tested else None,
     )
 
@@ -278,12 +234,11 @@ def agreement_of_rankings(first: Mapping[str, float], second: Mapping[str, float
         return None
 
 
-def _used_by() -> dict[str, Sequence[str]]:
+def _used_by() -> dict[str, list[str]]:
     """Names of the published tables by protocol."""
-    tables_by_protocol: dict[str, list[str]] = {}
+    tables: dict[str, list[str]] = {}
     for name in names():
-        table = load_published(name)
-        for protocol in dict.fromkeys(column.protocol for column in table.columns):
+        for protocol in dict.fromkeys(column.protocol for column in load_published(name).columns):
             if protocol is not None:
-                tables_by_protocol.setdefault(protocol, []).append(name)
-    return dict(tables_by_protocol)
+                tables.setdefault(protocol, []).append(name)
+    return tables
