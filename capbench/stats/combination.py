@@ -61,41 +61,21 @@ _MORE_PENALTY = "Use a larger penalty, or fewer metrics"
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Training examples: ratings of captions, or preferences between two captions.
+    """n training examples: ratings of captions, or preferences between two captions, by k metrics."""
 
-    Attributes:
-        inputs: (n, k) scores of the rated captions, or of the preferred ones, by k metrics; higher is better.
-        others: (n, k) scores of the captions that were not preferred; None for ratings.
-        target: (n,) ratings; None for pairs.
-        unit: (n,) number of the unit (image) of each example.
-    """
-
-    inputs: FloatArray
-    others: FloatArray | None
-    target: FloatArray | None
-    unit: IntArray
+    inputs: FloatArray  # (n, k) scores of rated captions, or of the preferred ones; higher is better
+    others: FloatArray | None  # (n, k) scores of the captions that were not preferred; None for ratings
+    target: FloatArray | None  # (n,) ratings; None for pairs
+    unit: IntArray  # (n,) number of the unit (image) of each example
 
     @classmethod
     def of_ratings(cls, inputs: FloatArray, ratings: FloatArray, unit: IntArray) -> Examples:
-        """Ratings of captions.
-
-        Args:
-            inputs: (n, k) scores.
-            ratings: (n,) ratings.
-            unit: (n,) number of each rating's image.
-        """
+        """(n,) ratings of captions with (n, k) scores."""
         return cls(inputs, None, ratings, unit)
 
     @classmethod
     def of_pairs(cls, first: FloatArray, second: FloatArray, preferred: IntArray, unit: IntArray) -> Examples:
-        """Preferences between two captions; pairs without a preference are excluded.
-
-        Args:
-            first: (n, k) scores of the first captions.
-            second: (n, k) scores of the second ones.
-            preferred: (n,) +1 if raters prefer the first, -1 the second, 0 without a preference.
-            unit: (n,) number of each pair's image.
-        """
+        """Preferences between captions with (n, k) scores each: +1 for the first, -1 for the second; 0 is left out."""
         clear = preferred != 0
         is_first = (preferred[clear] > 0)[:, None]
         a, b = first[clear], second[clear]
@@ -124,35 +104,17 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Map from inputs to features, fitted on training examples only.
+    """Map from k inputs to F features, fitted on training examples only."""
 
-    Attributes:
-        centers: (k,) mean of each input.
-        scales: (k,) standard deviation of each input.
-        knots: for each input, ascending values of z between which its curve is linear; empty for a straight line.
-        means: (F,) mean of each feature.
-        levels: for each input, the value of its only feature at each knot: linear between knots, constant outside.
-            Empty for features with weights by piece.
-    """
-
-    centers: FloatArray
-    scales: FloatArray
-    knots: tuple[FloatArray, ...]
-    means: FloatArray
-    levels: tuple[FloatArray, ...] = ()
+    centers: FloatArray  # (k,) mean of each input
+    scales: FloatArray  # (k,) standard deviation of each input
+    knots: tuple[FloatArray, ...]  # by input, ascending z between which its curve is linear; empty for a line
+    means: FloatArray  # (F,) mean of each feature
+    levels: tuple[FloatArray, ...] = ()  # by input, its only feature at each knot; empty for weights by piece
 
     @classmethod
     def of(cls, inputs: FloatArray, names: Sequence[str], *, monotone: bool) -> Basis:
-        """Fit the basis to captions.
-
-        Args:
-            inputs: (n, k) scores.
-            names: names of the k inputs, for messages.
-            monotone: True if each input gets a curve.
-
-        Raises:
-            StatisticError: an input is the same for all captions.
-        """
+        """Fit the basis to captions with (n, k) scores; ``monotone`` gives each input a curve."""
         centers, scales = _spread(inputs, names)
         z = (inputs - centers) / scales
         if not monotone:
@@ -166,15 +128,7 @@ class Basis:
 
     @classmethod
     def of_quantiles(cls, inputs: FloatArray, names: Sequence[str]) -> Basis:
-        """Quantile functions of captions: a caption's feature is the share of lower scores, ties counting one half.
-
-        Args:
-            inputs: (n, k) scores.
-            names: names of the k inputs, for messages.
-
-        Raises:
-            StatisticError: an input is the same for all captions.
-        """
+        """Quantile functions of captions: a caption's feature is the share of lower scores, ties counting one half."""
         _spread(inputs, names)
         knots, levels = [], []
         for column in inputs.T:
@@ -241,17 +195,11 @@ class Basis:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted combination.
-
-    Attributes:
-        basis: its features.
-        weights: (F,) their weights.
-        intercept: score of a caption whose features are all 0: the mean rating; 0 for pairs.
-    """
+    """A fitted combination."""
 
     basis: Basis
-    weights: FloatArray
-    intercept: float
+    weights: FloatArray  # (F,)
+    intercept: float  # score of a caption whose features are all 0: the mean rating; 0 for pairs
 
     def scores(self, inputs: FloatArray) -> FloatArray:
         """(n,) scores of captions with (n, k) inputs: on the ratings' scale, or log-odds of being preferred."""
@@ -264,15 +212,7 @@ class Fit:
 
 
 def mean_rank(inputs: FloatArray, names: Sequence[str]) -> Fit:
-    """The mean rank: the average of the inputs' quantiles among some captions, between 0 and 1.
-
-    Args:
-        inputs: (n, k) scores of the captions; higher is better.
-        names: names of the k inputs, for messages.
-
-    Raises:
-        StatisticError: an input is the same for all captions.
-    """
+    """The mean rank: the average of the inputs' quantiles among captions with (n, k) scores, between 0 and 1."""
     basis = Basis.of_quantiles(inputs, names)
     return Fit(basis, np.full(len(basis.knots), 1 / len(basis.knots)), 0.0)
 
@@ -291,17 +231,10 @@ def _spread(inputs: FloatArray, names: Sequence[str]) -> tuple[FloatArray, Float
 
 
 def effects(owner: IntArray, features: FloatArray, weights: FloatArray) -> FloatArray:
-    """Effect of each input: standard deviation of its contribution, negative if the score decreases with it.
+    """(R, k) effect of each input: standard deviation of its contribution, negative if the score decreases with it.
 
-    For a straight line this is the weight of z.
-
-    Args:
-        owner: (F,) input of each feature.
-        features: (n, F) features of captions.
-        weights: (R, F) weights of R combinations.
-
-    Returns:
-        (R, k).
+    For a straight line this is the weight of z. ``owner`` is the (F,) input of each feature, ``features`` are (n, F)
+    features of captions, ``weights`` (R, F) weights of R combinations.
     """
     columns = []
     for place in range(int(owner.max()) + 1):
@@ -321,7 +254,7 @@ def fit(
     nonnegative: bool = False,
     counts: FloatArray | None = None,
 ) -> tuple[FloatArray, float]:
-    """The weights that minimise the penalised loss.
+    """The (F,) weights that minimise the penalised loss, and the intercept: the mean rating, 0 for pairs.
 
     Args:
         matrix: (n, F) features of examples; differences for pairs.
@@ -330,12 +263,6 @@ def fit(
         shares: (F,) factor of each squared weight in the penalty.
         nonnegative: True to allow only weights ≥ 0.
         counts: (n,) weight of each example; None for equal weights.
-
-    Returns:
-        (F,) weights, and the intercept: the mean rating, 0 for pairs.
-
-    Raises:
-        StatisticError: the minimisation did not converge.
     """
     ((weights, intercept),) = fit_path(
         matrix, target, (penalty,), shares=shares, nonnegative=nonnegative, counts=counts
@@ -378,9 +305,6 @@ class Moments:
 
     They replace :func:`fit_path` on straight lines: the cost of a fit does not depend on the number of examples. The
     weights are the same up to rounding.
-
-    Args:
-        examples: ratings of captions.
     """
 
     def __init__(self, examples: Examples) -> None:
@@ -412,13 +336,8 @@ class Moments:
     def held_out_losses(self, fold: IntArray, folds: int, penalties: Sequence[float]) -> FloatArray | None:
         """(P,) sums of squared errors of fits to all folds but one on the remaining one, by penalty.
 
-        Args:
-            fold: (units,) fold of each unit; -1 for units that are left out.
-            folds: number of folds.
-            penalties: the P penalties.
-
-        Returns:
-            None if an input is nearly constant in a training set, or if the two lowest sums are nearly equal.
+        ``fold`` is the (units,) fold of each unit, -1 for units that are left out. None if an input is nearly constant
+        in a training set, or if the two lowest sums are nearly equal.
         """
         tables = self._tables(np.stack([fold == place for place in range(folds)]))
         errors = np.zeros(len(penalties))
@@ -436,16 +355,7 @@ class Moments:
         return None if np.ptp(lowest) < _CLOSE * tables[:, -1, -1].sum() and len(penalties) > 1 else errors
 
     def fit(self, counts: NDArray[np.integer | np.bool_], penalty: float, basis: Basis) -> FloatArray:
-        """Weights of straight lines, as :func:`fit` returns them.
-
-        Args:
-            counts: (B, units) weights of the units.
-            penalty: above 0.
-            basis: the features.
-
-        Returns:
-            (B, k) weights.
-        """
+        """(B, k) weights of straight lines, as :func:`fit` returns them, under (B, units) weights of the units."""
         ratio = self._scales / basis.scales
         ridge = penalty * np.eye(len(ratio))
         fits = []

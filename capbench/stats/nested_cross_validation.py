@@ -39,54 +39,28 @@ _NO_PROGRESS: Callable[[int], None] = lambda _: None  # noqa: E731
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings for learning a combination.
-
-    Attributes:
-        learner: the model.
-        folds: number of outer folds.
-        inner_folds: number of inner folds.
-        seed: seed of the folds.
-        penalties: candidate penalties, ascending.
-    """
+    """Settings for learning a combination."""
 
     learner: Learner
     folds: int = 10
     inner_folds: int = 5
     seed: int = 0
-    penalties: tuple[float, ...] = PENALTIES
-
-    @property
-    def steps(self) -> int:
-        """Number of calls of ``progress`` in :func:`nested_scores`."""
-        return self.folds
+    penalties: tuple[float, ...] = PENALTIES  # candidates, ascending
 
 
 @dataclass(frozen=True, eq=False)
 class OutOfFold:
-    """Scores that do not depend on judgements of the same image.
+    """Scores of m captions that do not depend on judgements of the same image."""
 
-    Attributes:
-        scores: (m,) scores.
-        fold: (units,) the fold of each unit; its captions are scored by the model of the other folds.
-        fits: the model learned without each fold.
-        penalties: the penalty chosen without each fold.
-    """
-
-    scores: FloatArray
-    fold: IntArray
-    fits: tuple[Fit, ...]
-    penalties: tuple[float, ...]
+    scores: FloatArray  # (m,)
+    fold: IntArray  # (units,) of each unit; its captions are scored by the model of the other folds
+    fits: tuple[Fit, ...]  # the model learned without each fold
+    penalties: tuple[float, ...]  # the penalty chosen without each fold
 
 
 @dataclass(frozen=True)
 class WeightInterval:
-    """Effect of an input in a combination.
-
-    Attributes:
-        value: effect of one standard deviation of the input on the score.
-        low: lower end of its bootstrap interval over units.
-        high: upper end.
-    """
+    """Effect of one standard deviation of an input on the score, with its bootstrap interval over units."""
 
     value: float
     low: float
@@ -94,19 +68,10 @@ class WeightInterval:
 
 
 def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) -> IntArray:
-    """Assign units to folds of almost equal size.
+    """(total,) fold of each unit, from 0, of almost equal size; -1 for numbers that are not among ``units``.
 
-    The assignment depends on the units' numbers, not on the order of the data points.
-
-    Args:
-        units: numbers of the units to assign; repeats allowed.
-        folds: number of folds.
-        total: number of all units.
-        seed: seed of the shuffle.
-        stream: number that distinguishes shuffles with the same seed.
-
-    Returns:
-        (total,) fold of each unit, from 0; -1 for units that are not assigned.
+    The assignment depends on the units' numbers, not on the order of the data points; ``stream`` distinguishes shuffles
+    with the same seed.
     """
     dealt = np.unique(units)
     random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3, stream)))
@@ -116,62 +81,30 @@ def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) ->
 
 
 def check(examples: Examples, settings: Settings, names: Sequence[str], unit: str = "image") -> None:
-    """Check that a combination can be learned.
-
-    Args:
-        examples: training examples.
-        settings: settings of the model and the folds.
-        names: names of the inputs, for messages.
-        unit: name of a unit, for messages.
-
-    Raises:
-        StatisticError: see :func:`check_judgements`; or an input is constant.
-    """
+    """Check that a combination can be learned: see :func:`check_judgements`, and no input is constant."""
     check_judgements(examples, settings, unit)
     Basis.of(examples.captions, names, monotone=False)
 
 
 def check_judgements(examples: Examples, settings: Settings, unit: str = "image") -> None:
-    """Check that a combination can be learned from the judgements; does not read the scores.
-
-    Args:
-        examples: training examples.
-        settings: settings of the model and the folds.
-        unit: name of a unit, for messages.
-
-    Raises:
-        StatisticError: no examples, too few units for the folds, a learner for another kind of examples, or constant
-            ratings.
-    """
-    if settings.folds < 2 or settings.inner_folds < 2:
-        message = "cross-validation requires 2 outer and 2 inner folds or more"
-        raise StatisticError(message, code="out-of-range", hint="Use 5 or 10")
+    """Check that a combination can be learned from the judgements, before any score is known."""
+    units = len(np.unique(examples.unit))
+    left = units - -(-units // settings.folds)
+    kind, needs = ("pairs", "ratings") if examples.target is None else ("ratings", "pairs")
+    of_three = f"Judgements of three {unit}s or more are required"
     if not len(examples):
         raise StatisticError("there are no judgements to learn from", code="too-few", value=0)
-    if examples.target is None and settings.learner == "ridge":
-        message = "ridge learns from ratings, but these judgements are pairs"
-        raise StatisticError(message, code="unsupported", value=settings.learner, hint="Choose logistic")
-    if examples.target is not None and settings.learner == "logistic":
-        message = "logistic learns from pairs, but these judgements are ratings"
-        raise StatisticError(message, code="unsupported", value=settings.learner, hint="Choose ridge")
-    units = len(np.unique(examples.unit))
+    if settings.learner == ("ridge" if kind == "pairs" else "logistic"):
+        message = f"{settings.learner} learns from {needs}, but these judgements are {kind}"
+        raise StatisticError(message, code="unsupported", value=settings.learner)
     if units < settings.folds:
-        raise StatisticError(
-            f"judgements of {count(units, unit)} cannot be split into {settings.folds} folds",
-            code="too-few",
-            value=units,
-            hint=f"Use {units} folds or fewer" if units > 2 else f"Judgements of three {unit}s or more are required",
-        )
-    left = units - -(-units // settings.folds)
+        message = f"judgements of {count(units, unit)} cannot be split into {settings.folds} folds"
+        hint = f"Use {units} folds or fewer" if units > 2 else of_three
+        raise StatisticError(message, code="too-few", value=units, hint=hint)
     if left < settings.inner_folds:
-        raise StatisticError(
-            f"the {count(left, unit)} outside a fold cannot be split into {settings.inner_folds} inner folds",
-            code="too-few",
-            value=left,
-            hint=f"Use {left} inner folds or fewer"
-            if left > 1
-            else f"Judgements of three {unit}s or more are required",
-        )
+        message = f"the {count(left, unit)} outside a fold cannot be split into {settings.inner_folds} inner folds"
+        hint = f"Use {left} inner folds or fewer" if left > 1 else of_three
+        raise StatisticError(message, code="too-few", value=left, hint=hint)
     if examples.target is not None and np.ptp(examples.target) == 0:
         raise StatisticError("all ratings are equal: there is nothing to learn")
 
@@ -179,17 +112,9 @@ def check_judgements(examples: Examples, settings: Settings, unit: str = "image"
 def choose_penalty(
     examples: Examples, settings: Settings, names: Sequence[str], stream: int, moments: Moments | None = None
 ) -> tuple[float, FloatArray]:
-    """The penalty with the lowest loss on held-out images; the largest one among ties.
+    """The penalty with the lowest loss on held-out images, the largest one among ties; and the (P,) mean losses.
 
-    Args:
-        examples: training examples; the only data used.
-        settings: learner, inner folds, penalties and seed.
-        names: names of the inputs, for messages.
-        stream: number that distinguishes shuffles with the same seed.
-        moments: sums over the units of these examples or more, for fast fits; None to read the examples.
-
-    Returns:
-        The penalty, and (P,) the mean loss of each candidate.
+    ``moments`` are sums over the units of these examples or more, for fast fits; None to read the examples.
     """
     total = int(examples.unit.max()) + 1
     fold = deal(examples.unit, settings.inner_folds, total, settings.seed, stream)
@@ -247,15 +172,9 @@ def nested_scores(
     """Score captions by combinations that were learned without judgements of their image.
 
     Args:
-        examples: training examples.
         inputs: (m, k) scores of all captions by the metrics.
         unit: (m,) number of each caption's image, in the numbering of the examples.
-        settings: settings of the model and the folds.
-        names: names of the k metrics, for messages.
         progress: called with 1 for each fold.
-
-    Raises:
-        StatisticError: see :func:`check`; or an input is constant outside a fold.
     """
     check(examples, settings, names)
     total = int(max(unit.max(), examples.unit.max())) + 1
@@ -298,22 +217,10 @@ def weight_intervals(
     level: float = 0.95,
     progress: Callable[[int], None] = _NO_PROGRESS,
 ) -> tuple[WeightInterval, ...]:
-    """Effects of the inputs in a combination, with bootstrap intervals over images (percentile).
+    """Effects of the k inputs in a combination, with bootstrap intervals over images (percentile).
 
-    The combination is learned again on each resample, with the same features and the same penalty.
-
-    Args:
-        examples: its training examples.
-        learned: the combination.
-        settings: the learner.
-        penalty: its penalty.
-        resamples: number of resamples.
-        seed: their seed.
-        level: coverage.
-        progress: called with the number of resamples done.
-
-    Returns:
-        One interval for each of the k inputs.
+    The combination is learned again on each resample, with the same features and the same penalty. ``progress`` is
+    called with the number of resamples done.
     """
     codes = np.unique(examples.unit, return_inverse=True)[1]
     matrix, owner = learned.basis.matrix(examples), learned.basis.owner

@@ -295,7 +295,6 @@ def test_unsuitable_examples_are_rejected_in_one_line() -> None:
 
     rejected("too-few", 6, how=replace(settings, folds=7))
     rejected("too-few", 4, how=replace(settings, inner_folds=5))
-    rejected("out-of-range", None, how=replace(settings, folds=1))
     alone = Examples.of_ratings(inputs, ratings, np.zeros(len(unit), dtype=np.int64))
     rejected("too-few", 1, alone)
     rejected("undefined", None, Examples.of_ratings(inputs, np.ones(len(unit)), unit))
@@ -305,10 +304,3 @@ def test_unsuitable_examples_are_rejected_in_one_line() -> None:
     constant = inputs.copy()
     constant[:, 2] = 0.3
     rejected("undefined", "c", Examples.of_ratings(constant, ratings, unit))
-
-
-def test_too_few_images_are_counted_in_the_message() -> None:
-    inputs, ratings, unit = judged(0, images=6)
-    with raises(StatisticError, "too-few") as caught:
-        nested_scores(Examples.of_ratings(inputs, ratings, unit), inputs, unit, Settings("ridge", 7, 2), NAMES)
-    assert str(caught.value) == "judgements of 6 images cannot be split into 7 folds. Use 6 folds or fewer."
