@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from capbench.api.agreement import CorrelationResult, correlate, correlate_all_protocols
     from capbench.api.check_metric import check_metric
     from capbench.api.combining import combine
-    from capbench.api.comparing import ComparisonResult, compare, compare_systems, power
+    from capbench.api.comparing import compare, compare_systems, power
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
@@ -65,7 +65,6 @@ __all__ = [
     "CapbenchWarning",
     "Choice",
     "CombinedMetric",
-    "ComparisonResult",
     "ContrastiveMetric",
     "ContrastiveOptions",
     "CorrelationResult",
@@ -149,7 +148,6 @@ _HOMES = {
     "CapbenchWarning": "capbench.core.errors",
     "Choice": "capbench.core.options",
     "CombinedMetric": "capbench.metrics.base",
-    "ComparisonResult": "capbench.api.comparing",
     "ContrastiveMetric": "capbench.metrics.clip",
     "ContrastiveOptions": "capbench.metrics.clip",
     "CorrelationResult": "capbench.api.agreement",

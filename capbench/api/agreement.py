@@ -41,9 +41,9 @@ from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
 from capbench.metrics.needs import Resources
-from capbench.metrics.requests import left_out_of_all
-from capbench.studies.judged import ProgressFactory
-from capbench.studies.results import StudyResult
+from capbench.metrics.requests import left_out_of_all, require_resources
+from capbench.studies.judged import ProgressFactory, refuse_means
+from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
 from capbench.studies.study import (
     StatisticsChoice,
@@ -68,6 +68,7 @@ __all__ = [
     "correlate",
     "correlate_all_protocols",
     "plan_agreement",
+    "warn_of_missing",
 ]
 
 
@@ -151,7 +152,7 @@ def correlate(
     )
     _refuse_nothing(request, scores)
     result = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run()
-    _warn_of_missing(result)
+    warn_of_missing(result)
     return result
 
 
@@ -197,7 +198,7 @@ def correlate_all_protocols(
     request = StudyRequest(datasets=dataset, metrics=metrics, statistics=choice, without=without, all_protocols=True)
     _refuse_nothing(request, scores)
     found = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run_all_protocols()
-    _warn_of_missing(found.result)
+    warn_of_missing(found.result)
     return found
 
 
@@ -211,7 +212,7 @@ def _refuse_nothing(request: StudyRequest, scores: ScoresGiven) -> None:
         raise UsageError("no metric is named", code="missing-option", hint=python_caller(False).no_metric)
 
 
-def _warn_of_missing(result: StudyResult) -> None:
+def warn_of_missing(result: StudyResult) -> None:
     """Warn of numbers that are missing or undefined, for the function that the user called."""
     for missing in result.missing:
         if not missing.left_out:
@@ -236,6 +237,7 @@ class StudyRequest:
         without: metrics, labels or columns that are left out.
         all_protocols: True for every protocol of the data sets.
         sentinels: True to show sentinels, False to omit them, None for the study's setting.
+        comparison: True for a comparison: at least two metrics, which are all required, and overall numbers only.
     """
 
     study: PathGiven | None = None
@@ -246,6 +248,7 @@ class StudyRequest:
     without: str | Sequence[str] = ()
     all_protocols: bool = False
     sentinels: bool | None = None
+    comparison: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,11 +259,13 @@ class PlannedStudy:
         plan: the study with every name resolved.
         caller: Python or the command line.
         cache: True to use the score cache.
+        comparison: see :class:`StudyRequest`.
     """
 
     plan: Plan
     caller: Caller
     cache: bool
+    comparison: bool = False
 
     def run(self, keep: Keep | None = None) -> CorrelationResult:
         """Score and correlate.
@@ -268,15 +273,15 @@ class PlannedStudy:
         Args:
             keep: see :func:`capbench.studies.run.run_plan`, as for errors.
         """
-        return CorrelationResult.of(
-            run_plan(
-                self.plan,
-                self.caller.progress,
-                cache=self.cache,
-                announce=self.announce,
-                keep=keep,
-            )
+        result = run_plan(
+            self.plan,
+            self.caller.progress,
+            cache=self.cache,
+            test_groups=not self.comparison,
+            announce=self.announce,
+            keep=keep,
         )
+        return CorrelationResult.of(_compared(result) if self.comparison else result)
 
     def run_all_protocols(self, keep: Keep | None = None) -> SensitivityResult:
         """Score, correlate, and rank the metrics under each protocol; the arguments are those of :meth:`run`."""
@@ -306,6 +311,8 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
     """
     if request.all_protocols:
         _check_all_protocols(request, caller)
+    if request.comparison and not asked(request.metrics) and not inputs.get("scores"):
+        raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
     root = find_root(inputs.get("data"))
     if request.study is None:
         study = _with_sample_of_all(_study_without_file(request, inputs, root, caller), inputs, root, caller)
@@ -316,8 +323,30 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
     if request.sentinels is not None:
         study = replace(study, sentinels=request.sentinels)
     plan = resolve_study(study, root, caller, all_protocols=request.all_protocols)
+    if request.comparison:
+        if len(plan.rows) < 2:
+            raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
+        for _, protocol in plan.protocols:
+            refuse_means(protocol)
+        require_resources(plan.requests, plan.resources)
     caller.on_data(root, plan.uses_root)
-    return PlannedStudy(plan, caller, inputs.get("cache", True))
+    return PlannedStudy(plan, caller, inputs.get("cache", True), request.comparison)
+
+
+def _compared(result: StudyResult) -> StudyResult:
+    """The result with the best metrics first; StatisticError if fewer than two metrics have a value."""
+    (protocol,) = result.protocols
+    cells = [cell for cell in result.cells if not cell.group and cell.value is not None]
+    if len(cells) < 2:
+        reasons = [f"{cell.title}: {cell.undefined}" for cell in result.undefined if not cell.group]
+        reasons += [f"{missing.title}: {missing.reason}" for missing in result.missing]
+        raise StatisticError(reasons[0], code="missing-value", value=protocol.id)
+    tests = result.comparison(protocol.id)
+    if tests is None:
+        reason = next((note for note in protocol.notes if NO_TESTS in note), f"{protocol.id}: no tests")
+        raise StatisticError(reason.partition(NO_TESTS)[2] or reason, code="unsupported", value=protocol.id)
+    best_first = dict.fromkeys((*tests.ranks, *result.columns))
+    return result.model_copy(update={"columns": {name: result.columns[name] for name in best_first}})
 
 
 def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
@@ -384,13 +413,14 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
 def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
     metrics = asked(request.metrics, inputs.get("version")) or ([] if inputs.get("scores", ()) else ["all"])
     protocols = protocols_asked(texts(request.datasets), texts(request.protocols), caller.spelled)
+    plain = request.all_protocols or request.comparison
     return Study(
-        name="quick-look",
+        name="comparison" if request.comparison else "quick-look",
         title="Agreement with human judgements",
         protocols=tuple(protocols or _installed_judgements(root, caller)),
         metrics=tuple(metrics),
-        answers=not request.all_protocols,
-        practices=not request.all_protocols and not texts(request.protocols),
+        answers=not plain,
+        practices=not plain and not texts(request.protocols),
     )
 
 

@@ -45,14 +45,12 @@ class Combination:
     Attributes:
         combined: results: the combination and its metrics, weights, contribution of each metric, transfers.
         statistic: statistic of the protocol of the training data.
-        tried: statistics of the other protocols that it was tested on, in the order of the transfers.
         saved: the file for ``combination:FILE``; None if it was not saved.
         scores: the file of out-of-fold scores; None if it was not requested.
     """
 
     combined: Combined
     statistic: StatisticSpec
-    tried: tuple[StatisticSpec, ...]
     saved: Path | None = None
     scores: Path | None = None
 
@@ -176,8 +174,7 @@ def learn_combination(
     saved = save if combined.file is not None else None
     if saved is not None and combined.file is not None:
         write_combination(combined.file, saved)
-    tried = tuple(chosen.statistic for _, chosen in tests if str(chosen) not in combined.untried)
-    return Combination(combined, judged.protocol.statistic, tried, saved, out)
+    return Combination(combined, judged.protocol.statistic, saved, out)
 
 
 def _open(text: str, judged: ResolvedJudged) -> tuple[Dataset, Protocol]:

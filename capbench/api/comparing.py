@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from capbench.api.agreement import CorrelationResult, StudyRequest, plan_agreement, warn_of_missing
 from capbench.api.checking import check_arguments
 from capbench.api.resolve import (
     Caller,
@@ -20,50 +19,31 @@ from capbench.api.resolve import (
     MetricsGiven,
     OptionsGiven,
     PathGiven,
-    ResolvedJudged,
     ScoresGiven,
     VersionGiven,
     given_inputs,
     python_caller,
     resolve,
     resolve_judged,
-    warn,
 )
-from capbench.api.results import ON_SAMPLE
-from capbench.core import records
 from capbench.core.errors import UsageError, count, suggest
 from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import ReadingOptions, read_systems
 from capbench.stats.power import FEWEST_UNITS
-from capbench.studies.compare import (
-    MetricComparison,
-    MetricPower,
-    compare_scored,
-    comparison_result,
-    metric_power,
-    score_all,
-)
-from capbench.studies.judged import Incomplete, ProgressFactory, Scored
-from capbench.studies.results import StudyResult
-from capbench.studies.study import BootstrapSettings, TestSettings
+from capbench.stats.significance import RESAMPLES
+from capbench.studies.judged import ProgressFactory
+from capbench.studies.power import MetricPower, metric_power
+from capbench.studies.study import BootstrapSettings, StatisticsChoice
 from capbench.studies.systems import SystemComparison
 from capbench.studies.systems import compare_systems as _compare
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from capbench.datasets.protocol import StatisticSpec
-    from capbench.reports.table import Table
     from capbench.stats.pairs import Correction, Test, Unit
     from capbench.stats.systems import SystemTest
 
 __all__ = [
     "SYSTEM_METRICS",
-    "Comparison",
-    "ComparisonResult",
-    "MeasuredPower",
     "compare",
-    "compare_judged",
     "compare_systems",
     "power",
     "power_judged",
@@ -93,7 +73,7 @@ def compare(
     version: VersionGiven | None = None,
     columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
-) -> ComparisonResult:
+) -> CorrelationResult:
     """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
 
     Args:
@@ -117,71 +97,25 @@ def compare(
         DataError, MetricError, StatisticError: as :func:`correlate` raises them.
     """
     check_arguments(locals(), required=["dataset"])
-    settings = TestSettings.read(
-        "compare",
-        {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
+    statistics = StatisticsChoice(
+        bootstrap=resamples or RESAMPLES,
+        compare=test,
+        correction=correction,
+        permutations=resamples,
+        unit=unit,
+        seed=seed,
     )
-    inputs = given_inputs(locals())
-    made = compare_judged(metrics, dataset, protocol, inputs, settings, python_caller(progress), sentinels=sentinels)
-    _warn_of(made.result.incomplete)
-    return made.result
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A comparison of metrics, and the scores behind it.
-
-    Attributes:
-        result: intervals and tests.
-        judged: metrics, data set and protocol.
-        scored: the scores.
-    """
-
-    result: ComparisonResult
-    judged: ResolvedJudged
-    scored: Scored
-
-    def as_study(self) -> StudyResult:
-        """The comparison as the result of a study, which reports read."""
-        return comparison_result(self.result, self.judged.protocol, self.scored, self.judged.rows)
-
-
-def compare_judged(
-    metrics: MetricsGiven,
-    dataset: DatasetGiven,
-    protocol: str | None,
-    inputs: MetricInputs,
-    settings: TestSettings,
-    caller: Caller,
-    *,
-    bootstrap: int | None = None,
-    sentinels: bool = False,
-) -> Comparison:
-    """Compare metrics for Python or the command line; see :func:`compare`.
-
-    ``bootstrap`` is the number of resamples of the intervals, by default that of the settings.
-    """
-    one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
-    judged = resolve_judged(metrics, dataset, protocol, inputs, caller, one_alone=one_alone)
-    scored = score_all(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        judged.resources,
-        cache=judged.cache,
-        progress=caller.progress,
+    request = StudyRequest(
+        datasets=dataset,
+        metrics=metrics,
+        protocols=protocol,
+        statistics=statistics,
+        sentinels=sentinels,
+        comparison=True,
     )
-    comparison = compare_scored(
-        judged.protocol, scored, judged.rows, settings, bootstrap=bootstrap, sentinels=sentinels
-    )
-    used, wanted = comparison.table.resamples, settings.resamples
-    if used is not None and wanted is not None and used > wanted:
-        pairs = count(len(comparison.table.pairs), "pair")
-        caller.tell(f"{used:,} permutations or resamples were used: {wanted:,} are too few for {pairs}")
-    result = ComparisonResult.of(
-        replace(comparison, sample=judged.sample), judged.protocol.statistic, judged.dataset.title
-    )
-    return Comparison(result, judged, scored)
+    result = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run()
+    warn_of_missing(result)
+    return result
 
 
 def power(
@@ -228,14 +162,12 @@ def power(
         ProtocolError, DataError, MetricError, StatisticError: as :func:`compare` raises them.
     """
     check_arguments(locals(), required=["dataset", "alpha", "resamples"])
-    inputs = given_inputs(locals())
-    caller = python_caller(progress)
-    measured = power_judged(
+    return power_judged(
         metrics,
         dataset,
         protocol,
-        inputs,
-        caller,
+        given_inputs(locals()),
+        python_caller(progress),
         power=power,
         alpha=alpha,
         gap=gap,
@@ -243,15 +175,6 @@ def power(
         seed=seed,
         unit=unit,
     )
-    return measured.result
-
-
-@dataclass(frozen=True)
-class MeasuredPower:
-    """Power analysis of two metrics, with the statistic of the protocol."""
-
-    result: MetricPower
-    statistic: StatisticSpec
 
 
 def power_judged(
@@ -267,7 +190,7 @@ def power_judged(
     resamples: int,
     seed: int,
     unit: Unit,
-) -> MeasuredPower:
+) -> MetricPower:
     """Estimate for Python or the command line how many images are needed; see :func:`power`."""
     for name, value in (("power", power), ("alpha", alpha)):
         if not 0 < value < 1:
@@ -296,161 +219,7 @@ def power_judged(
     if result.power.units < FEWEST_UNITS:
         have = count(result.power.units, unit)
         caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
-    return MeasuredPower(result, judged.protocol.statistic)
-
-
-def _warn_of(incomplete: Mapping[str, Incomplete]) -> None:
-    """Warn of columns with missing scores, by title."""
-    for title, missing_scores in incomplete.items():
-        warn(f"{title} is not computed: {missing_scores}")
-
-
-@dataclass(frozen=True, repr=False)
-class ComparisonResult(MetricComparison):
-    """Intervals of metrics and tests between all pairs, as :func:`capbench.compare` returns them.
-
-    Attributes:
-        statistic: short name of the statistic (``τ-c``).
-        percent: True if values are shown as percentages.
-        dataset_title: title of the data set (``Flickr8k Expert``).
-    """
-
-    statistic: str = ""
-    percent: bool = False
-    dataset_title: str = ""
-
-    @classmethod
-    def of(cls, comparison: MetricComparison, statistic: StatisticSpec, dataset_title: str) -> ComparisonResult:
-        """The same comparison, with the statistic of its protocol and the title of its data set."""
-        fields = {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison)}
-        percent = statistic.kind == "accuracy"
-        return cls(**fields, statistic=statistic.label, percent=percent, dataset_title=dataset_title)
-
-    def as_json(self) -> dict[str, Any]:
-        """The value that ``compare --json`` prints."""
-        names = {f.name for f in dataclasses.fields(MetricComparison)}
-        return {name: value for name, value in super().as_json().items() if name in names}
-
-    def to_latex(
-        self,
-        *,
-        columns: str | Sequence[str] | None = None,
-        digits: int | None = None,
-        percent: bool | None = None,
-        bold: bool = True,
-        daggers: bool = True,
-        intervals: bool = True,
-    ) -> str:
-        """The table as LaTeX, for the packages booktabs and threeparttable.
-
-        Args:
-            columns: the columns to show, in this order: the statistic (``τ-c``) and ``rank``; both by default.
-            digits: digits after the decimal point; by default four, or two for percentages.
-            percent: True to multiply values by 100, False not to; by default for accuracies only.
-            bold: True to emphasise the best value.
-            daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
-            intervals: True to show the intervals.
-
-        Raises:
-            UsageError: the table has no such column; the choices are listed.
-        """
-        from capbench import __version__
-        from capbench.reports.markup import latex_document
-
-        table = self._table(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
-        return latex_document([table], self.protocol, f"capbench {__version__}", sample=self.sample)
-
-    def to_markdown(
-        self,
-        *,
-        columns: str | Sequence[str] | None = None,
-        digits: int | None = None,
-        percent: bool | None = None,
-        bold: bool = True,
-        daggers: bool = True,
-        intervals: bool = True,
-    ) -> str:
-        """The table as Markdown; the arguments are those of :meth:`to_latex`, as for errors."""
-        from capbench.reports.compare import comparison_markdown
-
-        table = self._table(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
-        return comparison_markdown(table, self)
-
-    def _table(self, columns: str | Sequence[str] | None, digits: int | None, **choices: bool | None) -> Table:
-        from capbench.reports.compare import comparison_table
-        from capbench.reports.table import TableStyle
-
-        style = TableStyle.of(columns, digits, **choices)
-        return comparison_table(self, self.dataset_title, self.statistic, percent=self.percent, style=style)
-
-    def to_frame(
-        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
-    ) -> pd.DataFrame:
-        """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``.
-
-        With sentinels, ``beats_sentinels`` is True for metrics that are significantly better than each of them.
-
-        Args:
-            columns: those after ``metric``; all by default.
-            digits: digits after the decimal point; by default all.
-            percent: True to multiply values by 100. By default correlations and accuracies are numbers from 0 to 1.
-
-        Raises:
-            UsageError: there is no such column; the choices are listed.
-        """
-        import pandas as pd
-
-        from capbench.reports.table import TableStyle
-
-        rows = [
-            {
-                "metric": name,
-                "value": value,
-                "low": self.intervals[name].low,
-                "high": self.intervals[name].high,
-                "rank": self.table.ranks[name],
-                "top": name in self.table.top,
-            }
-            for name, value in self.table.values.items()
-        ]
-        frame = pd.DataFrame(rows)
-        tests = None if self.sentinels is None else self.sentinels.tests_of()
-        if tests is not None:
-            better = {test.column: test.better for test in tests.tests}
-            frame["beats_sentinels"] = [better[name] for name in self.table.values]
-        numbers = ["value", "low", "high"]
-        return TableStyle.of(columns, digits, percent=percent).frame(frame, numbers, keep=["metric"])
-
-    def cite(self) -> str:
-        """A description for a paper: a sentence with protocol, amount of data, intervals and test, and the
-        BibTeX entries of data set and metrics; see ``capbench compare --cite``."""
-        from capbench.reports.cite import cite_comparison
-
-        return cite_comparison(self, self.dataset_title, self.statistic)
-
-    def pairs_to_frame(self) -> pd.DataFrame:
-        """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
-        import pandas as pd
-
-        return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])
-
-    def __repr__(self) -> str:
-        on_sample = ON_SAMPLE if self.sample else ""
-        return f"ComparisonResult({self.protocol}: {', '.join(self.table.values)}{on_sample})"
-
-    def __str__(self) -> str:
-        from capbench.reports.compare import basis, incomplete, sentence
-        from capbench.reports.markup import SAMPLE
-
-        lines = [SAMPLE] if self.sample else []
-        lines += [sentence(pair, self, self.statistic, percent=self.percent) for pair in self.table.pairs]
-        lines += incomplete(self)
-        return "\n".join([*lines, basis(self), *self.notes, *records.signature_lines(self.signatures)])
-
-    def _repr_html_(self) -> str:
-        from capbench.reports.compare import comparison_html
-
-        return comparison_html(self, self.dataset_title, self.statistic, percent=self.percent)
+    return result
 
 
 SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")

@@ -130,12 +130,12 @@ def combine(
     if json_output:
         common.print_json(made.to_dict())
     else:
-        print_combined(combined, made.statistic, made.tried, common.out())
+        print_combined(combined, made.statistic, common.out())
     if made.scores is not None:
         if len(combined.tables) > 1:
             common.note(f"{made.scores} has the scores of the first of {len(combined.tables)} samples of references")
         common.note(f"wrote {made.scores}")
     if made.saved is not None:
         common.note(f"wrote {made.saved}; use it as the metric combination:{made.saved}")
-    if combined.comparison.incomplete or combined.untried:
+    if combined.comparison.missing or combined.comparison.undefined or combined.untried:
         raise typer.Exit(1)

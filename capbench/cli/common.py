@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from capbench.api.resolve import Caller
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import Incomplete
+    from capbench.studies.results import StudyResult
 
 DataOption = Annotated[
     Path | None,
@@ -219,6 +220,12 @@ def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> 
         note(f"{title}: {missing_scores}")
     if incomplete:
         raise typer.Exit(code)
+
+
+def leave_if_missing(result: StudyResult) -> None:
+    """Exit code 1 if something is missing that the user did not leave out, or undefined."""
+    if result.undefined or any(not missing.left_out for missing in result.missing):
+        raise typer.Exit(1)
 
 
 def leave_if_waiting(waiting: Mapping[str, str]) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, Target, with_groups
-from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
+from capbench.cli.report import ExplanationsOption, ReportOption, write_report
 from capbench.cli.study_flags import SentinelsOption
 
 if TYPE_CHECKING:
-    from capbench.api.comparing import Comparison
-    from capbench.studies.compare import MetricPower
+    from capbench.studies.power import MetricPower
 
 _Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 _RESAMPLES_OF_POWER = 500
@@ -73,9 +70,11 @@ def compare(
 
     Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """
-    from capbench.api.comparing import compare_judged
+    from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.core.files import check_writable
-    from capbench.studies.study import TestSettings
+    from capbench.stats.significance import RESAMPLES
+    from capbench.studies.item_scores import Collector
+    from capbench.studies.study import StatisticsChoice
 
     if share is not None:
         of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
@@ -83,7 +82,7 @@ def compare(
         common.refuse_options(of_tests | others, "does not apply to --power")
         from capbench.api.comparing import power_judged
 
-        measured = power_judged(
+        result = power_judged(
             names.names,
             target.dataset,
             target.protocol,
@@ -97,10 +96,9 @@ def compare(
             unit=unit,
         )
         if json_output:
-            common.print_json(measured.result.as_json())
+            common.print_json(result.as_json())
         else:
-            statistic = measured.statistic
-            _print_power(measured.result, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
+            _print_power(result)
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if json_output:
@@ -113,48 +111,40 @@ def compare(
         )
     if test not in (None, "permutation"):
         common.refuse_options({"permutations": permutations}, f"does not apply to --test {test}")
-    # The resamples of a bootstrap test are those of the intervals.
-    draws = bootstrap if test == "bootstrap" else permutations
-    settings: dict[str, object] = {"test": test or "permutation", "correction": correction or "holm", "alpha": alpha}
-    settings |= {"seed": seed, "unit": unit}
-    if draws:
-        settings["resamples"] = draws
-    made = compare_judged(
-        names.names,
-        target.dataset,
-        target.protocol,
-        inputs.values(),
-        TestSettings.read("compare", settings),
-        common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE"),
-        bootstrap=bootstrap or 1000,
+    request = StudyRequest(
+        datasets=target.dataset,
+        metrics=names.names,
+        protocols=target.protocol,
+        statistics=StatisticsChoice(
+            bootstrap=bootstrap or RESAMPLES,
+            compare=test or "permutation",
+            correction=correction,
+            alpha=alpha,
+            # The resamples of a bootstrap test are those of the intervals.
+            permutations=bootstrap if test == "bootstrap" else permutations,
+            unit=unit,
+            seed=seed,
+        ),
         sentinels=sentinels is not False,
+        comparison=True,
     )
+    caller = common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE")
+    planned = plan_agreement(request, inputs.values(), caller)
+    collector = Collector() if report is not None else None
+    made = planned.run(collector)
     if json_output:
-        common.print_json(made.result.as_json())
+        common.print_json(made.model_dump(mode="json"))
     else:
         from capbench.reports.compare import print_comparison
 
-        print_comparison(made.result, made.judged.protocol.statistic, common.out())
+        print_comparison(made, common.out())
         if cite:
-            print(f"\n{made.result.cite()}", end="")
-    if report is not None:
-        _write_report(made, report, inputs.image_root, explanations)
-    if made.result.incomplete:
-        raise typer.Exit(1)
+            print(f"\n{made.cite()}", end="")
+    write_report(report, made, collector, planned.plan, explanations)
+    common.leave_if_missing(made)
 
 
-def _write_report(made: Comparison, report: Path, image_root: Path | None, explanations: int | None) -> None:
-    from capbench.reports.page import ReportSource
-    from capbench.studies.item_scores import Collector
-
-    judged, collector = made.judged, Collector()
-    collector(judged.protocol, made.scored, made.scored.tables, judged.rows)
-    source = ReportSource(made.as_study(), collector.tables)
-    source = explaining(source, judged.requests, judged.resources, explanations)
-    write_page([source], report, judged.root, image_root=image_root, explanations=explanations)
-
-
-def _print_power(result: MetricPower, label: str, data_points: str, *, percent: bool) -> None:
+def _print_power(result: MetricPower) -> None:
     from rich import box
     from rich.table import Table
 
@@ -163,38 +153,32 @@ def _print_power(result: MetricPower, label: str, data_points: str, *, percent: 
     from capbench.reports.table import number
 
     def show(value: float) -> str:
-        return number(value, percent)
+        return number(value, result.percent)
 
     power = result.power
+    better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
+    values = f"{result.statistic} {show(result.values[better])} against {show(result.values[worse])}"
+    if power.gap == abs(power.difference):
+        purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
+    else:
+        purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
     console = common.out()
-    console.print(_power_sentence(result, label, show), markup=False, soft_wrap=True)
+    console.print(
+        f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
+        f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s.",
+        markup=False,
+        soft_wrap=True,
+    )
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in (f"{power.unit}s", "standard error", "power"):
         shown.add_column(head, justify="right")
     for point in power.points:
         shown.add_row(f"{point.units:,}", show(point.standard_error), f"{100 * point.power:.0f} %")
     console.print(shown)
-    console.print(
-        f"{with_version(result.protocol, result.version)}: {result.n:,} {data_points}; standard errors of the "
+    drawn = (
+        f"{with_version(result.protocol, result.version)}: {result.n:,} {result.data_points}; standard errors of the "
         f"difference from {power.resamples:,} resamples of each number of {power.unit}s, seed {power.seed}; "
-        f"two-sided test, α = {power.alpha:g}",
-        style="dim",
-        markup=False,
-        soft_wrap=True,
+        f"two-sided test, α = {power.alpha:g}"
     )
-    for line in (*result.notes, *signature_lines(result.signatures)):
+    for line in (drawn, *result.notes, *signature_lines(result.signatures)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
-
-
-def _power_sentence(result: MetricPower, label: str, show: Callable[[float], str]) -> str:
-    power = result.power
-    better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
-    values = f"{label} {show(result.values[better])} against {show(result.values[worse])}"
-    if power.gap == abs(power.difference):
-        purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
-    else:
-        purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
-    return (
-        f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
-        f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s."
-    )

@@ -14,14 +14,13 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import OptionGroup, ScoringInputs, Target, with_groups
-from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
+from capbench.cli.report import ExplanationsOption, ReportOption, write_report
 from capbench.cli.study_flags import LeftOut, SentinelsOption, StatisticsFlags, StudyFlags
 from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
     from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.item_scores import Collector
-    from capbench.studies.plan import Plan
     from capbench.studies.references import CurvePoint, ReferenceCurves
     from capbench.studies.results import StudyResult
 
@@ -211,8 +210,8 @@ def correlate(
         common.note(f"wrote {path}")
     if out is not None:
         _write_items(collector, out, items)
-    _write_report(report, result, collector, plan, explanations, written=out is not None)
-    _leave_if_missing(result)
+    write_report(report, result, collector, plan, explanations, written=out is not None)
+    common.leave_if_missing(result)
 
 
 def _collector(report: Path | None, items: bool) -> Collector | None:
@@ -236,25 +235,6 @@ def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_report(
-    report: Path | None,
-    result: StudyResult,
-    collector: Collector | None,
-    plan: Plan,
-    explanations: int | None,
-    *,
-    written: bool,
-) -> None:
-    if report is None or collector is None:
-        return
-    from capbench.reports.page import ReportSource
-
-    source = ReportSource(result, collector.tables, written=written)
-    source = explaining(source, plan.requests, plan.resources, explanations)
-    images = None if plan.study.images is None else Path(plan.study.images)
-    write_page([source], report, plan.root, image_root=images, explanations=explanations)
-
-
 def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
     from capbench.reports.terminal import print_result
 
@@ -275,12 +255,6 @@ def _print_all_protocols(sensitivity: SensitivityResult, *, json_output: bool) -
         print_sensitivity(sensitivity, common.out())
     protocols = sum(len(data.protocols) for data in sensitivity.datasets)
     common.note(f"{protocols} protocols in {sensitivity.result.seconds['total']:.1f} s")
-
-
-def _leave_if_missing(result: StudyResult) -> None:
-    """Exit code 1 if something is missing that the user did not leave out, or undefined."""
-    if result.undefined or any(not missing.left_out for missing in result.missing):
-        raise typer.Exit(1)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from capbench.reports.figures.compared import Compared
     from capbench.reports.figures.style import Look
     from capbench.studies.examples import RatedScores
-    from capbench.studies.judged import Incomplete
     from capbench.studies.layers import LayerCurves
+    from capbench.studies.results import StudyResult
 
 _Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
 _RESAMPLES = 1000
@@ -209,17 +209,17 @@ def figure(
 def _forest(call: _Call, out: Path, look: Look) -> None:
     from capbench.reports.figures.compared import forest_figure
 
-    compared, incomplete = _compared(call)
+    compared, result = _compared(call)
     _write(forest_figure(compared, look), out, look)
-    common.leave_if_incomplete(incomplete)
+    common.leave_if_missing(result)
 
 
 def _significance(call: _Call, out: Path, look: Look) -> None:
     from capbench.reports.figures.compared import significance_figure
 
-    compared, incomplete = _compared(call)
+    compared, result = _compared(call)
     _write(significance_figure(compared, look), out, look)
-    common.leave_if_incomplete(incomplete)
+    common.leave_if_missing(result)
 
 
 def _curves(call: _Call, out: Path, look: Look) -> None:
@@ -384,37 +384,36 @@ def _print(curves: LayerCurves) -> None:
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
-def _compared(call: _Call) -> tuple[Compared, Mapping[str, Incomplete]]:
-    """The metrics to draw, and those that are omitted because their score files are incomplete, by title."""
-    from capbench.reports.figures.compared import from_comparison, read_compared
+def _compared(call: _Call) -> tuple[Compared, StudyResult]:
+    """The metrics to draw, from a saved result or from a comparison that is run."""
+    from capbench.api.agreement import StudyRequest, plan_agreement
+    from capbench.reports.figures.compared import from_study
+    from capbench.stats.significance import RESAMPLES
+    from capbench.studies.results import load_result
+    from capbench.studies.study import StatisticsChoice
 
     metrics = call.metrics()
     if call.saved is not None:
         if metrics:
             raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
-        return read_compared(call.saved, call.target.protocol), {}
-    from capbench.api.resolve import resolve_judged
-    from capbench.studies.compare import compare_metrics
-
-    one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more, or pass --from")
+        result = load_result(call.saved)
+        return from_study(result, call.target.protocol), result
+    request = StudyRequest(
+        datasets=call.target.dataset,
+        metrics=metrics,
+        protocols=call.target.protocol,
+        statistics=StatisticsChoice(
+            bootstrap=call.resamples or RESAMPLES,
+            compare="permutation",
+            permutations=call.resamples,
+            unit=call.unit,
+            seed=call.seed,
+        ),
+        comparison=True,
+    )
     caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
-    judged = resolve_judged(
-        metrics, call.target.dataset, call.target.protocol, call.inputs.values(), caller, one_alone=one_alone
-    )
-    comparison = compare_metrics(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        resamples=call.resamples,
-        seed=call.seed or 0,
-        unit=call.unit,
-        resources=judged.resources,
-        cache=judged.cache,
-        progress=common.progress,
-    )
-    for line in comparison.notes:
-        common.note(line)
-    return from_comparison(comparison, sample=judged.sample), comparison.incomplete
+    result = plan_agreement(request, call.inputs.values(), caller).run()
+    return from_study(result), result
 
 
 def _rated(call: _Call) -> RatedScores:

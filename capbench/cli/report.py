@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from capbench.metrics.metric_request import MetricRequest
     from capbench.metrics.needs import Resources
     from capbench.reports.page import ReportSource
+    from capbench.studies.item_scores import Collector
+    from capbench.studies.plan import Plan
     from capbench.studies.results import StudyResult
 
 
@@ -68,6 +70,26 @@ def explaining(
     if number == 0 or not source.items:
         return source
     return replace(source, explainers=explainers(source.result, requests, resources))
+
+
+def write_report(
+    report: Path | None,
+    result: StudyResult,
+    collector: Collector | None,
+    plan: Plan,
+    explanations: int | None,
+    *,
+    written: bool = False,
+) -> None:
+    """Write the report of a run, if ``--report`` is given; ``written``: the result has files next to it."""
+    if report is None or collector is None:
+        return
+    from capbench.reports.page import ReportSource
+
+    source = ReportSource(result, collector.tables, written=written)
+    source = explaining(source, plan.requests, plan.resources, explanations)
+    images = None if plan.study.images is None else Path(plan.study.images)
+    write_page([source], report, plan.root, image_root=images, explanations=explanations)
 
 
 def write_page(

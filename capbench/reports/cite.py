@@ -13,12 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from capbench import __version__
 from capbench.core.errors import CapbenchError, count
-from capbench.datasets.protocol import base_name, statistic_title, with_version
+from capbench.datasets.protocol import base_name, statistic_title
 from capbench.metrics.registry import metric_columns
 from capbench.reports.tables import data_points
-from capbench.stats.intervals import Interval
 from capbench.stats.pairs import Tests
-from capbench.studies.compare import MetricComparison
 from capbench.studies.results import StudyResult
 
 _FIELDS = {"metrics": "capbench-metrics", "datasets": "capbench-datasets"}
@@ -65,39 +63,12 @@ def cite_study(result: StudyResult) -> str:
     return _cited(sentences, {info.dataset_title: info.dataset for info in result.protocols}, metrics, result.sample)
 
 
-def cite_comparison(comparison: MetricComparison, title: str, label: str, data_points: str = "judgements") -> str:
-    """The sentence on a comparison of metrics, and the BibTeX entries.
-
-    Args:
-        comparison: the comparison.
-        title: title of its data set.
-        label: short name of the statistic (``τ-c``).
-        data_points: name of the data points.
-    """
-    first = next(iter(comparison.intervals.values()), None)
-    sentence = _sentence(
-        title,
-        label,
-        f"{comparison.n:,} {data_points}",
-        with_version(comparison.protocol, comparison.version),
-        "" if first is None else _of_interval(first),
-        _test(comparison.table),
-    )
-    dataset = comparison.protocol.partition("/")[0]
-    metrics = {label: signature.partition("|")[0] for label, signature in comparison.signatures.items()}
-    return _cited([sentence], {title: dataset}, metrics, comparison.sample)
-
-
 def _sentence(title: str, statistic: str, size: str, protocol: str, intervals: str, test: str) -> str:
     more = "".join(f"; {part}" for part in (intervals, test) if part)
     return (
         f"Agreement with human judgements is measured with {statistic_title(statistic)} on {title} ({size}; protocol "
         f"{protocol}){more}."
     )
-
-
-def _of_interval(interval: Interval) -> str:
-    return _intervals(interval.level, interval.method, interval.resamples, interval.units, interval.unit, interval.seed)
 
 
 def _intervals(level: float, method: str, resamples: int | None, units: int, unit: str | None, seed: int | None) -> str:

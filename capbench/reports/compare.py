@@ -1,4 +1,4 @@
-"""A comparison of metrics in sentences, in the terminal and as HTML; combinations, examples and reference curves."""
+"""Sentences on pairs of metrics; combinations, examples and reference curves."""
 
 from __future__ import annotations
 
@@ -10,27 +10,17 @@ from typing import TYPE_CHECKING
 from capbench import __version__
 from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_json, write_text
-from capbench.core.records import signature_lines
-from capbench.core.training_record import overlap_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
-from capbench.reports.markup import SAMPLE, document, markdown_document, markdown_signatures, markdown_table, table_html
-from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
-from capbench.reports.uncertainty import (
-    MARK,
-    READ_MARK,
-    READ_NOTE,
-    SENTINEL_MARK,
-    p_value_text,
-    rater_note,
-    sentinel_notes,
-    sentinel_title,
-)
+from capbench.reports.table import USUAL_TABLE, number
+from capbench.reports.terminal import print_result
+from capbench.reports.uncertainty import p_value_text
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
 from capbench.studies.combine import Combined
-from capbench.studies.compare import MetricComparison
 from capbench.studies.examples import Examples
-from capbench.studies.uncertainty import RANK_RULE, too_few_units
+from capbench.studies.results import StudyResult
+from capbench.studies.study import METRIC
+from capbench.studies.uncertainty import too_few_units
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,52 +29,55 @@ if TYPE_CHECKING:
     from capbench.studies.references import ReferenceCurves
 
 
-def sentence(
-    pair: Pair, comparison: MetricComparison, label: str, *, percent: bool, style: TableStyle = USUAL_TABLE
-) -> str:
+def print_comparison(result: StudyResult, console: Console, *, of: str | None = None) -> None:
+    """Print the tables of a result, and a sentence for each tested pair, or for each pair with the metric ``of``."""
+    print_result(result, console, by_source=False)
+    for tests in result.comparisons:
+        for pair in tests.pairs if not tests.group else ():
+            if of is None or of in (pair.better, pair.worse):
+                console.print(sentence(pair, tests, result), markup=False, soft_wrap=True)
+
+
+def sentence(pair: Pair, tests: Tests, result: StudyResult) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
     With too few units for any difference to be significant, it has no p-value and no verdict. Otherwise the corrected
     p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a second sentence
     gives the reason.
-
-    Args:
-        pair: the pair's test.
-        comparison: the comparison that contains it.
-        label: short name of the statistic (``τ-c``).
-        percent: True if values are usually shown times 100.
-        style: the user's choices.
     """
+    (info,) = [info for info in result.protocols if info.id == tests.protocol]
+    scale = USUAL_TABLE.scale(info.kind == "accuracy")
 
     def show(value: float) -> str:
-        return style.number(value, style.scale(percent))
+        return USUAL_TABLE.number(value, scale)
 
-    table = comparison.table
-    pairs = len(table.pairs)
-    is_corrected = table.correction != "none" and pairs > 1
+    def value(column: str) -> str:
+        cell = result.cell(tests.protocol, column, tests.group)
+        return "" if cell is None else show(cell.number)
+
+    better, worse = result.columns[pair.better], result.columns[pair.worse]
+    pairs = len(tests.pairs)
+    is_corrected = tests.correction != "none" and pairs > 1
     is_bound = at_floor(
-        pair.p_value, pair.p_adjusted, pairs=pairs, resamples=table.resamples, correction=table.correction
+        pair.p_value, pair.p_adjusted, pairs=pairs, resamples=tests.resamples, correction=tests.correction
     )
-    untested = bool(too_few_units(table))
-    evidence = (
-        f"{label} {show(table.values[pair.better])} against {show(table.values[pair.worse])}, "
-        f"difference {show(pair.difference)}"
-    )
+    untested = bool(too_few_units(tests))
+    evidence = f"{info.statistic} {value(pair.better)} against {value(pair.worse)}, difference {show(pair.difference)}"
     if not untested:
         p_value = p_value_text(pair.p_adjusted, is_bound=is_bound)
         evidence += f", {'corrected ' if is_corrected else ''}p {p_value}"
     caveat = ""
-    if pair.low is not None and pair.high is not None and table.level is not None:
+    if pair.low is not None and pair.high is not None and tests.level is not None:
         evidence += (
-            f", {'uncorrected ' if is_corrected else ''}{100 * table.level:g} % interval "
+            f", {'uncorrected ' if is_corrected else ''}{100 * tests.level:g} % interval "
             f"[{show(pair.low)}, {show(pair.high)}]"
         )
-        caveat = interval_caveat(pair, table.alpha, pairs if is_corrected else 1)
+        caveat = interval_caveat(pair, tests.alpha, pairs if is_corrected else 1)
     if untested:
-        return f"{pair.better} and {pair.worse} are not tested: {evidence}."
+        return f"{better} and {worse} are not tested: {evidence}."
     if pair.significant:
-        return f"{pair.better} agrees better with human ratings than {pair.worse}: {evidence}.{caveat}"
-    return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}.{caveat}"
+        return f"{better} agrees better with human ratings than {worse}: {evidence}.{caveat}"
+    return f"{better} and {worse} do not differ significantly: {evidence}.{caveat}"
 
 
 def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun: str = "pair") -> str:
@@ -107,254 +100,17 @@ def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun:
     return f" The interval {contains}, but the test decides: the two methods differ near the significance level."
 
 
-def basis(comparison: MetricComparison, data_points: str = "judgements") -> str:
-    """Protocol, data and test of a comparison; one line.
-
-    Args:
-        comparison: the comparison.
-        data_points: name of the data points.
-    """
-    table = comparison.table
-    over = "" if table.unit is None else f" over {table.units:,} {table.unit}s"
-    drawn = "" if table.resamples is None else f", {table.resamples:,} times, seed {table.seed}"
-    return (
-        f"{with_version(comparison.protocol, comparison.version)}: {comparison.n:,} {data_points}; "
-        f"{table.test} test{over}{drawn}; "
-        f"correction {table.correction}, α = {table.alpha:g}"
-    )
-
-
-def incomplete(comparison: MetricComparison) -> list[str]:
-    """One line for each omitted metric, with the reason."""
-    return [f"{name}: {less}" for name, less in comparison.incomplete.items()]
-
-
-def comparison_table(
-    comparison: MetricComparison, title: str, label: str, *, percent: bool, style: TableStyle = USUAL_TABLE
-) -> Table:
-    """A comparison as a table for Markdown, LaTeX and HTML: value with interval, and rank, of each metric and sentinel.
-
-    Args:
-        comparison: the comparison.
-        title: title of the data set.
-        label: short name of the statistic (``τ-c``).
-        percent: True if values are usually shown times 100.
-        style: the user's choices.
-
-    Raises:
-        UsageError: there is no column of this name.
-    """
-    table = comparison.table
-    shown = style.scale(percent)
-    tested = not too_few_units(table)
-    no_better = frozenset() if comparison.sentinels is None else comparison.sentinels.no_better()
-    values = [style.number(value, shown) for value in table.values.values()]
-    of_value = Column(
-        (title, label),
-        comparison.protocol,
-        "",
-        compared=False,
-        percent=shown,
-        best=style.number(max(table.values.values()), shown) if style.bold and len(values) > 1 else None,
-        rescaled=style.rescaled(percent),
-    )
-    columns = [of_value, Column(("", "rank"), comparison.protocol, "", compared=False, percent=False)]
-    style.check(columns)
-    chosen = style.chosen(columns)
-
-    def row(name: str, value: Entry, rank: str) -> Row:
-        return Row(name, tuple(value if column is of_value else Entry(ours=rank) for column in chosen))
-
-    rows = [
-        row(
-            name,
-            Entry(
-                value,
-                interval=style.interval(comparison.intervals[name].low, comparison.intervals[name].high, shown),
-                top=style.daggers and tested and name in table.top,
-                no_better=style.daggers and name in no_better,
-                has_read=name in comparison.read,
-            ),
-            str(table.ranks[name]) if tested else "–",
-        )
-        for name, value in zip(table.values, values, strict=True)
-    ]
-    rows += [row(name, Entry(instead=less.instead), "") for name, less in comparison.incomplete.items()]
-    sentinels = [
-        row(
-            sentinel_title(cell.column),
-            Entry(instead=cell.shown_instead)
-            if cell.value is None
-            else Entry(style.number(cell.value, shown), interval=style.interval(cell.low, cell.high, shown)),
-            "",
-        )
-        for cell in (() if comparison.sentinels is None else comparison.sentinels.cells)
-    ]
-    legend = [f"{MARK}{line[1:]}" if line.startswith("*") else line for line in _legend(table)]
-    notes = [
-        *legend,
-        *_sentinel_lines(comparison, percent=percent, style=style),
-        *_training_lines(comparison),
-        *(sentence(pair, comparison, label, percent=percent, style=style) for pair in table.pairs),
-        *incomplete(comparison),
-        basis(comparison),
-        *comparison.notes,
-    ]
-    unwanted = () if style.daggers else (MARK, SENTINEL_MARK)
-    return Table(
-        title=f"Agreement with human judgements: {of_value.heading}",
-        columns=tuple(chosen),
-        rows=tuple(rows),
-        notes=tuple(note for note in notes if not note.startswith(unwanted)),
-        sentinels=tuple(sentinels),
-    )
-
-
-def comparison_html(comparison: MetricComparison, title: str, label: str, *, percent: bool) -> str:
-    """A comparison as a piece of HTML: the metrics, a sentence for each pair, the protocol and test."""
-    table = comparison_table(comparison, title, label, percent=percent)
-    return document(
-        table_html(table),
-        notes=[*([SAMPLE] if comparison.sample else []), *table.notes],
-        signatures=_all_signatures(comparison),
-    )
-
-
-def comparison_markdown(table: Table, comparison: MetricComparison) -> str:
-    """The table of a comparison as a document of Markdown, with signatures."""
-    blocks = [markdown_table(table), markdown_signatures(_all_signatures(comparison))]
-    return markdown_document(blocks, f"capbench {__version__}", sample=comparison.sample)
-
-
-def _rank(name: str, table: Tests) -> str:
-    """The rank of a metric, with ``*`` if it is not significantly worse than the best; ``–`` if nothing is tested."""
-    if too_few_units(table):
-        return "–"
-    return f"{table.ranks[name]}{'*' if name in table.top else ''}"
-
-
-def _sentinel_rows(comparison: MetricComparison, *, percent: bool) -> list[list[str]]:
-    """Title, value, interval and rank of each sentinel; they have no rank."""
-    rows = []
-    for cell in () if comparison.sentinels is None else comparison.sentinels.cells:
-        if cell.value is None:
-            shown, ends = cell.shown_instead, ""
-        else:
-            shown = number(cell.value, percent)
-            known = [number(end, percent) for end in (cell.low, cell.high) if end is not None]
-            ends = " – ".join(known)
-        rows.append([sentinel_title(cell.column), shown, ends, ""])
-    return rows
-
-
-def _marked(name: str, value: str, comparison: MetricComparison, *, aligned: bool = False) -> str:
-    """The value of a metric, with marks if it is not significantly better than every sentinel, and if its training has
-    read the judged captions.
-
-    With ``aligned``, values without a mark end with a space if any value has one.
-    """
-    below = frozenset[str]() if comparison.sentinels is None else comparison.sentinels.no_better()
-    for mark, names in ((SENTINEL_MARK, below), (READ_MARK, comparison.read)):
-        value += mark if name in names else " " if names and aligned else ""
-    return value
-
-
-def _training_lines(comparison: MetricComparison) -> list[str]:
-    """The meaning of the mark of training, and the overlap of each metric's training with the items."""
-    return [*([READ_NOTE] if comparison.read else []), *overlap_lines(comparison.training)]
-
-
-def _sentinel_lines(comparison: MetricComparison, *, percent: bool, style: TableStyle = USUAL_TABLE) -> list[str]:
-    """The meaning of the mark, the inputs of the sentinels, reasons why some are undefined, and human raters."""
-    sentinels = comparison.sentinels
-    if sentinels is None:
-        return []
-    undefined = [f"{cell.column}: {cell.undefined}" for cell in sentinels.cells if cell.undefined and not cell.group]
-    raters = sentinels.raters_of()
-    of_raters = [] if raters is None else [rater_note(raters, {}, style.number(raters.value, style.scale(percent)))]
-    return [*sentinel_notes([sentinels], [(sentinels.protocol, "")]), *undefined, *of_raters]
-
-
-def _all_signatures(comparison: MetricComparison) -> list[str]:
-    of_sentinels = {} if comparison.sentinels is None else comparison.sentinels.signatures
-    return [*signature_lines(comparison.signatures), *of_sentinels.values()]
-
-
-def _legend(table: Tests) -> list[str]:
-    """The meaning of ranks and ``*``, or the reason why there are none; one line each."""
-    if reason := too_few_units(table):
-        return [f"No tests between the metrics: {reason}."]
-    rule = [f"{RANK_RULE}."] if any(table.ranks[name] > 1 for name in table.top) else []
-    return ["* not significantly worse than the best", *rule]
-
-
-def print_comparison(
-    comparison: MetricComparison, statistic: StatisticSpec, console: Console, *, of: str | None = None
-) -> None:
-    """Print a comparison: the metrics, a sentence for each pair, protocol and test, signatures.
-
-    Args:
-        comparison: the comparison.
-        statistic: of its protocol.
-        console: where to.
-        of: the metric whose pairs get a sentence; None for all pairs.
-    """
-    from rich import box
-    from rich.table import Table
-
-    percent = statistic.kind == "accuracy"
-
-    def show(value: float) -> str:
-        return number(value, percent)
-
-    table = comparison.table
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("metric")
-    for head in (statistic.label, "95 % interval", "rank"):
-        shown.add_column(head, justify="right")
-    for name, value in table.values.items():
-        interval = comparison.intervals[name]
-        ends = f"{show(interval.low)} – {show(interval.high)}"
-        shown.add_row(name, _marked(name, show(value), comparison, aligned=True), ends, _rank(name, table))
-    for name, less in comparison.incomplete.items():
-        shown.add_row(name, less.instead, "", "")
-    if comparison.sentinels is not None:
-        shown.add_section()
-        for name, text, *rest in _sentinel_rows(comparison, percent=percent):
-            shown.add_row(name, _marked("", text, comparison, aligned=True), *rest, style="dim")
-    console.print(shown)
-    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent), *_training_lines(comparison)):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
-    for pair in table.pairs:
-        if of is None or of in (pair.better, pair.worse):
-            console.print(sentence(pair, comparison, statistic.label, percent=percent), markup=False, soft_wrap=True)
-    for line in incomplete(comparison):
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(basis(comparison, statistic.data_points), style="dim", markup=False, soft_wrap=True)
-    for line in (*comparison.notes, *_all_signatures(comparison)):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
-
-
 # A learned combination in the terminal: next to its metrics, its weights, and its transfer to other data sets.
 
 
-def print_combined(
-    combined: Combined, statistic: StatisticSpec, tests: Sequence[StatisticSpec], console: Console
-) -> None:
-    """Print a combination.
-
-    Args:
-        combined: the combination.
-        statistic: of the protocol that it was learned from.
-        tests: those of the protocols to which it was transferred, in the order of its transfers.
-        console: where to print.
-    """
+def print_combined(combined: Combined, statistic: StatisticSpec, console: Console) -> None:
+    """Print a combination; ``statistic`` is that of the protocol that it was learned from."""
 
     def say(text: str, style: str = "dim") -> None:
         console.print(text, style=style, markup=False, soft_wrap=True)
 
     settings = combined.settings
-    print_comparison(combined.comparison, statistic, console, of=combined.title)
+    print_comparison(combined.comparison, console, of=METRIC)
     if settings.learner == "mean-rank":
         say(
             f"{combined.title}: mean of the metrics' quantiles among the judged captions of {combined.images:,} "
@@ -378,9 +134,10 @@ def print_combined(
             f"drop: loss of {statistic.label} if {combined.title} is learned without the metric, with the interval "
             "of the difference on the same resamples of images"
         )
-    for transfer, spec in zip(combined.transfers, tests, strict=True):
-        say(f"\nLearned on {combined.comparison.protocol}, tested on {transfer.comparison.protocol}", style="bold")
-        print_comparison(transfer.comparison, spec, console, of=combined.title)
+    for transfer in combined.transfers:
+        (learned,), (tested,) = combined.comparison.protocols, transfer.comparison.protocols
+        say(f"\nLearned on {learned.id}, tested on {tested.id}", style="bold")
+        print_comparison(transfer.comparison, console, of=METRIC)
         renamed = transfer.shared_photographs != transfer.shared
         shared = (
             f"{transfer.shared:,} of these {transfer.images:,} images "

@@ -26,10 +26,11 @@ from capbench.stats.nested_cross_validation import learn, weight_intervals
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.resampling import unit_codes
 from capbench.stats.significance import RESAMPLES
-from capbench.studies.compare import MetricComparison, compare_scored, refuse_means, score_all
 from capbench.studies.evaluate import agreement, check_human_side
-from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress
-from capbench.studies.study import METRIC, CombineSettings, TestSettings
+from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress, refuse_means, score_all
+from capbench.studies.numbers import protocol_numbers, study_result
+from capbench.studies.results import Missing, StudyResult
+from capbench.studies.study import METRIC, BootstrapSettings, CombineSettings, Study, TestSettings
 
 if TYPE_CHECKING:
     from capbench.stats.combination import Examples, Learner
@@ -360,7 +361,7 @@ class Transfer:
         shared_photographs: number of these photographs.
     """
 
-    comparison: MetricComparison
+    comparison: StudyResult
     images: int
     shared: int
     shared_photographs: int
@@ -386,7 +387,7 @@ class Combined:
             scores of their items.
     """
 
-    comparison: MetricComparison
+    comparison: StudyResult
     title: str
     settings: Settings
     images: int
@@ -401,8 +402,12 @@ class Combined:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON, without the scores."""
-        values = asdict(replace(self, tables=(), file=None))
+        values = asdict(replace(self, tables=(), file=None, transfers=()))
         del values["tables"], values["file"]
+        values["comparison"] = self.comparison.model_dump(mode="json")
+        values["transfers"] = [
+            {**vars(transfer), "comparison": transfer.comparison.model_dump(mode="json")} for transfer in self.transfers
+        ]
         return {**values, "combination": None if self.file is None else self.file.model_dump(mode="json")}
 
 
@@ -509,7 +514,7 @@ class _Task:
         return self.compare.resamples or RESAMPLES
 
     def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
-        """The metrics' scores; for ``check`` see :func:`capbench.studies.uncertainty.score_all`."""
+        """The metrics' scores; for ``check`` see :func:`capbench.studies.judged.score_all`."""
         return score_all(
             dataset,
             protocol,
@@ -533,12 +538,38 @@ class _Task:
         with self.progress(what, self.settings.folds) as step:
             return learn_out_of_fold(self.protocol, scored.draws, scored.tables, inputs, self.settings, step)
 
-    def compared(self, protocol: Protocol, scored: Scored) -> MetricComparison:
+    def compared(self, protocol: Protocol, scored: Scored) -> StudyResult:
+        """The combination and the metrics under a protocol, with intervals and tests."""
+        unit, seed = self.compare.unit, self.compare.seed
+        study = Study(
+            name="combination",
+            title=f"{self.row.title} and its metrics",
+            protocols=(str(protocol),),
+            metrics=(),
+            bootstrap=BootstrapSettings(resamples=self.resamples, unit=unit, seed=seed),
+            compare=self.compare,
+            human_ceiling=False,
+        )
+        rows = [*(entry.row for entry in self.inputs), self.row]
         with self.progress(f"intervals and tests on {scored.dataset.name}", None):
-            comparison = compare_scored(
-                protocol, scored, [*(entry.row for entry in self.inputs), self.row], self.compare
-            )
-            return replace(comparison, incomplete=scored.incomplete(self.rows))
+            numbers = protocol_numbers(study, protocol, scored, scored.tables, rows, no_progress, test_groups=False)
+        incomplete = [
+            Missing(protocol=str(protocol), column=row.name, title=row.title, reason=str(lacking.error))
+            for row in self.rows
+            for lacking in scored.lacking
+            if lacking.of_file and row.key in lacking.request.score_columns
+        ]
+        key = f"{scored.dataset.name}/{protocol.items.name}"
+        return study_result(
+            study,
+            [numbers],
+            {row.name: row.title for row in rows},
+            sample=False,
+            signatures={key: scored.signatures},
+            missing=tuple(incomplete),
+            seconds={},
+            training={key: scored.training} if scored.training else {},
+        )
 
 
 def _inputs(

@@ -19,6 +19,7 @@ from capbench.core.errors import (
     CapbenchError,
     DataError,
     MetricError,
+    ProtocolError,
     SetupError,
 )
 from capbench.core.progress import SlowWork
@@ -27,7 +28,7 @@ from capbench.core.training_record import TrainingOverlap, TrainingRecord, overl
 from capbench.datasets.base import Dataset
 from capbench.datasets.images import image_groups
 from capbench.datasets.opening import group_of, keep_items, spelled
-from capbench.datasets.protocol import ItemSelection
+from capbench.datasets.protocol import ItemSelection, Protocol
 from capbench.datasets.user.caption_warnings import damaged_captions
 from capbench.metrics.from_file import by_completeness, stored_join
 from capbench.metrics.metric_request import MetricRequest, Row
@@ -544,6 +545,35 @@ def judge(
         draws = tuple(replace(judgements, notes=(*judgements.notes, *summaries)) for judgements in draws)
     reduced = whole if min(len(judgements.items) for judgements in draws) < whole else None
     return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache, reduced)
+
+
+def score_all(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+    check: Callable[[Judgements], None] | None = None,
+) -> Scored:
+    """Score a protocol's items with metrics that are all required, except columns of incomplete score files.
+
+    ``check`` is called with the judgements of the first draw before scoring, and may raise.
+    """
+    refuse_means(protocol)
+    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    if check is not None:
+        check(judged.draws[0])
+    return judged.score(progress).require_all()
+
+
+def refuse_means(protocol: Protocol) -> None:
+    """Raise ProtocolError if a protocol's statistic is a plain mean."""
+    if protocol.statistic.kind == "mean":
+        raise ProtocolError(
+            f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
+        )
 
 
 def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:

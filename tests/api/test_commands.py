@@ -117,9 +117,7 @@ def test_all_protocols(capbench: Capbench) -> None:
 def test_a_comparison_and_its_power(capbench: Capbench) -> None:
     flags = ("bleu-1", "cider", "-d", "composite", "--bootstrap", "100", "--seed", "3")
     comparison = cb.compare("composite", ["bleu-1", "cider"], resamples=100, seed=3)
-    assert plain(json.loads(json.dumps(comparison.as_json()))) == printed(
-        capbench, "compare", *flags, "--permutations", "100"
-    )
+    assert plain(comparison.model_dump(mode="json")) == printed(capbench, "compare", *flags, "--permutations", "100")
     power = cb.power("composite", ["bleu-1", "cider"], resamples=100, seed=3, gap=0.02, alpha=0.1, power=0.9)
     more = ("--gap", "0.02", "--alpha", "0.1", "--power", "0.9")
     assert plain(json.loads(json.dumps(power.as_json()))) == printed(capbench, "compare", *flags, *more)

@@ -41,7 +41,7 @@ def test_a_table_of_correlations_imports_only_its_own_studies() -> None:
         "import sys; sys.argv = ['capbench', 'correlate', '-d', 'flickr8k-expert', '-m', 'bleu-4']\n"
         "from capbench.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "other = {'scipy.stats', 'pandas', 'torch', 'capbench.studies.combine', 'capbench.studies.compare',\n"
+        "other = {'scipy.stats', 'pandas', 'torch', 'capbench.studies.combine', 'capbench.studies.power',\n"
         "    'capbench.studies.all_protocols', 'capbench.core.explanations'}\n"
         "print('IMPORTED', 'capbench.studies.evaluate' in sys.modules, sorted(other & set(sys.modules)))\n"
     )

@@ -32,7 +32,7 @@ def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_pa
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert told["combination"] == json.loads(saved.read_text(encoding="utf-8"))
-    own = told["comparison"]["table"]["values"]["combination"]
+    own = next(c["value"] for c in told["comparison"]["cells"] if c["column"] == "combination" and not c["group"])
     with scores.open(encoding="utf-8") as stream:
         assert {row["column"] for row in csv.DictReader(stream)} == {"combination"}
     flags = ("-d", "flickr8k-expert", "-m", f"combination:{saved}", "--scores", f"honest={scores}", "--json")
@@ -60,9 +60,9 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
     part = capbench(*TWO, "--scores", f"mine={scores}", "--json")
     assert part.code == 1
     found, alone = json.loads(part.out), json.loads(capbench(*TWO, "--json").out)
-    assert list(found["comparison"]["incomplete"]) == ["mine"]
+    assert [missing["title"] for missing in found["comparison"]["missing"]] == ["mine"]
     assert found["parts"] == alone["parts"]
-    assert found["comparison"]["table"] == alone["comparison"]["table"]
+    assert found["comparison"]["comparisons"] == alone["comparison"]["comparisons"]
 
 
 @pytest.mark.parametrize(

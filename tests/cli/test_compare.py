@@ -1,4 +1,4 @@
-"""``capbench compare`` answers whether two metrics differ, in one sentence with its evidence."""
+"""``capbench compare`` is ``correlate`` with intervals, tests and sentinels, and a sentence for each pair."""
 
 from __future__ import annotations
 
@@ -13,154 +13,91 @@ import pytest
 import capbench as cb
 from tests.conftest import Ran
 
+FEW = ("--bootstrap", "200", "--permutations", "200")
+PASCAL = ("-d", "pascal-50s", "-p", "pascal-50s/json-5-refs/direct-strict")
 
-def test_a_difference_is_said_in_one_sentence_with_its_evidence(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("compare", "cider", "rouge-l", "--bootstrap", "400", "--permutations", "400")
+
+def found(capbench: Callable[..., Ran], *arguments: object) -> dict[str, Any]:
+    ran = capbench("compare", *arguments, "--json")
     assert ran.code == 0, ran.err
-    (sentence,) = [line for line in ran.out.splitlines() if " than " in line and "difference" in line]
-    assert sentence.startswith("CIDEr agrees better with human ratings than ROUGE-L: τ-c 0.5225 against 0.3762")
-    assert "flickr8k-expert:1/no-own-captions/unaggregated-tau-c: 900 judgements" in ran.out
-    assert "permutation test over 50 images, 400 times, seed 0" in ran.out
+    return dict(json.loads(ran.out))
 
 
-def test_there_are_1000_resamples_and_10000_permutations_by_default(capbench: Callable[..., Ran]) -> None:
-    found = json.loads(capbench("compare", "cider", "rouge-l", "--json").out)
-    assert found["table"]["resamples"] == 10_000
-    assert found["intervals"]["CIDEr"]["resamples"] == 1000
-    in_python = cb.compare("flickr8k-expert", ["cider", "rouge-l"], data="sample").as_json()
-    assert found == json.loads(json.dumps(in_python))
-    found = json.loads(capbench("compare", "cider", "rouge-l", "--test", "bootstrap", "--json").out)
-    assert found["table"]["resamples"] == 1000
-
-
-def test_one_comparison_has_one_p_value_in_every_command(capbench: Callable[..., Ran]) -> None:
-    metrics = [flag for name in ("bleu-1", "rouge-l", "cider") for flag in ("-m", name)]
-    compared = json.loads(capbench("compare", "bleu-1", "rouge-l", "cider", "--json").out)["table"]
-    correlated = json.loads(
-        capbench("correlate", "-d", "flickr8k-expert", *metrics, "--compare", "permutation", "--json").out
-    )
-    titles = correlated["columns"]
-    pairs = [
-        {titles[pair["better"]]: pair["p_value"], titles[pair["worse"]]: pair["p_adjusted"]}
-        for pair in correlated["comparisons"][0]["pairs"]
+def test_its_numbers_are_those_of_correlate_with_the_same_settings(capbench: Callable[..., Ran]) -> None:
+    names = ("bleu-1", "rouge-l", "cider")
+    compared = found(capbench, *names, "-d", "composite")
+    flags = ("--bootstrap", "1000", "--compare", "permutation", "--permutations", "10000", "--sentinels")
+    correlated = json.loads(capbench("correlate", "-d", "composite", "-m", ",".join(names), *flags, "--json").out)
+    assert [cell for cell in compared["cells"] if not cell["group"]] == [
+        cell for cell in correlated["cells"] if not cell["group"]
     ]
-    assert pairs == [{p["better"]: p["p_value"], p["worse"]: p["p_adjusted"]} for p in compared["pairs"]]
-    assert correlated["comparisons"][0]["resamples"] == compared["resamples"] == 10_000
+    for part in ("comparisons", "sentinels"):
+        (of_compare,), (of_correlate) = compared[part], correlated[part]
+        if part == "comparisons":
+            assert of_compare == of_correlate[0]
+        else:
+            assert of_compare["tests"][0] == of_correlate[0]["tests"][0]
+    # The best first.
+    assert list(compared["columns"]) == list(compared["comparisons"][0]["ranks"])
+    python = cb.compare("composite", names, data="sample").model_dump(mode="json")
+    changing = {"created", "seconds", "cached"}
+    assert {key: value for key, value in json.loads(json.dumps(python)).items() if key not in changing} == {
+        key: value for key, value in compared.items() if key not in changing
+    }
 
 
 def test_the_sentence_has_the_floor_and_the_json_has_the_number(capbench: Callable[..., Ran]) -> None:
-    arguments = ("compare", "bleu-1", "rouge-l", "cider", "--bootstrap", "200", "--permutations", "200")
-    pairs = json.loads(capbench(*arguments, "--json").out)["table"]["pairs"]
+    arguments = ("bleu-1", "rouge-l", "cider", *FEW)
+    pairs = found(capbench, *arguments)["comparisons"][0]["pairs"]
     assert min(pair["p_value"] for pair in pairs) == 1 / 201
     at_floor = [pair for pair in pairs if pair["p_adjusted"] == 3 / 201]
     assert len(pairs) >= len(at_floor) > 0
-    lines = capbench(*arguments).out.splitlines()
+    lines = capbench("compare", *arguments).out.splitlines()
     assert sum("p ≤ 0.0150" in line for line in lines) == len(at_floor)
     assert sum(" p = " in line for line in lines) == len(pairs) - len(at_floor)
 
 
-def test_every_pair_of_columns_is_compared(capbench: Callable[..., Ran]) -> None:
-    ran = capbench(
-        "compare", "tests.studies.toys:Length", "cider", "--bootstrap", "200", "--permutations", "200", "--json"
-    )
-    found = json.loads(ran.out)
-    by_pair = {frozenset((p["better"], p["worse"])): p for p in found["table"]["pairs"]}
-    assert by_pair[frozenset(("CIDEr", "Length"))]["significant"]
-    assert len(by_pair) == 3
-
-
-def test_the_same_seed_gives_the_same_numbers_and_intervals_hold_the_value(capbench: Callable[..., Ran]) -> None:
-    arguments = (
-        "compare",
-        "bleu-4",
-        "cider",
-        "-d",
-        "composite",
-        "--bootstrap",
-        "300",
-        "--permutations",
-        "300",
-        "--json",
-    )
-    first, second = json.loads(capbench(*arguments).out), json.loads(capbench(*arguments).out)
-    assert first == second
-    for interval in first["intervals"].values():
-        assert interval["low"] < interval["value"] < interval["high"]
-        assert interval["unit"] == "image"
-    other = json.loads(capbench(*arguments, "--seed", "1").out)
-    assert other["intervals"] != first["intervals"]
-
-
-def test_accuracies_are_compared_too(capbench: Callable[..., Ran]) -> None:
-    protocol = ("-d", "pascal-50s", "-p", "pascal-50s/json-5-refs/direct-strict")
-    ran = capbench("compare", "bleu-4", "cider", *protocol, "--test", "bootstrap", "--bootstrap", "300")
-    assert ran.code == 0, ran.err
-    assert "pascal-50s:1/json-5-refs/direct-strict: 160 judgements; bootstrap test over 40 images" in ran.out
-    assert "80.00" in ran.out
-
-
-def test_several_draws_are_compared_by_their_mean(capbench: Callable[..., Ran]) -> None:
-    protocol = "composite/one-reference/correctness-tau-b"
-    ran = capbench(
-        "compare",
-        "bleu-1",
-        "rouge-l",
-        "-d",
-        "composite",
-        "-p",
-        protocol,
-        "--bootstrap",
-        "200",
-        "--permutations",
-        "200",
-        "--json",
-    )
-    compared = json.loads(ran.out)["table"]["values"]
-    study = json.loads(capbench("correlate", "-p", protocol, "-m", "bleu-1", "-m", "rouge-l", "--json").out)
-    means = {cell["title"]: cell["value"] for cell in study["cells"] if cell["group"] == ""}
-    assert compared == pytest.approx(means, abs=1e-12)
-
-
-def test_many_metrics_are_tested_with_more_permutations_and_that_is_said(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("compare", "bleu", "rouge-l", "cider", "--bootstrap", "100", "--permutations", "100", "--json")
-    assert ran.code == 0, ran.err
-    assert re.search(r"\b598\b.*\b100\b.*\b15 pairs", ran.err)
-    found = json.loads(ran.out)
-    assert found["table"]["resamples"] == 598
-    assert found["intervals"]["CIDEr"]["resamples"] == 100
-
-
 def test_intervals_and_permutations_have_their_own_numbers(capbench: Callable[..., Ran]) -> None:
-    def found(*options: str) -> dict[str, Any]:
-        ran = capbench("compare", "cider,rouge-l", "--json", *options)
-        assert ran.code == 0, ran.err
-        return dict(json.loads(ran.out))
+    def drawn(*options: str) -> tuple[int, int]:
+        result = found(capbench, "cider,rouge-l", *options)
+        return result["comparisons"][0]["resamples"], result["protocols"][0]["bootstrap"]["resamples"]
 
-    usual = found()
-    assert (usual["table"]["resamples"], usual["intervals"]["CIDEr"]["resamples"]) == (10_000, 1000)
-    assert found("--permutations", "10000", "--bootstrap") == usual
-    assert found("--permutations", "300")["intervals"] == usual["intervals"]
-    both = found("--bootstrap", "300", "--permutations", "300")
-    assert (both["table"]["resamples"], both["intervals"]["CIDEr"]["resamples"]) == (300, 300)
-    apart = found("--bootstrap", "200", "--permutations", "300")
-    assert (apart["table"]["resamples"], apart["intervals"]["CIDEr"]["resamples"]) == (300, 200)
-    assert [pair["p_value"] for pair in apart["table"]["pairs"]] == [pair["p_value"] for pair in both["table"]["pairs"]]
+    assert drawn() == drawn("--permutations", "10000", "--bootstrap") == (10_000, 1000)
+    assert drawn("--bootstrap", "200", "--permutations", "300") == (300, 200)
     # A bootstrap test uses the resamples of the intervals.
-    tested = found("--test", "bootstrap", "--bootstrap", "200")
-    assert (tested["table"]["resamples"], tested["intervals"]["CIDEr"]["resamples"]) == (200, 200)
+    assert drawn("--test", "bootstrap", "--bootstrap", "200") == (200, 200)
+    assert drawn("--test", "bootstrap") == (1000, 1000)
+    (tests,) = found(capbench, "bleu", "cider", "rouge-l", "--permutations", "100")["comparisons"]
+    assert (tests["resamples"], tests["requested"]) == (598, 100)
 
 
-def test_alpha_changes_the_decisions(capbench: Callable[..., Ran]) -> None:
-    def pairs(alpha: str) -> list[dict[str, Any]]:
-        ran = capbench("compare", "cider", "rouge-l", "meteor", "--permutations", "2000", "--alpha", alpha, "--json")
-        assert ran.code == 0, ran.err
-        return list(json.loads(ran.out)["table"]["pairs"])
+def test_the_seed_and_alpha_decide(capbench: Callable[..., Ran]) -> None:
+    def tested(*options: str) -> dict[str, Any]:
+        return found(capbench, "cider", "rouge-l", "meteor", *FEW, *options)
 
-    largest = max(pair["p_adjusted"] for pair in pairs("0.05"))
+    first, other = tested(), tested("--seed", "1")
+    assert [cell["low"] for cell in first["cells"]] != [cell["low"] for cell in other["cells"]]
+    largest = max(pair["p_adjusted"] for pair in first["comparisons"][0]["pairs"])
     for alpha in (largest / 2, largest * 1.01):
-        tested = pairs(str(alpha))
-        assert [pair["significant"] for pair in tested] == [pair["p_adjusted"] <= alpha for pair in tested]
-        assert all(pair["significant"] for pair in tested) == (alpha > largest)
+        pairs = tested("--alpha", str(alpha))["comparisons"][0]["pairs"]
+        assert [pair["significant"] for pair in pairs] == [pair["p_adjusted"] <= alpha for pair in pairs]
+
+
+def test_sentinels_are_tested_by_default_and_change_no_number_of_a_metric(
+    capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    arguments = ("cider", "rouge-l", "-d", "composite", *FEW)
+    full = found(capbench, *arguments, "--report", page, "--explanations", "0")
+    assert "image-mean (bound)" in page.read_text(encoding="utf-8")
+    bare = found(capbench, *arguments, "--no-sentinels")
+    assert [full["cells"], full["comparisons"]] == [bare["cells"], bare["comparisons"]]
+    assert "sentinels" not in bare
+    (tests,) = full["sentinels"][0]["tests"]
+    assert "image-mean" not in tests["sentinels"]
+    marked = {full["columns"][test["column"]] for test in tests["tests"] if not test["better"]}
+    out = capbench("compare", *arguments).out
+    assert {line.split()[0] for line in out.splitlines() if re.search(r"\d†?‡ ", line)} == marked
 
 
 @pytest.mark.parametrize(
@@ -169,8 +106,11 @@ def test_alpha_changes_the_decisions(capbench: Callable[..., Ran]) -> None:
         (("cider",), "two"),
         ((), "metric"),
         (("cider", "meteor", "-d", "nocaps"), "nocaps"),
-        (("cider", "meteor", "--test", "mcnemar"), "McNemar"),
+        (("cider", "nneval"), "nneval requires"),
+        (("cider", "meteor", "--test", "mcnemar"), "mcnemar"),
         (("cider", "tests.studies.toys:Constant"), "Constant"),
+        (("cider", "rouge-l", "--power", "--sentinels"), "--sentinels"),
+        (("cider", "rouge-l", "--cite", "--json"), "--cite"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(
@@ -182,58 +122,9 @@ def test_what_cannot_be_compared_is_said_in_one_line(
     assert named in line
 
 
-def test_sentinels_are_printed_by_default_and_change_no_number_of_a_metric(capbench: Callable[..., Ran]) -> None:
-    arguments = ("compare", "cider", "rouge-l", "-d", "composite", "--bootstrap", "200", "--permutations", "200")
-    found, bare = (
-        json.loads(capbench(*arguments, "--json").out),
-        json.loads(capbench(*arguments, "--no-sentinels", "--json").out),
-    )
-    sentinels = found.pop("sentinels")
-    assert found == bare
-    names = ["length", "length-ratio", "source", "candidate-only", "image-mean"]
-    assert [cell["column"] for cell in sentinels["cells"]] == names
-    (tests,) = sentinels["tests"]
-    assert [test["column"] for test in tests["tests"]] == list(bare["table"]["values"])
-    assert "image-mean" not in tests["sentinels"]
-    out = capbench(*arguments).out
-    for name in names:
-        assert re.search(rf"^ {name}\b.* -?0\.\d{{4}} ", out, re.MULTILINE), name
-    marked = {test["column"] for test in tests["tests"] if not test["better"]}
-    assert {line.split()[0] for line in out.splitlines() if re.search(r"\d‡ ", line)} == marked
-    refused = capbench("compare", "cider", "rouge-l", "--power", "--sentinels")
-    assert (refused.code, refused.failure.code, refused.failure.value) == (2, "conflict", "--sentinels")
-
-
-def test_sentinels_of_a_comparison_are_in_its_report_and_its_frame(
-    capbench: Callable[..., Ran], tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    arguments = (
-        "compare",
-        "cider",
-        "rouge-l",
-        "-d",
-        "composite",
-        "--bootstrap",
-        "200",
-        "--permutations",
-        "200",
-        "--report",
-        page,
-    )
-    assert capbench(*arguments, "--explanations", "0").code == 0
-    assert "image-mean (bound)" in page.read_text(encoding="utf-8")
-    made = cb.compare("composite", ["cider", "rouge-l"], resamples=200, data="sample")
-    assert made.to_frame()["beats_sentinels"].dtype == bool
-    assert "candidate-only" in made._repr_html_()
-    bare = cb.compare("composite", ["cider", "rouge-l"], resamples=200, sentinels=False, data="sample")
-    assert "beats_sentinels" not in bare.to_frame()
-
-
 def test_cite_adds_a_sentence_and_the_entries_to_the_table(capbench: Callable[..., Ran]) -> None:
-    call = ("compare", "bleu-4", "rouge-l", "--bootstrap", "100", "--permutations", "100")
+    call = ("compare", "bleu-4", "rouge-l", *FEW)
     plain, cited = capbench(*call), capbench(*call, "--cite")
-    assert cited.code == 0
     assert cited.out.startswith(plain.out)
     added = cited.out.removeprefix(plain.out)
     assert "Kendall's τ-c on Flickr8k Expert" in added
@@ -241,17 +132,70 @@ def test_cite_adds_a_sentence_and_the_entries_to_the_table(capbench: Callable[..
         assert added.count(f"{{{key},\n") == 1
 
 
+# How many images separate two metrics.
+
+
+def test_power_is_one_sentence_with_its_evidence(capbench: Callable[..., Ran]) -> None:
+    arguments = ("--power", "rouge-l", "cider", "--bootstrap", "200")
+    power = found(capbench, *arguments)["power"]
+    out = capbench("compare", *arguments).out
+    (sentence,) = [line for line in out.splitlines() if "are needed" in line]
+    assert sentence.startswith(f"{power['needed']} images are needed to distinguish CIDEr from ROUGE-L (τ-c ")
+    assert sentence.endswith("with 80 % power at α = 0.05; the data has 50 images.")
+    power = found(capbench, "--power", "bleu-4", "cider")["power"]
+    assert (power["target"], power["alpha"], power["resamples"]) == (0.8, 0.05, 500)
+
+
+def test_more_power_and_smaller_gaps_need_more_images(capbench: Callable[..., Ran]) -> None:
+    def needed(*more: str) -> int:
+        return int(
+            found(capbench, "bleu-4", "cider", "-d", "composite", "--bootstrap", "150", *more)["power"]["needed"]
+        )
+
+    base = needed("--power")
+    assert needed("--power", "0.95") > base
+    assert needed("--power", "--alpha", "0.01") > base
+    small = needed("--power", "--gap", "0.01")
+    assert small > base
+    assert needed("--power", "--gap", "0.005") == pytest.approx(4 * small, rel=0.001)
+
+
+@pytest.mark.parametrize(("images", "warned"), [(12, True), (20, False)])
+def test_an_estimate_from_fewer_than_twenty_images_is_warned_of(
+    tmp_path: Path, images: int, warned: bool, capbench: Callable[..., Ran]
+) -> None:
+    words = ["a", "red", "kite", "flies", "over", "the", "hills"]
+    rows = [
+        f"{image}.jpg,{' '.join(words[: 3 + (image + rating) % 4] + ['kite'] * (image % 3))},{' '.join(words)},{rating}"
+        for image in range(images)
+        for rating in (1, 3, 4)
+    ]
+    file = tmp_path / "mine.csv"
+    file.write_text("image,candidate,reference_1,rating\n" + "\n".join(rows) + "\n")
+    ran = capbench("compare", "rouge-l", "bleu-1", "-d", file, "--power", "--gap", "0.1")
+    assert ran.code == 0, ran.err
+    assert len([line for line in ran.err.splitlines() if f"{images} images" in line]) == warned
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("options", "code", "value"),
     [
-        ("compare", "bleu-4", "rouge-l", "--cite", "--json"),
-        ("compare", "bleu-4", "rouge-l", "--cite", "--power", "0.8"),
-        ("correlate", "-d", "flickr8k-expert", "-m", "bleu-4", "--cite", "--json"),
-        ("correlate", "-d", "flickr8k-expert", "-m", "bleu-4", "--cite", "--all-protocols"),
-        ("correlate", "-d", "pascal-50s", "-m", "bleu-4", "--cite", "--references-curve"),
+        (("cider", "--power"), "wrong-value", 1),
+        (("cider", "bleu", "--power"), "wrong-value", 5),
+        (("cider", "rouge-l", "--power", "80"), "out-of-range", 80.0),
+        (("cider", "rouge-l", "--power", "--alpha", "0"), "out-of-range", 0.0),
+        (("cider", "rouge-l", "--power", "-d", "nocaps"), "unsupported", "nocaps/first-vs-rest/mean"),
+        (("cider", "rouge-l", "--gap", "0.1"), "missing-option", "--gap"),
+        (("cider", "rouge-l", "--explanations", "0"), "missing-option", "--explanations"),
+        (("cider", "rouge-l", "--power", "--test", "williams"), "conflict", "--test"),
+        (("cider", "rouge-l", "--power", "--correction", "bh"), "conflict", "--correction"),
+        (("cider", "rouge-l", "--power", "--permutations", "200"), "conflict", "--permutations"),
+        (("cider", "rouge-l", "--power", "--report", "r.html"), "conflict", "--report"),
+        (("cider", "rouge-l", "--test", "bootstrap", "--permutations", "200"), "conflict", "--permutations"),
     ],
 )
-def test_cite_is_rejected_where_it_has_no_effect(capbench: Callable[..., Ran], call: tuple[str, ...]) -> None:
-    ran = capbench(*call)
-    assert (ran.code, ran.out) == (2, "")
-    assert "--cite" in ran.err
+def test_options_that_do_not_apply_are_rejected(
+    options: tuple[str, ...], code: str, value: object, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench("compare", *options)
+    assert (ran.code, ran.failure.code, ran.failure.value) == (2, code, value)

@@ -10,7 +10,6 @@ import pytest
 
 import capbench
 from capbench.api.agreement import CorrelationResult
-from capbench.api.comparing import ComparisonResult
 from capbench.api.ranking import RankingResult
 from capbench.core.errors import UsageError
 from capbench.reports.table import TableStyle
@@ -39,11 +38,6 @@ def correlated() -> CorrelationResult:
 
 
 @pytest.fixture(scope="module")
-def compared() -> ComparisonResult:
-    return capbench.compare("flickr8k-expert", METRICS, resamples=100)
-
-
-@pytest.fixture(scope="module")
 def ranked(tmp_path_factory: pytest.TempPathFactory) -> RankingResult:
     path = tmp_path_factory.mktemp("tasks") / "tasks.yaml"
     path.write_text(TASKS, encoding="utf-8")
@@ -56,9 +50,8 @@ def row(text: str, title: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def test_heads_name_data_set_and_statistic(correlated: CorrelationResult, compared: ComparisonResult) -> None:
+def test_heads_name_data_set_and_statistic(correlated: CorrelationResult) -> None:
     assert "| metric | Flickr8k Expert, Kendall's τ-c |" in correlated.to_markdown()
-    assert "| metric | Flickr8k Expert, Kendall's τ-c | rank |" in compared.to_markdown()
     assert r"Metric & Kendall's $\tau$-c \\" in correlated.to_latex()
 
 
@@ -77,28 +70,15 @@ def test_columns_digits_and_scale_of_correlations(correlated: CorrelationResult)
     assert row(text, "BLEU-4") == [f"{share:.3f}", f"{of_groups:.3f}"]
 
 
-def test_bold_and_daggers_can_be_omitted_separately(correlated: CorrelationResult, compared: ComparisonResult) -> None:
-    for result in (correlated, compared):
-        assert "**" in result.to_markdown()
-        assert r"\textbf" in result.to_latex()
-        assert "**" not in result.to_markdown(bold=False)
-        assert "†" in result.to_markdown(bold=False)
-        assert r"\dagger" not in result.to_latex(daggers=False)
+def test_bold_and_daggers_can_be_omitted_separately(correlated: CorrelationResult) -> None:
+    assert "**" in correlated.to_markdown()
+    assert r"\textbf" in correlated.to_latex()
+    assert "**" not in correlated.to_markdown(bold=False)
+    assert "†" in correlated.to_markdown(bold=False)
+    assert r"\dagger" not in correlated.to_latex(daggers=False)
 
 
-def test_a_comparison_has_the_values_of_its_frame(compared: ComparisonResult) -> None:
-    values = dict(zip(compared.to_frame()["metric"], compared.to_frame()["value"], strict=True))
-    text = compared.to_markdown(columns="τ-c", digits=3, bold=False, daggers=False, intervals=False)
-    assert {name: row(text, name) for name in values} == {name: [f"{value:.3f}"] for name, value in values.items()}
-    frame = compared.to_frame(columns=["value"], digits=1, percent=True)
-    assert [*frame.columns] == ["metric", "value"]
-    assert [*frame["value"]] == [round(100 * value, 1) for value in values.values()]
-
-
-def test_value_interval_and_notes_have_the_same_digits_and_scale(
-    correlated: CorrelationResult, compared: ComparisonResult
-) -> None:
-    (pair,) = compared.table.pairs
+def test_value_and_interval_have_the_same_digits_and_scale(correlated: CorrelationResult) -> None:
     for digits, percent, scale in ((1, True, 100), (2, None, 1), (0, True, 100)):
         style: dict[str, Any] = {"digits": digits, "percent": percent}
 
@@ -106,17 +86,11 @@ def test_value_interval_and_notes_have_the_same_digits_and_scale(
             assert value is not None
             return f"{scale * value:z.{digits}f}"
 
-        for name, interval in compared.intervals.items():
-            ends = f"[{shown(interval.low)}, {shown(interval.high)}]"
-            for result in (compared, correlated):
-                assert row(result.to_markdown(columns="flickr8k-expert", **style), name)[0].split(" ", 1)[1] == ends
-        values = f"{shown(compared.table.values[pair.better])} against {shown(compared.table.values[pair.worse])}"
-        text = compared.to_latex(**style)
-        assert f"{values}, difference {shown(pair.difference)}, p" in text
-        assert f"interval [{shown(pair.low)}, {shown(pair.high)}]" in text
-        assert compared.sentinels is not None
-        assert (raters := compared.sentinels.raters_of()) is not None
-        assert f"human raters ({shown(raters.value)}, n = " in text
+        for cell in correlated.cells:
+            if cell.protocol.startswith("flickr8k"):
+                ends = f"[{shown(cell.low)}, {shown(cell.high)}]"
+                text = correlated.to_markdown(columns="flickr8k-expert", **style)
+                assert row(text, cell.title)[0].split(" ", 1)[1] == ends
         low = -0.4 * 10**-digits / scale
         assert TableStyle(**style).interval(low, 1.0, scale == 100) == f"[{shown(0)}, {shown(1)}]"
 
@@ -140,7 +114,7 @@ def test_chosen_columns_of_a_frame_of_correlations(correlated: CorrelationResult
     assert len(correlated.to_frame()) == 6 * len(METRICS)
 
 
-@pytest.mark.parametrize("kind", ["correlated", "compared", "ranked"])
+@pytest.mark.parametrize("kind", ["correlated", "ranked"])
 def test_an_unknown_column_or_number_of_digits_is_an_error(kind: str, request: pytest.FixtureRequest) -> None:
     result = request.getfixturevalue(kind)
     for method in (result.to_latex, result.to_markdown, result.to_frame):
@@ -152,7 +126,7 @@ def test_an_unknown_column_or_number_of_digits_is_an_error(kind: str, request: p
                 method(digits=digits)
 
 
-@pytest.mark.parametrize("kind", ["correlated", "compared", "ranked"])
+@pytest.mark.parametrize("kind", ["correlated", "ranked"])
 def test_latex_is_well_formed(kind: str, request: pytest.FixtureRequest) -> None:
     result = request.getfixturevalue(kind)
     assert_well_formed(result.to_latex())
@@ -160,7 +134,7 @@ def test_latex_is_well_formed(kind: str, request: pytest.FixtureRequest) -> None
 
 
 @needs_pdflatex
-@pytest.mark.parametrize("kind", ["correlated", "compared", "ranked"])
+@pytest.mark.parametrize("kind", ["correlated", "ranked"])
 def test_latex_compiles(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     assert_compiles(request.getfixturevalue(kind).to_latex(digits=3), tmp_path)
 

@@ -25,9 +25,11 @@ from capbench.metrics.scoring import score
 from capbench.reports.compare import print_combined
 from capbench.stats.correlation import correlation
 from capbench.studies.combine import Combined, combine_metrics
-from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import no_progress
-from capbench.studies.study import CombineSettings, TestSettings
+from capbench.studies.plan import plan_study
+from capbench.studies.results import StudyResult
+from capbench.studies.run import run_plan
+from capbench.studies.study import BootstrapSettings, CombineSettings, Study, TestSettings
 from tests.errors import raises
 from tests.studies.test_combine import Distance, Many, Signal
 
@@ -66,26 +68,36 @@ def combined(root: DataRoot, *names: str, settings: CombineSettings = FEW, proto
     return combine_metrics(dataset, dataset.protocol(protocol), requests, settings, compare=TESTS, cache=False)
 
 
+def value(result: StudyResult, column: str) -> float:
+    (protocol,) = result.protocols
+    cell = result.cell(protocol.id, column)
+    assert cell is not None
+    return cell.number
+
+
 def test_metrics_have_the_numbers_of_compare_and_the_combination_those_of_its_scores(root: DataRoot) -> None:
     result = combined(root)
     dataset = Many(root)
-    plain = compare_metrics(dataset, dataset.protocol(), requests_of("Signal", "Distance"), resamples=200, cache=False)
-    for title, interval in plain.intervals.items():
-        assert result.comparison.intervals[title] == interval
+    names = tuple(f"tests.studies.test_combine:{name}" for name in ("Signal", "Distance"))
+    settings = BootstrapSettings(resamples=200)
+    study = Study("s", "S", ("tests.studies.test_combine:Many",), names, bootstrap=settings, human_ceiling=False)
+    plain = run_plan(plan_study(study, root), no_progress, cache=False)
+    for cell in plain.cells:
+        assert result.comparison.cell(cell.protocol, cell.column) == cell
     (table,) = result.tables
     (scores,) = table.values.values()
     judgements = dataset.load(dataset.protocol().items)[0]
     means = judgements.ratings["rating"].value.reshape(120, 2).mean(axis=1)
     rho = correlation("spearman", scores, means).value
-    assert result.comparison.table.values["combination"] == pytest.approx(rho, abs=1e-12)
+    assert value(result.comparison, "combination") == pytest.approx(rho, abs=1e-12)
 
 
 def test_a_drop_is_the_difference_to_the_combination_without_the_metric(root: DataRoot) -> None:
     result = combined(root)
     for part, other in zip(result.parts, ("Distance", "Signal"), strict=True):
-        alone = combined(root, other).comparison.table.values["combination"]
+        alone = value(combined(root, other).comparison, "combination")
         assert part.without == pytest.approx(alone, abs=1e-12)
-        assert part.drop == pytest.approx(result.comparison.table.values["combination"] - alone, abs=1e-12)
+        assert part.drop == pytest.approx(value(result.comparison, "combination") - alone, abs=1e-12)
         assert part.drop is not None
         assert part.drop_low is not None
         assert part.drop_high is not None
@@ -187,8 +199,8 @@ def test_on_another_data_set_shared_images_are_scored_by_folds_without_them(root
     weights = np.linalg.solve(z.T @ z + 120 * result.penalty * np.eye(2), z.T @ (human - human.mean()))
     expected = np.concatenate([out_of_fold[:30], (human.mean() + z @ weights)[30:]])
     rho = correlation("spearman", expected, human).value
-    assert transfer.comparison.table.values["combination"] == pytest.approx(rho, abs=1e-9)
-    assert "|shared-images:10|of:" in transfer.comparison.signatures["combination"]
+    assert value(transfer.comparison, "combination") == pytest.approx(rho, abs=1e-9)
+    assert "|shared-images:10|of:" in next(iter(transfer.comparison.signatures.values()))["combination"]
 
 
 class Renamed(Many):
@@ -226,16 +238,18 @@ def test_one_photograph_under_two_ids_is_in_one_fold_and_counted_as_learnt_from(
     (transfer,) = result.transfers
     assert (transfer.images, transfer.shared, transfer.shared_photographs) == (50, 50, 40)
     # Every caption of a shared photograph is scored by the fold without it: these are the out-of-fold scores.
-    own = result.comparison.table.values["combination"]
-    assert transfer.comparison.table.values["combination"] == pytest.approx(own, abs=1e-12)
+    own = value(result.comparison, "combination")
+    assert value(transfer.comparison, "combination") == pytest.approx(own, abs=1e-12)
     # Folds, scores and intervals do not depend on which of its ids a photograph has.
     twice = learnt(other)
     for first, second in zip(result.tables[0].values.values(), twice.tables[0].values.values(), strict=True):
         np.testing.assert_array_equal(first, second)
     assert twice.images == 40
-    assert twice.comparison.table.units == 40
+    assert twice.comparison.comparisons[0].units == 40
     assert [part.drop_low for part in twice.parts] == [part.drop_low for part in result.parts]
-    assert "50 image ids show 40 photographs; ids of one photograph are resampled together" in twice.comparison.notes
+    assert "50 image ids show 40 photographs; ids of one photograph are resampled together" in " ".join(
+        twice.comparison.protocols[0].notes
+    )
 
 
 def test_both_counts_of_shared_images_are_printed(root: DataRoot) -> None:
@@ -250,8 +264,7 @@ def test_both_counts_of_shared_images_are_printed(root: DataRoot) -> None:
         cache=False,
     )
     text = io.StringIO()
-    spec = dataset.protocol().statistic
-    print_combined(result, spec, [spec], Console(file=text, width=200))
+    print_combined(result, dataset.protocol().statistic, Console(file=text, width=200))
     assert "50 of these 50 images (they show 40 photographs) were also learned from" in text.getvalue()
 
 
@@ -264,15 +277,15 @@ def test_the_same_seed_gives_the_same_and_another_one_deals_other_folds(root: Da
     first, again = combined(root), combined(root)
     assert first.as_json() == again.as_json()
     other = combined(root, settings=replace(FEW, seed=1))
-    assert other.comparison.table.values["combination"] != first.comparison.table.values["combination"]
-    assert other.comparison.table.values["Signal"] == first.comparison.table.values["Signal"]
+    assert value(other.comparison, "combination") != value(first.comparison, "combination")
+    assert value(other.comparison, "signal") == value(first.comparison, "signal")
 
 
 def test_pairs_have_accuracies_and_log_odds(root: DataRoot) -> None:
     result = combined(root, protocol="votes-strict")
     assert result.on_pairs
     assert result.settings.learner == "logistic"
-    assert result.comparison.table.values["combination"] > 0.6
+    assert value(result.comparison, "combination") > 0.6
 
 
 def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:

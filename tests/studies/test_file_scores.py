@@ -20,7 +20,6 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_joining import item_id
 from capbench.metrics.scoring import score, write_scores
 from capbench.stats.correlation import correlation
-from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import items_with_scores, judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
@@ -299,15 +298,6 @@ def test_entries_that_do_not_fit_are_refused(root: DataRoot, tmp_path: Path, ent
     (tmp_path / "s.yaml").write_text(f"schema: 1\nname: s\nprotocols: [foil]\nmetrics: [bleu-1]\n{entry}\n")
     with pytest.raises(StudyError, match=message):
         plan_study(load_study(tmp_path / "s.yaml"), root)
-
-
-def test_files_stand_in_comparisons(root: DataRoot, tmp_path: Path) -> None:
-    path = write_lengths(tmp_path / "f.csv", items_of("flickr8k-expert", root))
-    dataset = open_dataset("flickr8k-expert", root)
-    requests = (*resolve_metrics(["bleu-1"]), request_of_file(path))
-    compared = compare_metrics(dataset, dataset.protocol(), requests, resamples=100)
-    assert list(compared.intervals) == ["BLEU-1", "words"]
-    assert compared.signatures["f"].startswith("file:f.csv|sha256:")
 
 
 def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> None:

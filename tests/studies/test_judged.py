@@ -23,10 +23,10 @@ from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Image, Need, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.studies.compare import compare_metrics, metric_power
 from capbench.studies.examples import rated_scores
 from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
+from capbench.studies.power import metric_power
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from tests.errors import raises
@@ -230,7 +230,6 @@ def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoo
     two = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
     said = set()
     for refused in (
-        lambda: compare_metrics(dataset, protocol, two, resources=third, cache=False),
         lambda: metric_power(dataset, protocol, two, resources=third, cache=False),
         lambda: rated_scores(dataset, protocol, one, resources=third, cache=False),
     ):
@@ -247,20 +246,9 @@ def test_a_group_asked_for_alone_gives_the_studys_number(root: DataRoot, third: 
     result = run_plan(plan_study(study, root), no_progress, cache=False)
     (cell,) = [cell for cell in result.cells if cell.column == "brightness"]
     assert cell.group == "8k"
-    group = open_dataset("composite@8k", root)
-    compared = compare_metrics(group, group.protocol(), resolve_metrics(names), resources=third, cache=False)
-    assert compared.intervals["Brightness"].value == cell.value
-    assert compared.table.values["Brightness"] == cell.value
-
-
-def test_compare_and_correlate_give_one_number(root: DataRoot) -> None:
-    dataset = Composite(root)
-    result = run_plan(plan_study(Study("s", "S", ("composite",), ("bleu", "cider")), root), no_progress, cache=False)
-    cells = {cell.title: cell.value for cell in result.cells if not cell.group}
-    compared = compare_metrics(dataset, dataset.protocol(), resolve_metrics(["bleu", "cider"]), cache=False)
-    assert compared.table.values == cells
-    # Figures use these defaults, too.
-    assert (compared.table.resamples, compared.intervals["CIDEr"].resamples) == (10_000, 1000)
+    study = Study("s", "S", ("composite@8k",), names, features=third.features)
+    alone = run_plan(plan_study(study, root), no_progress, cache=False)
+    assert [one.value for one in alone.cells if one.column == "brightness" and not one.group] == [cell.value]
 
 
 def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -> None:

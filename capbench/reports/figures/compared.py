@@ -1,14 +1,12 @@
-"""Forest plots and significance matrices, from a comparison or from saved JSON."""
+"""Forest plots and significance matrices, from the result of a study."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from capbench.core.errors import CapbenchError, DataError, UsageError
-from capbench.core.files import read_json
+from capbench.core.errors import UsageError
 from capbench.datasets.protocol import with_version
 from capbench.reports.figures.style import (
     COLOURS,
@@ -20,7 +18,6 @@ from capbench.reports.figures.style import (
     heading,
     metric_styles,
     new_figure,
-    statistic_label,
     style,
 )
 from capbench.reports.uncertainty import p_value_text
@@ -29,7 +26,6 @@ from capbench.stats.significance import at_floor, smallest_p
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from capbench.studies.compare import MetricComparison
     from capbench.studies.results import StudyResult
 
 
@@ -85,11 +81,6 @@ class Compared:
     def versioned_id(self) -> str:
         """The protocol's id as printed, with the data set's version."""
         return with_version(self.protocol, self.version)
-
-
-def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
-    """From the result of :func:`capbench.studies.uncertainty.compare_metrics`."""
-    return _from_plain(comparison.as_json(), sample=sample)
 
 
 def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
@@ -172,80 +163,6 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
         0.0
         if tests is None or tests.resamples is None
         else smallest_p(len(tests.pairs), tests.resamples, tests.correction),
-    )
-
-
-def read_compared(path: Path, protocol: str | None = None) -> Compared:
-    """From a file: the output of ``capbench compare --json``, or a study's ``results.json`` with intervals or tests.
-
-    Raises:
-        DataError: the file is neither.
-        UsageError: see :func:`from_study`.
-    """
-    raw = read_json(path)
-    if isinstance(raw, dict) and "schema_version" in raw and "cells" in raw:
-        from capbench.studies.results import load_result
-
-        return from_study(load_result(path), protocol)
-    try:
-        comparison = _from_plain(raw, sample=False)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise DataError(
-            "is neither the output of 'capbench compare --json' nor a study's results.json",
-            code="wrong-format",
-            path=path,
-        ) from error
-    except CapbenchError as error:
-        raise DataError(error.message, code=error.code, value=error.value, path=path) from error
-    if protocol not in (None, comparison.protocol):
-        raise UsageError(
-            f"the comparison uses the protocol {comparison.protocol}, not {protocol}",
-            code="mismatch",
-            value=protocol,
-            path=path,
-        )
-    return comparison
-
-
-def _from_plain(raw: Any, *, sample: bool) -> Compared:
-    table = raw["table"]
-    values = {str(name): float(value) for name, value in table["values"].items()}
-    label = statistic_label(str(raw["protocol"]))
-    first = next(iter(raw["intervals"].values()))
-    resamples, correction = table["resamples"], table["correction"]
-    count = len(table["pairs"])
-    pairs = tuple(
-        PairResult(
-            str(p["better"]),
-            str(p["worse"]),
-            float(p["difference"]),
-            float(p["p_adjusted"]),
-            bool(p["significant"]),
-            at_floor(
-                float(p["p_value"]), float(p["p_adjusted"]), pairs=count, resamples=resamples, correction=correction
-            ),
-        )
-        for p in table["pairs"]
-    )
-    if not values or (unknown := [name for p in pairs for name in (p.better, p.worse) if name not in values]):
-        raise DataError("names a metric without a value", code="missing-value", value=unknown[0] if values else None)
-    return Compared(
-        str(raw["protocol"]),
-        label,
-        label == "accuracy",
-        int(raw["n"]),
-        dict(sorted(values.items(), key=lambda pair: -pair[1])),
-        {name: (float(raw["intervals"][name]["low"]), float(raw["intervals"][name]["high"])) for name in values},
-        _interval_note(
-            float(first["level"]), first["method"], first["resamples"], first["units"], first["unit"], first["seed"]
-        ),
-        tuple(map(str, table["top"])),
-        pairs,
-        _test_note(table["test"], correction, table["alpha"], resamples, table["unit"], table["seed"]),
-        None,
-        bool(raw.get("sample")) or sample,
-        str(raw.get("version", "")),
-        0.0 if resamples is None else smallest_p(count, resamples, correction),
     )
 
 

@@ -227,13 +227,6 @@ def caption_text(figure: Figure, look: Look = USUAL) -> str:
     return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
 
-def statistic_label(protocol: str) -> str:
-    """Short name of a protocol's statistic, from its id: ``…/unaggregated-tau-c`` → ``τ-c``; else ``accuracy``."""
-    names: Sequence[tuple[str, str]] = (("tau-b", "τ-b"), ("tau-c", "τ-c"), ("spearman", "ρ"), ("pearson", "r"))
-    statistic = protocol.rpartition("/")[2]
-    return next((label for ending, label in names if statistic.endswith(ending)), "accuracy")
-
-
 def heading(protocol: str, statistic: str) -> str:
     """Title of a panel: ``Flickr8k Expert, Kendall's τ-c``, from a protocol's id and its statistic's short name."""
     from capbench.datasets.base import load_dataset

@@ -1,0 +1,171 @@
+"""The numbers of one protocol: values, intervals, tests, the human ceiling, sentinels, the best metric, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from capbench import __version__
+from capbench.core.records import ScoreTable
+from capbench.datasets.protocol import Protocol
+from capbench.metrics.metric_request import Row
+from capbench.stats.pairs import Tests
+from capbench.studies import evaluate as evaluation
+from capbench.studies.evaluate import evaluate, unscored_cells
+from capbench.studies.judged import ProgressFactory, Scored
+from capbench.studies.results import Answer, Ceiling, Cell, ProtocolInfo, Sentinels, StudyResult
+from capbench.studies.study import Study, TestSettings
+from capbench.studies.tie_cautions import tie_cautions
+from capbench.studies.uncertainty import answer, assess, common_scores, group_scores
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The part of a :class:`~capbench.studies.results.StudyResult` that is of one protocol."""
+
+    info: ProtocolInfo
+    cells: tuple[Cell, ...]
+    ceilings: tuple[Ceiling, ...]
+    comparisons: tuple[Tests, ...]
+    answers: tuple[Answer, ...]
+    sentinels: tuple[Sentinels, ...]
+
+
+def protocol_numbers(
+    study: Study,
+    protocol: Protocol,
+    scored: Scored,
+    tables: Sequence[ScoreTable],
+    rows: Sequence[Row],
+    progress: ProgressFactory,
+    *,
+    related: Callable[[str, str], bool] = lambda first, second: False,
+    notes: Sequence[str] = (),
+    test_groups: bool = True,
+) -> Numbers:
+    """Every number of one protocol, from its scores.
+
+    Args:
+        study: settings of intervals and tests.
+        protocol: one of the data set's protocols.
+        scored: its judgements, and scores of the groups that are scored alone.
+        tables: scores of all items, one table for each draw, with further columns such as combinations.
+        rows: the rows of the table.
+        progress: makes progress bars.
+        related: True for the names of two rows of one metric, and if one is computed from the other.
+        notes: further notes on the numbers.
+        test_groups: False for intervals, tests and ceilings of the overall numbers only, not of groups.
+
+    Raises:
+        MissingFileError: the file with the human judgements does not exist.
+    """
+    dataset, draws, statistic = scored.dataset, scored.draws, protocol.statistic
+    cells, groups = evaluate(protocol, draws, tables, rows)
+    for group, alone in scored.groups.items():
+        of_group, _ = evaluate(protocol, alone.draws, alone.tables, rows)
+        cells += [cell.model_copy(update={"group": group}) for cell in of_group if not cell.group]
+        groups = tuple(name for name in dict.fromkeys((*draws[0].groups, *groups)) if name in {*groups, group})
+    overall = {cell.column for cell in cells if not cell.group and cell.value is not None}
+    defined = [row for row in rows if row.name in overall]
+    answered = study.answers and not dataset.under_root
+    bootstrap, tests = study.statistics_of(answered=answered)
+    of_groups = {group: group_scores(scored, group, rows) for group in scored.groups}
+    steps = len({cell.group for cell in cells if test_groups or not cell.group})
+    with progress(f"statistics of {protocol}", steps) as step:
+        assessed = assess(
+            protocol,
+            draws,
+            tables,
+            rows,
+            cells,
+            bootstrap=bootstrap,
+            tests=tests,
+            ceiling=study.human_ceiling,
+            groups=test_groups,
+            of_groups=of_groups,
+            progress=step,
+        )
+    found = None
+    if answered and tests is not None:
+        found = answer(protocol, draws[0], tables, defined, assessed, tests, related)
+    sentinels: list[Sentinels] = []
+    if study.sentinels and statistic.kind != "mean":
+        from capbench.studies.sentinels import assess_sentinels
+
+        sentinels.append(
+            assess_sentinels(
+                protocol,
+                draws,
+                common_scores(tables, rows),
+                cells,
+                bootstrap=bootstrap,
+                tests=tests or TestSettings(),
+                groups=test_groups,
+                of_groups=of_groups,
+            )
+        )
+    unscored = unscored_cells(protocol, scored, rows, groups)
+    known = {*groups, *(cell.group for cell in unscored)}
+    info = ProtocolInfo(
+        id=str(protocol),
+        dataset=dataset.name,
+        dataset_title=dataset.title,
+        statistic=statistic.label,
+        kind=statistic.kind,
+        description=f"{protocol.items.description}; {statistic.description}",
+        groups=(*groups, *(name for name in draws[0].groups if name in known and name not in groups)),
+        notes=(
+            *dict.fromkeys(note for judgements in draws for note in judgements.notes),
+            *notes,
+            *evaluation.notes(protocol, draws, tables, defined),
+            *assessed.notes,
+            *scored.cautions,
+            *tie_cautions(dataset, protocol, draws, tables, rows, cells),
+        ),
+        n_items=min(len(judgements.items) for judgements in draws),
+        n_items_whole=scored.whole,
+        draws=len(draws),
+        bootstrap=assessed.bootstrap,
+        version=dataset.version,
+        level=statistic.level,
+        file_columns=dict(dataset.file_columns),
+    )
+    return Numbers(
+        info,
+        (*assessed.cells, *unscored),
+        tuple(assessed.ceilings),
+        tuple(assessed.comparisons),
+        () if found is None else (found,),
+        tuple(sentinels),
+    )
+
+
+def study_result(
+    study: Study, numbers: Sequence[Numbers], columns: dict[str, str], *, sample: bool, **more: Any
+) -> StudyResult:
+    """The result of a study.
+
+    Args:
+        study: the study.
+        numbers: those of its protocols.
+        columns: titles by row.
+        sample: True if the data is the embedded sample.
+        more: the other fields of the result.
+    """
+    return StudyResult(
+        capbench=__version__,
+        name=study.name,
+        title=study.title,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        sample=sample,
+        protocols=tuple(one.info for one in numbers),
+        columns=columns,
+        cells=tuple(cell for one in numbers for cell in one.cells),
+        ceilings=tuple(ceiling for one in numbers for ceiling in one.ceilings),
+        comparisons=tuple(tests for one in numbers for tests in one.comparisons),
+        answers=tuple(found for one in numbers for found in one.answers),
+        sentinels=tuple(found for one in numbers for found in one.sentinels),
+        **more,
+    )

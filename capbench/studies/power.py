@@ -1,0 +1,109 @@
+"""Power analysis of two metrics: the amount of data that distinguishes them under one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from capbench.core.errors import UsageError
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import Protocol
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
+from capbench.stats.agreement import Accuracies
+from capbench.stats.pairs import Unit
+from capbench.stats.power import Power, power
+from capbench.studies import evaluate as evaluation
+from capbench.studies.evaluate import agreement, check_defined, evaluate, photograph_note
+from capbench.studies.judged import ProgressFactory, no_progress, score_all
+
+
+@dataclass(frozen=True)
+class MetricPower:
+    """Result of :func:`metric_power`."""
+
+    protocol: str
+    n: int  # available data points (ratings or pairs; captions within images; systems over systems)
+    values: dict[str, float]  # the statistic of both metrics, by title
+    power: Power
+    signatures: dict[str, str]  # one line by label
+    notes: tuple[str, ...]
+    version: str  # of the data set, which `protocol` leaves out; "" if it has none
+    file_columns: dict[str, str]  # for a user's file: the field that each column was read as, "" if it is not read
+    statistic: str
+    percent: bool
+    data_points: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON; ``file_columns`` only if there are any."""
+        return {key: value for key, value in asdict(self).items() if key != "file_columns" or value}
+
+
+def metric_power(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    gap: float | None = None,
+    alpha: float = 0.05,
+    target: float = 0.8,
+    resamples: int = 500,
+    seed: int = 0,
+    unit: Unit = "image",
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> MetricPower:
+    """Score two metrics, and estimate how much data is needed to distinguish them (power analysis).
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
+        requests: metrics with two columns in all.
+        gap: the difference to detect; None for the observed one.
+        alpha: significance level, two-sided.
+        target: target power.
+        resamples: resamples at each size.
+        seed: seed of the resamples.
+        unit: unit that is resampled and counted.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        progress: makes progress bars.
+    """
+    rows = [row for request in requests for row in request.rows]
+    if len(rows) != 2:
+        raise UsageError(
+            f"exactly two metrics are required, not {len(rows)}: {', '.join(row.name for row in rows)}",
+            code="wrong-value",
+            value=len(rows),
+            hint="Name single columns, such as bleu-4 instead of bleu",
+        )
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    rows = scored.complete(rows, at_least=2)
+    draws = scored.draws
+    cells = [cell for cell in evaluate(protocol, draws, scored.tables, rows)[0] if not cell.group]
+    check_defined(cells)
+    scores = {row.title: np.stack([table.values[row.key] for table in scored.tables]) for row in rows}
+    data = agreement(protocol, draws[0], scores, unit)
+    statistic = protocol.statistic
+    photographs = photograph_note(draws[0]) if unit == "image" else None
+    return MetricPower(
+        protocol=str(protocol),
+        n=len(draws[0].preferences[statistic.human]) if isinstance(data, Accuracies) else data.n,
+        values={cell.title: cell.number for cell in cells},
+        power=power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit),
+        signatures=scored.signatures,
+        notes=(
+            *dict.fromkeys(note for judgements in draws for note in judgements.notes),
+            *evaluation.notes(protocol, draws, scored.tables, rows),
+            *filter(None, [photographs]),
+        ),
+        version=protocol.version,
+        file_columns=dict(dataset.file_columns),
+        statistic=statistic.label,
+        percent=statistic.kind == "accuracy",
+        data_points=statistic.data_points,
+    )
