@@ -99,7 +99,7 @@ def compare(
     check_arguments(locals(), required=["dataset"])
     statistics = StatisticsChoice(
         bootstrap=resamples or RESAMPLES,
-        compare=test,
+        compare=test or "permutation",
         correction=correction,
         permutations=resamples,
         unit=unit,

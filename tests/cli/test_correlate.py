@@ -232,22 +232,6 @@ def test_intervals_and_tests_by_flags(capbench: Callable[..., Ran], tmp_path: Pa
     assert (tmp_path / "comparisons.csv").read_text(encoding="utf-8").count("\n") == 4
 
 
-def test_studies_and_compare_give_the_same_numbers(capbench: Callable[..., Ran]) -> None:
-    study = json.loads(
-        capbench(*QUICK, "--bootstrap", "300", "--compare", "permutation", "--permutations", "300", "--json").out
-    )
-    compared = json.loads(
-        capbench("compare", "bleu-1", "bleu-4", "cider", "--bootstrap", "300", "--permutations", "300", "--json").out
-    )
-    pairs = {(p["better"], p["worse"]): (p["p_value"], p["low"]) for p in study["comparisons"][0]["pairs"]}
-    titles = {title: column for column, title in study["columns"].items()}
-    assert pairs == {
-        (titles[p["better"]], titles[p["worse"]]): (p["p_value"], p["low"]) for p in compared["table"]["pairs"]
-    }
-    intervals = {cell["title"]: (cell["low"], cell["high"]) for cell in study["cells"]}
-    assert intervals == {name: (i["low"], i["high"]) for name, i in compared["intervals"].items()}
-
-
 def test_flags_take_the_place_of_what_a_study_file_says(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(

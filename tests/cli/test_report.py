@@ -80,13 +80,11 @@ def test_a_comparison_writes_a_page_of_its_tests(capbench: Callable[..., Ran], t
     assert ran.code == 0, ran.err
     compared = json.loads(ran.out)
     rows = {row["t"][0]: row for row in data_of(out.read_text(encoding="utf-8"))["numbers"] if row["t"][2] == "all"}
-    for title, interval in compared["intervals"].items():
-        assert rows[title]["s"][4:8] == [
-            interval["value"],
-            interval["low"],
-            interval["high"],
-            compared["table"]["ranks"][title],
-        ]
+    ranks = compared["comparisons"][0]["ranks"]
+    cells = [cell for cell in compared["cells"] if not cell["group"]]
+    for cell in cells:
+        found = rows[cell["title"]]["s"][4:8]
+        assert found == [cell["value"], cell["low"], cell["high"], ranks[cell["column"]]]
 
 
 def test_captions_of_the_sample_have_explanations(
