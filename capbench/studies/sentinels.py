@@ -41,14 +41,13 @@ from capbench.core.errors import ProtocolError, StatisticError, check_choice, co
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.significance import PERMUTATIONS, adjust, better_p_values, permutations_needed
 from capbench.studies.evaluate import PEOPLE, agreement, people
 from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
 from capbench.studies.study import BootstrapSettings, TestSettings
-from capbench.studies.uncertainty import too_few_to_permute
+from capbench.studies.uncertainty import draw_intervals, too_few_to_permute, with_intervals
 
 FOLDS = 5
 """Number of folds of the learned sentinels."""
@@ -67,41 +66,24 @@ _CONVERGED, _MAX_STEPS = 1e-9, 2000
 
 @dataclass(frozen=True, eq=False)
 class SentinelScores:
-    """Scores of one sentinel.
+    """Scores of one sentinel."""
 
-    Attributes:
-        values: (draws, items) scores, in the order of the judgements' items.
-        inputs: what the scores are computed from, in words.
-        signature: one line with everything that determines the scores.
-    """
-
-    values: FloatArray
-    inputs: str
-    signature: str
+    values: FloatArray  # (draws, items), in the order of the judgements' items
+    inputs: str  # what the scores are computed from, in words
+    signature: str  # everything that determines the scores
 
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """The judgements of a protocol as arrays over items.
-
-    Attributes:
-        draws: judgements, one for each draw.
-        unit: (n,) number of each item's photograph.
-        fold: (n,) fold of each item; None if there are too few photographs.
-        total: (n,) sum of each item's ratings.
-        number: (n,) number of its ratings.
-        pairs: preferences with a preferred caption, if the judgements are preferences.
-        ranks: True if the statistic depends on the ranks of all captions' scores.
-        level: what the statistic compares.
-    """
+    """The judgements of a protocol as arrays over items."""
 
     draws: Sequence[Judgements]
-    unit: IntArray
-    fold: IntArray | None
-    total: FloatArray
-    number: IntArray
-    pairs: Preferences | None
-    ranks: bool
+    unit: IntArray  # (n,) number of each item's photograph
+    fold: IntArray | None  # (n,) fold of each item; None if there are too few photographs
+    total: FloatArray  # (n,) sum of each item's ratings
+    number: IntArray  # (n,) number of its ratings
+    pairs: Preferences | None  # with a preferred caption, if the judgements are preferences
+    ranks: bool  # whether the statistic depends on the ranks of all captions' scores
     level: Level
 
     @property
@@ -130,20 +112,10 @@ class _Sentinel:
 def sentinel_scores(
     protocol: Protocol, draws: Sequence[Judgements], names: Collection[str] | None = None, *, seed: int = 0
 ) -> dict[str, SentinelScores | str]:
-    """Scores of sentinels for the captions of a protocol.
+    """Scores of sentinels (all by default) for the captions of a protocol, or the reason why one is undefined.
 
-    Args:
-        protocol: a protocol on ratings or preferences.
-        draws: its judgements, one for each draw of references.
-        names: names in :data:`SENTINELS`; None for all.
-        seed: seed of the folds.
-
-    Returns:
-        By name, in the order of :data:`SENTINELS`, the scores, or the reason why the sentinel is undefined.
-
-    Raises:
-        ProtocolError: the statistic is a mean of scores, which has no judgements.
-        UsageError: an unknown name.
+    By name, in the order of :data:`SENTINELS`. ``draws`` are the judgements, one for each draw of references; ``seed``
+    is that of the folds.
     """
     for name in names or ():
         check_choice("sentinel", name, SENTINELS)
@@ -302,10 +274,8 @@ def _source(data: _Data) -> FloatArray:
 def _source_ranks(deviation: FloatArray, source: IntArray, ratings: FloatArray) -> FloatArray:
     """(k,) average ranks of sources, from 0, where neighbours are tied if they differ by less than one standard error.
 
-    Args:
-        deviation: (k,) deviation of each source's mean.
-        source: (n,) source of each rated caption.
-        ratings: (n,) its mean rating.
+    ``deviation`` (k,) are deviations of the sources' means, ``source`` (n,) the sources of rated captions, ``ratings``
+    (n,) their mean ratings.
     """
     sizes = np.bincount(source, minlength=len(deviation)).astype(np.float64)
     means = np.bincount(source, ratings, len(deviation)) / np.maximum(sizes, 1)
@@ -458,19 +428,9 @@ def assess_sentinels(
     Where raters or votes are known, each metric is also tested against the human ceiling, two-sided and on the data
     points of the ceiling (:func:`capbench.studies.evaluate.people`). These p-values are another family.
 
-    Args:
-        protocol: a protocol on ratings or preferences.
-        draws: its judgements, one for each draw.
-        scores: (draws, items) scores of the metrics, by column.
-        cells: the protocol's cells; metrics without a value are not tested.
-        bootstrap: settings of intervals, None for none.
-        tests: correction, level, unit, seed and number of permutations.
-        groups: False to test the overall numbers only.
-        of_groups: by group, the scores of metrics that were scored on its items only.
-        seed: seed of the folds.
-
-    Raises:
-        ProtocolError: the statistic is a plain mean.
+    ``scores`` are the metrics' (draws, items) scores by column, ``of_groups`` those of metrics that were scored on the
+    items of a group only. Metrics without a value in ``cells`` are not tested; ``groups`` False tests overall numbers
+    only. ``seed`` is that of the folds.
     """
     made = sentinel_scores(protocol, draws, seed=seed)
     found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
@@ -491,7 +451,8 @@ def assess_sentinels(
         if groups or not group:
             try:
                 if bootstrap is not None and defined:
-                    of_group = _with_intervals(protocol, draws[0], defined, of_group, group, bootstrap)
+                    data = agreement(protocol, draws[0], defined, bootstrap.unit, group, rating_levels=True)
+                    of_group = with_intervals(of_group, draw_intervals(data, bootstrap)[1])
                 against = {name: values for name, values in defined.items() if name not in BOUNDS}
                 if against and of_metrics:
                     tested.append(_tests(protocol, draws[0], of_metrics, against, group, tests))
@@ -514,18 +475,7 @@ def assess_sentinels(
 def sentinel_cell(
     protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str
 ) -> Cell:
-    """Agreement of one sentinel; ``undefined`` holds the reason if it has none.
-
-    Args:
-        protocol: a protocol on ratings or preferences.
-        judgements: its judgements, of any draw.
-        name: name of the sentinel.
-        scores: its scores, or the reason why there are none, from :func:`sentinel_scores`.
-        group: only the data points of this group; ``""`` for all.
-
-    Raises:
-        ProtocolError: the statistic is a plain mean.
-    """
+    """Agreement of one sentinel, overall or in a group; ``undefined`` is the reason if it has none."""
     of_name: dict[str, Any] = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
     if isinstance(scores, str):
         return Cell(**of_name, undefined=scores, n=0)
@@ -540,21 +490,6 @@ def sentinel_cell(
     return Cell(**of_name, value=value, n=n)
 
 
-def _with_intervals(
-    protocol: Protocol,
-    judgements: Judgements,
-    scores: Mapping[str, FloatArray],
-    cells: Sequence[Cell],
-    group: str,
-    settings: BootstrapSettings,
-) -> list[Cell]:
-    data = agreement(protocol, judgements, scores, settings.unit, group, rating_levels=True)
-    sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
-    intervals = bootstrap_intervals(data, sample, method=settings.method, level=settings.level)
-    ends = {name: {"low": interval.low, "high": interval.high} for name, interval in intervals.items()}
-    return [cell.model_copy(update=ends.get(cell.column, {})) for cell in cells]
-
-
 def _tests(
     protocol: Protocol,
     judgements: Judgements,
@@ -564,23 +499,19 @@ def _tests(
     settings: TestSettings,
 ) -> SentinelTests:
     # A metric may have the name of a sentinel.
-    scores = {("metric", name): values for name, values in metrics.items()}
-    scores |= {("sentinel", name): values for name, values in sentinels.items()}
-    keys = {key: "|".join(key) for key in scores}
-    joined = {keys[key]: values for key, values in scores.items()}
-    data = agreement(protocol, judgements, joined, settings.unit, group, rating_levels=True)
-    _require_units(data, settings, len(metrics))
-    permutations = _permutations(settings, len(metrics))
-    pairs = [(keys["metric", metric], keys["sentinel", name]) for metric in metrics for name in sentinels]
+    of_metric = {f"metric|{name}": values for name, values in metrics.items()}
+    of_sentinel = {f"sentinel|{name}": values for name, values in sentinels.items()}
+    data = agreement(protocol, judgements, of_metric | of_sentinel, settings.unit, group, rating_levels=True)
+    permutations = _permutations(data, settings, len(metrics))
+    pairs = list(itertools.product(of_metric, of_sentinel))
     p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
-    of_metric = p_values.reshape(len(metrics), len(sentinels))
-    p_values = of_metric.max(axis=1)
-    adjusted = adjust(p_values, settings.correction)
-    value = {key: observed_value(data.statistic(name)) for key, name in keys.items()}
+    by_metric = p_values.reshape(len(metrics), len(sentinels))
+    largest = by_metric.max(axis=1)
+    value = {name: observed_value(data.statistic(name)) for name in data.names}
     # Of several sentinels with the largest p-value, the one that agrees best.
-    from_best = sorted(sentinels, key=lambda name: -value["sentinel", name])
-    order = [list(sentinels).index(name) for name in from_best]
-    against = [from_best[place] for place in of_metric[:, order].argmax(axis=1).tolist()]
+    best_first = sorted(sentinels, key=lambda name: -value[f"sentinel|{name}"])
+    order = [list(sentinels).index(name) for name in best_first]
+    against = [best_first[place] for place in by_metric[:, order].argmax(axis=1).tolist()]
     return SentinelTests(
         group=group,
         correction=settings.correction,
@@ -594,12 +525,14 @@ def _tests(
             SentinelTest(
                 column=metric,
                 sentinel=name,
-                difference=value["metric", metric] - value["sentinel", name],
+                difference=value[f"metric|{metric}"] - value[f"sentinel|{name}"],
                 p_value=p,
                 p_adjusted=p_adjusted,
                 better=p_adjusted <= settings.alpha,
             )
-            for metric, name, p, p_adjusted in zip(metrics, against, p_values.tolist(), adjusted.tolist(), strict=True)
+            for metric, name, p, p_adjusted in zip(
+                metrics, against, largest.tolist(), adjust(largest, settings.correction).tolist(), strict=True
+            )
         ),
     )
 
@@ -616,9 +549,9 @@ def _raters(
     if known is None:
         return None
     data, ceiling = known
-    _require_units(data, settings, len(metrics))
+    permutations = _permutations(data, settings, len(metrics))
     pairs = [(name, PEOPLE) for name in named]
-    one_sided = better_p_values(data, pairs, permutations=_permutations(settings, len(metrics)), seed=settings.seed)
+    one_sided = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
     adjusted = adjust(np.minimum(1.0, 2 * np.minimum(one_sided, 1 - one_sided)), settings.correction)
     found: dict[str, list[str]] = {"above": [], "below": [], "alike": []}
     for metric, p, p_adjusted in zip(metrics, one_sided.tolist(), adjusted.tolist(), strict=True):
@@ -637,12 +570,9 @@ def _raters(
     )
 
 
-def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> None:
+def _permutations(data: Agreement, settings: TestSettings, metrics: int) -> int:
+    """Number of permutations with which more than the smallest p-value can be significant."""
     reason = too_few_to_permute(data.units, settings.unit, settings.correction, settings.alpha, metrics)
     if reason:
         raise StatisticError(reason, code="too-few", value=data.units)
-
-
-def _permutations(settings: TestSettings, metrics: int) -> int:
-    """Number of permutations with which more than the smallest p-value can be significant."""
     return max(settings.resamples or PERMUTATIONS, 2 * permutations_needed(metrics, settings.alpha))

@@ -6,8 +6,8 @@ Scores are computed once and all metrics share the resamples of a protocol.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -29,23 +29,14 @@ from capbench.studies.study import BootstrapSettings, TestSettings
 
 @dataclass
 class Uncertainty:
-    """Result of :func:`assess` for one protocol.
-
-    Attributes:
-        cells: the cells, with intervals.
-        ceilings: the human ceiling, overall and by group.
-        comparisons: tests, overall and by group.
-        bootstrap: settings of the intervals.
-        notes: notes on what could not be computed and why, one line each.
-        reasons: reasons why the overall numbers have no intervals or no tests, by ``intervals`` and ``groups``.
-    """
+    """Result of :func:`assess` for one protocol."""
 
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
     comparisons: list[Tests] = field(default_factory=list)
     bootstrap: BootstrapInfo | None = None
-    notes: list[str] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what could not be computed and why
+    reasons: dict[str, str] = field(default_factory=dict)  # why overall numbers have no intervals, or no groups (tests)
 
 
 def assess(
@@ -65,9 +56,10 @@ def assess(
     """Add intervals, tests and the human ceiling to one protocol's cells.
 
     A number without an interval, or metrics that cannot be tested (in a group of one image, say), get a note instead.
+    Under a plain mean nothing is added.
 
     Args:
-        protocol: the protocol; under a plain mean nothing is added.
+        protocol: the protocol.
         draws: its judgements, one for each draw.
         tables: their scores, in the same order.
         rows: the rows of the study.
@@ -135,14 +127,13 @@ def _assess_group(
     if bootstrap is not None:
         try:
             data = agreement(protocol, judgements, scores, bootstrap.unit, group)
-            sample = draw_bootstrap(data, resamples=bootstrap.resamples, seed=bootstrap.seed, unit=bootstrap.unit)
-            intervals = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)
+            sample, intervals = draw_intervals(data, bootstrap)
         except StatisticError as error:
             uncertainty.notes.append(f"{place}: no intervals: {error}")
             if not group:
                 uncertainty.reasons["intervals"] = error.message
         else:
-            uncertainty.cells = [_with_interval(cell, group, intervals) for cell in uncertainty.cells]
+            uncertainty.cells = with_intervals(uncertainty.cells, intervals, group)
             if not group:
                 uncertainty.bootstrap = _info(bootstrap, data.units)
             left_out = sum(interval.undefined for interval in intervals.values())
@@ -175,14 +166,7 @@ def compare_pairs(
 ) -> Tests:
     """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
 
-    Args:
-        data: the metrics and the human side.
-        settings: test, correction, level, number and seed.
-        sample: a bootstrap of the same data, for intervals of the differences.
-        level: coverage of these intervals.
-
-    Raises:
-        StatisticError: the test does not apply to the data.
+    ``sample`` is a bootstrap of the same data, for intervals of the differences with the coverage ``level``.
     """
     count = permutations_to_use(
         settings.resamples, len(data.names), settings.alpha, settings.correction, test=settings.test
@@ -222,8 +206,7 @@ def _add_ceiling(
             return True
         data, ceiling = human
         if protocol.statistic.coefficient != "acc-eq":  # acc-eq has no intervals
-            sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
-            interval = bootstrap_intervals(data, sample, method=settings.method, level=settings.level)[PEOPLE]
+            interval = draw_intervals(data, settings)[1][PEOPLE]
             made = {"low": interval.low, "high": interval.high, "bootstrap": _info(settings, data.units)}
             ceiling = ceiling.model_copy(update=made)
     except StatisticError as error:
@@ -233,22 +216,22 @@ def _add_ceiling(
     return True
 
 
-def _with_interval(cell: Cell, group: str, intervals: Mapping[str, Interval]) -> Cell:
-    if cell.group != group or cell.column not in intervals:
-        return cell
-    interval = intervals[cell.column]
-    return cell.model_copy(update={"low": interval.low, "high": interval.high})
+def draw_intervals(data: Agreement, settings: BootstrapSettings) -> tuple[BootstrapSample, dict[str, Interval]]:
+    """A bootstrap of the metrics, and their intervals."""
+    sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
+    return sample, bootstrap_intervals(data, sample, method=settings.method, level=settings.level)
+
+
+def with_intervals(cells: Iterable[Cell], intervals: Mapping[str, Interval], group: str | None = None) -> list[Cell]:
+    """The cells with their columns' intervals; with a group, only those of that group."""
+    ends = {name: {"low": interval.low, "high": interval.high} for name, interval in intervals.items()}
+    return [
+        cell.model_copy(update=ends.get(cell.column, {})) if group in (None, cell.group) else cell for cell in cells
+    ]
 
 
 def _info(settings: BootstrapSettings, units: int) -> BootstrapInfo:
-    return BootstrapInfo(
-        method=settings.method,
-        level=settings.level,
-        unit=settings.unit,
-        units=units,
-        resamples=settings.resamples,
-        seed=settings.seed,
-    )
+    return BootstrapInfo(**asdict(settings), units=units)
 
 
 # The best metric for a user's judgements.
