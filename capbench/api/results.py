@@ -33,15 +33,10 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judgements(records.Judgements):
-    """Human judgements of the items of one data set under one protocol, as :func:`capbench.load` returns them.
+    """Human judgements of the items of one data set under one protocol, as :func:`capbench.load` returns them."""
 
-    Attributes:
-        protocol: the protocol; None if these judgements were not loaded under one.
-        sample: True if the data is the embedded synthetic sample.
-    """
-
-    protocol: Protocol | None = None
-    sample: bool = False
+    protocol: Protocol | None = None  # the protocol; None if these judgements were not loaded under one
+    sample: bool = False  # True if the data is the embedded synthetic sample
 
     @property
     def kind(self) -> Literal["ratings", "preferences", "items"]:
@@ -56,8 +51,7 @@ class Judgements(records.Judgements):
         ``rater``; pairs ``image``, ``first``, ``second``, ``preferred`` (+1, 0, -1) and ``group``; items the columns of
         ratings but the last two.
 
-        Raises:
-            MissingFileError: the file with the human judgements does not exist.
+        Raises MissingFileError: the file with the human judgements does not exist.
         """
         import pandas as pd
 
@@ -111,49 +105,34 @@ class Judgements(records.Judgements):
 
 @dataclass(frozen=True)
 class DomainScores:
-    """Corpus scores of the images of one domain of nocaps.
+    """Corpus scores of the images of one domain of nocaps."""
 
-    Attributes:
-        domain: ``in-domain``, ``near-domain`` or ``out-domain``.
-        images: number of images.
-        corpus: corpus score of each column, with the document frequencies of the domain's own references.
-    """
-
-    domain: str
+    domain: str  # ``in-domain``, ``near-domain`` or ``out-domain``
     images: int
+    # corpus score of each column, with the document frequencies of the domain's own references
     corpus: Mapping[records.ScoreColumn, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoreTable(records.ScoreTable):
-    """Scores of captions, as :func:`capbench.score` returns them. ``table["cider"]`` has the scores of one column.
+    """Scores of captions, as :func:`capbench.score` returns them. ``table["cider"]`` has the scores of one column."""
 
-    Attributes:
-        rows: name, title and key of every column.
-        notes: notes on the captions and the score files, one line each.
-        sample: True if the captions are those of the embedded synthetic sample.
-        incomplete: columns of score files without a result, because scores are missing.
-        intervals: 95 % bootstrap intervals of corpus scores, if they were requested.
-        fixed: labels of metrics whose document statistics are not resampled for the intervals.
-        file_columns: for a user's file of judgements: the field that each column was read as, ``""`` for columns that
-            are not read.
-        missing_captions: number of images with references but without a caption.
-        training: overlap of the captions with the training data of metrics with trained files.
-        domains: corpus scores by domain, if the references are those of nocaps.
-        categories: (n,) F-measure of SPICE's categories by column, if they were requested; NaN for captions whose
-            references have no tuple of the category.
-    """
-
-    rows: tuple[Row, ...] = ()
-    notes: tuple[str, ...] = ()
-    sample: bool = False
+    rows: tuple[Row, ...] = ()  # name, title and key of every column
+    notes: tuple[str, ...] = ()  # notes on the captions and the score files, one line each
+    sample: bool = False  # True if the captions are those of the embedded synthetic sample
+    # columns of score files without a result, because scores are missing
     incomplete: Mapping[Row, Incomplete] = field(default_factory=dict)
+    # 95 % bootstrap intervals of corpus scores, if they were requested
     intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)
-    fixed: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()  # labels of metrics whose document statistics are not resampled for the intervals
+    # for a user's file of judgements: the field that each column was read as, ``""`` for columns that are not read
     file_columns: Mapping[str, str] = field(default_factory=dict)
-    missing_captions: int = 0
+    missing_captions: int = 0  # number of images with references but without a caption
+    # overlap of the captions with the training data of metrics with trained files
     training: tuple[TrainingOverlap, ...] = ()
-    domains: tuple[DomainScores, ...] = ()
+    domains: tuple[DomainScores, ...] = ()  # corpus scores by domain, if the references are those of nocaps
+    # (n,) F-measure of SPICE's categories by column, if they were requested; NaN for captions whose references have no
+    # tuple of the category
     categories: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -219,9 +198,8 @@ class ScoreTable(records.ScoreTable):
     def to_frame(self, *, long: bool = False) -> pd.DataFrame:
         """A row for each caption and a column for each metric's column.
 
-        Args:
-            long: True for a row for each distinct caption and column, with signatures, as ``capbench score --out``
-                writes them.
+        ``long``: True for a row for each distinct caption and column, with signatures, as ``capbench score --out``
+        writes them.
         """
         import pandas as pd
 

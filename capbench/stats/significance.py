@@ -287,9 +287,8 @@ def compare(
     the common scale of two metrics' scores (:meth:`Correlations.swapped`), and ``sample`` a bootstrap of the same data,
     for intervals of the differences and for the test ``bootstrap``.
 
-    Raises:
-        StatisticError: a test that is not available for the data; fewer than two metrics; too few resamples for any
-            difference to be significant after the correction.
+    Raises StatisticError: a test that is not available for the data; fewer than two metrics; too few resamples for any
+    difference to be significant after the correction.
     """
     check_choice("test", test, get_args(Test), StatisticError)
     check_choice("correction", correction, get_args(Correction), StatisticError)

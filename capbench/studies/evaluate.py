@@ -57,16 +57,9 @@ _LISTED = 6
 def leveled(
     spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
 ) -> WithinImages | WithinSources | Systems | GradedPairs:
-    """Several metrics' scores at the data points of a statistic that is not over all captions.
+    """Several metrics' (items,) or (draws, items) scores at the data points of a statistic not over all captions.
 
-    Args:
-        spec: the statistic.
-        judgements: the judgements of its items.
-        scores: (items,) or (draws, items) scores by metric.
-        group: only the captions or pairs of this group; ``""`` for all.
-
-    Raises:
-        StatisticError: the statistic is undefined.
+    With a group, only its captions or pairs.
     """
     if spec.graded is not None:
         return _graded_pairs(spec.graded, judgements, judgements.preferences[spec.human], scores, group)
@@ -122,14 +115,7 @@ def _sides(spec: StatisticSpec, judgements: Judgements) -> IntArray | None:
 def notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length, one line each.
-
-    Args:
-        protocol: the protocol.
-        draws: judgements, one for each draw.
-        tables: their scores.
-        rows: the rows.
-    """
+    """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length."""
     spec = protocol.statistic
     if not tables or spec.graded is not None:
         return ()
@@ -143,15 +129,10 @@ def notes(
         data = leveled(spec, draws[0], scores)
     except StatisticError:  # the cells give the reason
         return ()
-    lines: list[str] = []
-    if isinstance(data, WithinImages):
-        lines = _of_images(data)
-    elif isinstance(data, WithinSources):
-        lines = _of_sources(data)
-    elif isinstance(data, Systems):
-        lines = _of_systems(data)
-    lines += _chance(spec, draws[0])
-    return tuple(f"{protocol}: {line}" for line in lines)
+    lines = _of_images(data) if isinstance(data, WithinImages) else []
+    lines += _of_sources(data) if isinstance(data, WithinSources) else []
+    lines += _of_systems(data) if isinstance(data, Systems) else []
+    return tuple(f"{protocol}: {line}" for line in (*lines, *_chance(spec, draws[0])))
 
 
 def _by_title(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
@@ -177,13 +158,7 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
 
 
 def no_agreement(spec: StatisticSpec, judgements: Judgements, group: str) -> float:
-    """The value of scores without information: the chance level of acc*_eq, 0 for correlations.
-
-    Args:
-        spec: a statistic that is undefined for constant scores.
-        judgements: the judgements of its items.
-        group: only the captions of this group; ``""`` for all.
-    """
+    """The value of scores without information: the chance level of acc*_eq, 0 for correlations."""
     if "acc-eq" not in str(spec.within or spec.coefficient):
         return 0.0
     item, human = _points(spec, judgements, group)
@@ -299,30 +274,19 @@ PEOPLE = "human ceiling"
 
 
 def agreement(
+    # a protocol whose statistic is a correlation (over captions, within images or sources, or over systems) or an
+    # accuracy
     protocol: Protocol,
-    judgements: Judgements,
-    scores: Mapping[str, FloatArray],
-    unit: Unit,
-    group: str = "",
+    judgements: Judgements,  # the judgements of its items (of any draw: the human side is the same for all)
+    scores: Mapping[str, FloatArray],  # (draws, items) scores by metric
+    unit: Unit,  # the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair
+    group: str = "",  # only the data points of this group; ``""`` for all
     *,
+    # True if m of tau-c is the number of distinct ratings, even if a score has fewer values, as the scores of sentinels
+    # may
     rating_levels: bool = False,
 ) -> Agreement:
-    """Several metrics' scores at the data points of a protocol.
-
-    Args:
-        protocol: a protocol whose statistic is a correlation (over captions, within images or sources, or over systems)
-            or an accuracy.
-        judgements: the judgements of its items (of any draw: the human side is the same for all).
-        scores: (draws, items) scores by metric.
-        unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
-        group: only the data points of this group; ``""`` for all.
-        rating_levels: True if m of tau-c is the number of distinct ratings, even if a score has fewer values, as the
-            scores of sentinels may.
-
-    Raises:
-        ProtocolError: the statistic is a plain mean.
-        StatisticError: it is undefined, there are fewer than two units, or it cannot be resampled by this unit.
-    """
+    """Several metrics' scores at the data points of a protocol."""
     spec = protocol.statistic
     if spec.level != "captions":
         if unit != "image":
@@ -386,19 +350,11 @@ def people(
     voters. Aggregated ratings, and so statistics within images, within sources and over systems, have no ceiling,
     since the aggregate includes the rater.
 
-    Args:
-        protocol: the protocol.
-        judgements: the judgements of its items.
-        unit: the unit to resample.
-        group: only the data points of this group; ``""`` for all.
-        scores: (draws, items) scores of metrics, to be paired with the data points of the raters.
+    Returns the raters as the metric :data:`PEOPLE`, with metrics of (draws, items) ``scores`` at the same data points,
+    and the ceiling without an interval; None if the raters are unknown. With scores, the denominator of tau-c is that
+    of the ratings for all (``rating_levels``).
 
-    Returns:
-        The raters as the metric :data:`PEOPLE` with the other metrics, and the ceiling without an interval; None if the
-        raters are unknown. The denominator of tau-c is that of the ratings for all (``rating_levels``).
-
-    Raises:
-        StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
+    Raises StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
     """
     spec = protocol.statistic
     images = np.array([photograph(item.image) for item in judgements.items])
@@ -408,22 +364,21 @@ def people(
         item, value = ratings.item[chosen], ratings.value[chosen]
         if not len(item) or int(np.bincount(item).max()) < 2:
             return None
-        agreement_of_raters = leave_one_rater_out(item, value)
-        _require_images(images[agreement_of_raters.item], "captions with two ratings or more")
-        at_points = {name: values[:, agreement_of_raters.item] for name, values in (scores or {}).items()}
+        raters = leave_one_rater_out(item, value)
+        _require_images(images[raters.item], "captions with two ratings or more")
+        at_points = {name: values[:, raters.item] for name, values in (scores or {}).items()}
         data: Agreement = Correlations.of(
             spec.coefficient,
-            {PEOPLE: _repeated(agreement_of_raters.others, scores), **at_points},
-            agreement_of_raters.rating,
-            unit=_labels(images, agreement_of_raters.item, unit),
+            {PEOPLE: _repeated(raters.others, scores), **at_points},
+            raters.rating,
+            unit=_labels(images, raters.item, unit),
             rating_levels=bool(scores),
         )
-        ceiling = _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
-        pairwise = (
-            pairwise_tau_b(item, value, ratings.rater[chosen]) if spec.coefficient in ("tau-b", "tau-c") else None
-        )
-        if pairwise is not None:
-            ceiling = ceiling.model_copy(update={"pairwise_tau_b": pairwise[0], "raters": pairwise[1]})
+        ceiling = _ceiling(data, protocol, group, len(raters.rating), "leave-one-rater-out")
+        if spec.coefficient in ("tau-b", "tau-c"):
+            pairwise = pairwise_tau_b(item, value, ratings.rater[chosen])
+            if pairwise is not None:
+                ceiling = ceiling.model_copy(update={"pairwise_tau_b": pairwise[0], "raters": pairwise[1]})
         return data, ceiling
     if spec.kind != "accuracy" or spec.ties is None or spec.length_balanced:
         return None
@@ -432,13 +387,13 @@ def people(
         return None
     groups = np.array(preferences.group)
     # Pairs with even votes have no right answer, neither for raters nor for metrics.
-    kept = (preferences.preferred != 0) & (preferences.votes.sum(axis=1) > 1)
     counted = groups == group if group else in_decided_groups(preferences)
-    kept &= counted
+    kept = counted & (preferences.preferred != 0) & (preferences.votes.sum(axis=1) > 1)
     if not kept.any() or set(groups[kept]) != set(groups[counted]):
         return None
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
-    codes, labels = _pair_units(images[preferences.first[kept]], unit)
+    pair_images = images[preferences.first[kept]]
+    labels, codes = np.unique(pair_images if unit == "image" else np.arange(len(pair_images)), return_inverse=True)
     credit = vote_credit(preferences.votes[kept])
     credits = {PEOPLE: _repeated(credit, scores)}
     if scores:
@@ -447,7 +402,7 @@ def people(
         of_second = {name: values[:, second] for name, values in scores.items()}
         credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).credit
     group_codes, _ = unit_codes(groups[kept])
-    data = Accuracies(spec.ties, credits, group_codes, codes, len(labels), labels)
+    data = Accuracies(spec.ties, credits, group_codes, codes.astype(np.int64), len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
 
 
@@ -497,11 +452,6 @@ def _labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | 
     return {"image": images[item], "item": item, "rating": None}[unit]
 
 
-def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, NDArray[Any]]:
-    labels, codes = np.unique(images if unit == "image" else np.arange(len(images)), return_inverse=True)
-    return codes.astype(np.int64), labels
-
-
 @dataclass(frozen=True)
 class _Number:
     """The statistic on one draw, or the reason it is undefined."""
@@ -525,14 +475,7 @@ def evaluate(
     A statistic that is undefined, overall or in one group, gives a cell without a value and with the reason; all other
     cells are computed. A column without scores in every draw has no cells.
 
-    Args:
-        protocol: the protocol.
-        draws: judgements, one for each draw.
-        tables: their scores, in the same order; empty if nothing could be scored.
-        rows: the rows.
-
-    Raises:
-        MissingFileError: the file with the human side of the statistic is missing.
+    ``draws`` are the judgements, one for each draw, and ``tables`` their scores; empty if nothing could be scored.
     """
     check_human_side(protocol, draws[0])
     groups: dict[str, None] = {}
@@ -551,14 +494,7 @@ def evaluate(
 
 
 def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], groups: Sequence[str]) -> list[Cell]:
-    """Cells of columns of incomplete score files, overall and in the groups without all scores.
-
-    Args:
-        protocol: the protocol.
-        scored: the scores.
-        rows: the rows.
-        groups: names of the groups in which other rows have cells.
-    """
+    """Cells of columns of incomplete score files, overall and in the groups (also of other rows) without all scores."""
     of_items = scored.draws[0].groups if protocol.statistic.side != "preferences" else ()
     cells = []
     for lacking in scored.lacking:
@@ -568,12 +504,7 @@ def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], grou
                 if group not in lacking.groups:
                     cells.append(
                         Cell(
-                            protocol=str(protocol),
-                            metric=row.metric,
-                            label=row.key.label,
-                            column=row.name,
-                            title=row.title,
-                            group=group,
+                            **_names(protocol, row, group),
                             undefined=str(lacking.error),
                             placeholder=lacking.in_words(group if group in lacking.scored else ""),
                             n=0,
@@ -603,21 +534,14 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
     try:
         there[spec.human]  # a data set that knows the missing file raises here
     except KeyError as error:
-        from capbench.datasets.base import dataset_names
         from capbench.datasets.catalog import catalog
 
-        have = ", ".join(there) or "none"
-        name = base_name(protocol.dataset)
-        if name in catalog().datasets:
-            hint = f"See 'capbench data info {name}'"
-        elif name in dataset_names():
-            hint = f"See 'capbench data info --protocols {name}'"
-        else:  # an unregistered class cannot be found by its name
-            hint = "Choose another statistic: 'capbench data info --protocols module:Class' lists them"
+        have, name = ", ".join(there) or "none", base_name(protocol.dataset)
+        of_data = f"{name}'" if name in catalog().datasets else f"--protocols {name}'"
         raise MissingFileError(
             f"{protocol} requires the human '{spec.human}'; the available files contain: {have}",
             value=spec.human,
-            hint=hint,
+            hint=f"See 'capbench data info {of_data}",
         ) from error
 
 
@@ -651,10 +575,8 @@ def _correlations(
     for name in ("", *judgements.groups):
         chosen = group == name if name else np.ones(len(item), dtype=np.bool_)
         label = f"the human ratings{f' of {name}' if name else ''}"
-        if reason := _constant(human[chosen], label):
-            numbers[name] = _Number(None, int(chosen.sum()), undefined=reason)
-            continue
         try:
+            _check_varied(human[chosen], label)
             measured = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
         except StatisticError as error:
             numbers[name] = _Number(None, int(chosen.sum()), undefined=error.message)
@@ -665,13 +587,13 @@ def _correlations(
     return numbers
 
 
-def _constant(human: FloatArray, label: str) -> str:
-    """The reason no metric can be correlated with these ratings; ``""`` if they vary."""
+def _check_varied(human: FloatArray, label: str) -> None:
+    """Raise StatisticError with the reason if no metric can be correlated with these ratings."""
     if len(human) < 2:
-        return f"a correlation requires at least two data points, and {label} have {len(human)}"
+        raise StatisticError(f"a correlation requires at least two data points, and {label} have {len(human)}")
     if is_constant(human):
-        return f"no correlation is defined: all {len(human):,} values of {label} are equal to {human[0]:g}"
-    return ""
+        equal = f"all {len(human):,} values of {label} are equal to {human[0]:g}"
+        raise StatisticError(f"no correlation is defined: {equal}")
 
 
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
@@ -773,23 +695,29 @@ def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | 
     known = [number for number in numbers if number is not None]
     values = [number.value for number in known if number.value is not None]
     chances = [number.chance for number in known if number.chance is not None]
-    whole = len(values) == len(numbers)
-    single = len(numbers) == 1
+    defined, single = len(values) == len(numbers), len(numbers) == 1
     return Cell(
-        protocol=str(protocol),
-        metric=row.metric,
-        label=row.key.label,
-        column=row.name,
-        title=row.title,
-        group=group,
-        value=float(np.mean(values)) if whole else None,
-        undefined="" if whole else _reason(numbers),
-        sd=float(np.std(values, ddof=1)) if whole and not single else None,
+        **_names(protocol, row, group),
+        value=float(np.mean(values)) if defined else None,
+        undefined="" if defined else _reason(numbers),
+        sd=float(np.std(values, ddof=1)) if defined and not single else None,
         n=min(number.n for number in known),
         p_value=known[0].p_value if single else None,
         ties=known[0].ties if single else None,
         chance=float(np.mean(chances)) if len(chances) == len(numbers) else None,
     )
+
+
+def _names(protocol: Protocol, row: Row, group: str) -> dict[str, Any]:
+    """The fields of a cell that say which number it is."""
+    return {
+        "protocol": str(protocol),
+        "metric": row.metric,
+        "label": row.key.label,
+        "column": row.name,
+        "title": row.title,
+        "group": group,
+    }
 
 
 def _reason(numbers: Sequence[_Number | None]) -> str:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 from capbench.core.errors import DataError, StatisticError
 from capbench.core.files import atomic_write, unpack_gzip
 from capbench.core.records import FloatArray, IntArray, Judgements, Ratings, ScoreColumn, ScoreTable
-from capbench.core.typed_json import Strict, validated
-from capbench.datasets.base import Dataset
+from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
@@ -31,7 +30,7 @@ from capbench.stats.resampling import unit_codes
 from capbench.stats.ties import merged
 from capbench.stats.variance import share_between
 from capbench.stats.within_images import within_images
-from capbench.studies.examples import MAX_LEVELS, binned
+from capbench.studies.examples import MAX_LEVELS, RatingGroup, binned, by_rating
 from capbench.studies.judged import Scored
 
 ITEMS_FILE = "items.json.gz"
@@ -46,50 +45,39 @@ class ItemScores(Strict):
     With ``preferences``, a point is a pair without even votes: ``captions`` contains the preferred caption, ``others``
     the other one, and a score is the metric's score of the first minus that of the second. Of several draws of
     references the first is used.
-
-    Attributes:
-        items: ``dataset/items``.
-        side: name of the ratings or preferences.
-        kind: kind of a point.
-        dataset_title: the data set's name in tables.
-        protocols: ids of the study's protocols on this human side.
-        images: image ids.
-        captions: the judged captions.
-        others: for pairs, the other caption; empty for ratings.
-        references: index of each point's references in ``reference_lists``.
-        reference_lists: distinct lists of references.
-        groups: the group of the data set, or ``""``.
-        systems: author of the caption, or ``""``.
-        human: mean rating; for pairs 1.
-        ratings: each caption's single ratings; for pairs the votes for the first and the second, if known.
-        scores: by column of the study; None where the metric has no score.
     """
 
-    items: str
-    side: str
+    items: str  # dataset/items
+    side: str  # name of the ratings or preferences
     kind: Literal["ratings", "preferences"]
     dataset_title: str
-    protocols: tuple[str, ...]
+    protocols: tuple[str, ...]  # of the study, on this human side
     images: list[str]
     captions: list[str]
-    others: list[str] = Field(default_factory=list)
-    references: list[int]
+    others: list[str] = Field(default_factory=list)  # for pairs, the other caption
+    references: list[int]  # index of each point's references in reference_lists
     reference_lists: list[list[str]]
     groups: list[str]
     systems: list[str]
-    human: list[float]
-    ratings: list[list[float]]
-    scores: dict[str, list[float | None]]
+    human: list[float]  # mean rating; 1 for pairs
+    ratings: list[list[float]]  # each caption's single ratings; for pairs the votes for both, if known
+    scores: dict[str, list[float | None]]  # by column of the study; None where the metric has no score
 
     def __len__(self) -> int:
         return len(self.images)
 
     @model_validator(mode="after")
     def _check(self) -> ItemScores:
-        texts = [self.captions, self.groups, self.systems, *([self.others] if self.kind == "preferences" else [])]
-        lengths = [len(self.references), len(self.human), len(self.ratings), *map(len, texts)]
-        lengths += [len(values) for values in self.scores.values()]
-        if any(length != len(self) for length in lengths):
+        lists: list[Sequence[object]] = [
+            self.captions,
+            self.groups,
+            self.systems,
+            self.references,
+            self.human,
+            self.ratings,
+        ]
+        lists += [self.others] if self.kind == "preferences" else []
+        if any(len(values) != len(self) for values in (*lists, *self.scores.values())):
             raise ValueError("the lists have different lengths")
         if any(not 0 <= place < len(self.reference_lists) for place in self.references):
             raise ValueError("an index of references is out of range")
@@ -135,13 +123,12 @@ class Collector:
 def _gather(
     protocol: Protocol, name: str, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> ItemScores:
-    judgements = scored.draws[0]
+    judgements, side = scored.draws[0], protocol.statistic.human
     known = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
     values = {column: array for column, array in known.items() if array is not None}
-    side, dataset = protocol.statistic.human, scored.dataset
-    if protocol.statistic.side == "preferences":
-        return _pairs(judgements, side, dataset, name, str(protocol), values)
-    return _rated(judgements, judgements.ratings[side], side, dataset, name, str(protocol), values)
+    is_pairs = protocol.statistic.side == "preferences"
+    points = _pairs(judgements, side, values) if is_pairs else _rated(judgements, judgements.ratings[side], values)
+    return ItemScores(items=name, side=side, dataset_title=scored.dataset.title, protocols=(str(protocol),), **points)
 
 
 def _values(
@@ -159,37 +146,22 @@ def _values(
     return None if np.isnan(values).all() else values
 
 
-def _rated(
-    judgements: Judgements,
-    ratings: Ratings,
-    side: str,
-    dataset: Dataset,
-    name: str,
-    protocol: str,
-    values: dict[str, FloatArray],
-) -> ItemScores:
+def _rated(judgements: Judgements, ratings: Ratings, values: dict[str, FloatArray]) -> dict[str, Any]:
     given: dict[int, list[float]] = {}
     for place, value in zip(ratings.item.tolist(), ratings.value.tolist(), strict=True):
         given.setdefault(place, []).append(value)
     rated, means = aggregate(ratings.item, ratings.value, "mean")
     places = rated.tolist()
-    return ItemScores(
-        items=name,
-        side=side,
-        kind="ratings",
-        dataset_title=dataset.title,
-        protocols=(protocol,),
-        captions=[judgements.items[place].candidate for place in places],
-        human=means.tolist(),
-        ratings=[given[place] for place in places],
-        scores={column: _listed(array[places]) for column, array in values.items()},
+    return {
         **_of_items(judgements, places),
-    )
+        "kind": "ratings",
+        "human": means.tolist(),
+        "ratings": [given[place] for place in places],
+        "scores": {column: _listed(array[places]) for column, array in values.items()},
+    }
 
 
-def _pairs(
-    judgements: Judgements, side: str, dataset: Dataset, name: str, protocol: str, values: dict[str, FloatArray]
-) -> ItemScores:
+def _pairs(judgements: Judgements, side: str, values: dict[str, FloatArray]) -> dict[str, Any]:
     pairs = judgements.preferences[side]
     chosen = np.flatnonzero(pairs.preferred != 0)
     first_is_better = pairs.preferred[chosen] > 0
@@ -199,28 +171,24 @@ def _pairs(
     if pairs.votes.shape[1] == 2:
         ordered = np.where(first_is_better[:, None], pairs.votes[chosen], pairs.votes[chosen][:, ::-1])
         votes = ordered.astype(np.float64).tolist()
-    of_items = _of_items(judgements, better.tolist())
-    return ItemScores(
-        items=name,
-        side=side,
-        kind="preferences",
-        dataset_title=dataset.title,
-        protocols=(protocol,),
-        captions=[judgements.items[place].candidate for place in better.tolist()],
-        others=[judgements.items[place].candidate for place in worse.tolist()],
-        human=[1.0] * len(chosen),
-        ratings=votes,
-        scores={column: _listed(array[better] - array[worse]) for column, array in values.items()},
-        **{**of_items, "groups": [pairs.group[place] for place in chosen.tolist()]},
-    )
+    return {
+        **_of_items(judgements, better.tolist()),
+        "kind": "preferences",
+        "others": [judgements.items[place].candidate for place in worse.tolist()],
+        "groups": [pairs.group[place] for place in chosen.tolist()],
+        "human": [1.0] * len(chosen),
+        "ratings": votes,
+        "scores": {column: _listed(array[better] - array[worse]) for column, array in values.items()},
+    }
 
 
-def _of_items(judgements: Judgements, places: Sequence[int]) -> dict[str, list]:  # type: ignore[type-arg]
+def _of_items(judgements: Judgements, places: Sequence[int]) -> dict[str, Any]:
     """Fields of :class:`ItemScores` that describe the points' items."""
     items = [judgements.items[place] for place in places]
     lists: dict[tuple[str, ...], int] = {}
     return {
         "images": [item.image for item in items],
+        "captions": [item.candidate for item in items],
         "references": [lists.setdefault(item.references, len(lists)) for item in items],
         "reference_lists": [list(texts) for texts in lists],
         "groups": [item.group for item in items],
@@ -233,11 +201,7 @@ def _listed(values: FloatArray) -> list[float | None]:
 
 
 def write_items(tables: Iterable[ItemScores], path: str | os.PathLike[str]) -> None:
-    """Write ``items.json.gz``; the same tables produce the same bytes.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write ``items.json.gz``; the same tables produce the same bytes."""
     content = {"schema_version": _SCHEMA_VERSION, "tables": [table.model_dump(mode="json") for table in tables]}
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0, compresslevel=6) as stream:
@@ -247,23 +211,11 @@ def write_items(tables: Iterable[ItemScores], path: str | os.PathLike[str]) -> N
 
 
 def load_items(path: str | os.PathLike[str]) -> tuple[ItemScores, ...]:
-    """Read an ``items.json.gz``.
-
-    Raises:
-        DataError: the file has another format, or a later version than this one reads.
-    """
+    """Read an ``items.json.gz``. Raises DataError for another format or version."""
     hint = "Write it again with 'capbench correlate ... --out DIR --items'"
     try:
         content = json.loads(unpack_gzip(path))
-        version = content["schema_version"]
-        if version != _SCHEMA_VERSION:
-            raise DataError(
-                f"has schema {version}; this version reads {_SCHEMA_VERSION}",
-                code="wrong-version",
-                value=version,
-                path=path,
-                hint=hint,
-            )
+        check_version(content["schema_version"], _SCHEMA_VERSION, path)
         return tuple(validated(ItemScores, table, path, code="wrong-format", hint=hint) for table in content["tables"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError("contains no items of a study", code="wrong-format", path=path, hint=hint) from error
@@ -278,56 +230,27 @@ def items_beside(results: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class ScoreLevel:
-    """The scores of the captions of one rating.
+class ScoreLevel(RatingGroup):
+    """The scores of the captions of one rating, or of one bin of ratings, which its middle names."""
 
-    Attributes:
-        rating: the rating, or the middle of its bin.
-        n: captions.
-        mean: their mean score.
-        sd: sample standard deviation of their scores; None for a single one.
-        counts: (bins,) number of captions with a score in each bin of the metric's range.
-    """
-
-    rating: float
-    n: int
-    mean: float
-    sd: float | None
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # (bins,) number of captions with a score in each bin of the metric's range
 
 
 @dataclass(frozen=True)
 class ImageLevels:
-    """Agreement with human ratings within images and between them.
+    """Agreement with human ratings within images and between them; None for what is undefined."""
 
-    Attributes:
-        within: Kendall's tau-b of each image's captions, averaged over images; None if undefined.
-        images: number of images in this average.
-        between: Kendall's tau-b of the images' mean scores and mean ratings; None if undefined.
-        images_between: number of images behind it.
-        share: share of the scores' variance that lies between images (eta squared), in [0, 1]; None if all scores are
-            equal.
-        human_share: the same for human ratings.
-    """
-
-    within: float | None
-    images: int
-    between: float | None
+    within: float | None  # Kendall's tau-b of each image's captions, averaged over images
+    images: int  # in this average
+    between: float | None  # Kendall's tau-b of the images' mean scores and mean ratings
     images_between: int
-    share: float | None
-    human_share: float | None
+    share: float | None  # of the scores' variance that lies between images (eta squared), in [0, 1]
+    human_share: float | None  # the same for human ratings
 
 
 @dataclass(frozen=True)
 class SystemMean:
-    """One system's captions.
-
-    Attributes:
-        system: its name.
-        n: captions with a score.
-        human: mean rating.
-        score: mean score.
-    """
+    """The mean score and mean rating of one system's n captions."""
 
     system: str
     n: int
@@ -336,36 +259,23 @@ class SystemMean:
 
 
 def by_level(scores: FloatArray, human: FloatArray, *, bins: int = 24) -> tuple[tuple[ScoreLevel, ...], FloatArray]:
-    """Scores by rating, with a histogram of each rating's scores.
+    """Scores by ascending rating, with a histogram of each rating's scores, and the (bins + 1,) edges of the bins.
 
-    Args:
-        scores: (n,) scores.
-        human: (n,) ratings; more than :data:`~capbench.studies.examples.MAX_LEVELS` distinct ones are binned.
-        bins: bins of equal width over the range of all scores.
-
-    Returns:
-        One entry for each rating, ascending, and the (bins + 1,) edges of the bins.
+    The bins have equal width over the range of all scores. More than :data:`~capbench.studies.examples.MAX_LEVELS`
+    distinct ratings are binned.
     """
     low, high = float(scores.min()), float(scores.max())
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
     ratings = binned(human) if len(np.unique(human)) > MAX_LEVELS else human
     levels = []
-    for rating in np.unique(ratings):
-        chosen = scores[ratings == rating]
-        counts = tuple(np.histogram(chosen, edges)[0].tolist())
-        sd = float(chosen.std(ddof=1)) if len(chosen) > 1 else None
-        levels.append(ScoreLevel(float(rating), len(chosen), float(chosen.mean()), sd, counts))
+    for group in by_rating(scores, ratings):
+        counts = np.histogram(scores[ratings == group.rating], edges)[0]
+        levels.append(ScoreLevel(**vars(group), counts=tuple(counts.tolist())))
     return tuple(levels), edges
 
 
 def image_levels(scores: FloatArray, human: FloatArray, images: Sequence[str]) -> ImageLevels:
-    """Agreement within images and between them, and how much of the scores' variance lies between images.
-
-    Args:
-        scores: (n,) scores of captions.
-        human: (n,) their ratings.
-        images: (n,) their images.
-    """
+    """Agreement within images and between them, and how much of the (n,) scores' variance lies between images."""
     within, counting = None, 0
     try:
         result = within_images("tau-b", scores, human, list(images))

@@ -41,63 +41,40 @@ class _Growing(Strict):
 
 
 class BootstrapInfo(Strict):
-    """Settings of the intervals of a protocol.
-
-    Attributes:
-        method: ``percentile`` or ``bca``.
-        level: nominal coverage.
-        unit: resampled unit.
-        units: number of units (in the whole protocol; a group has fewer).
-        resamples: number of resamples.
-        seed: seed of the resamples.
-    """
+    """Settings of the intervals of a protocol."""
 
     method: Literal["percentile", "bca"]
     level: float
     unit: Literal["image", "item", "rating"]
-    units: int
+    units: int  # number of units (in the whole protocol; a group has fewer)
     resamples: int
     seed: int
 
 
 class ProtocolInfo(_Growing):
-    """One protocol of the study.
+    """One protocol of the study."""
 
-    Attributes:
-        id: ``dataset/items/statistic``.
-        dataset: name of the data set.
-        dataset_title: its name in tables.
-        statistic: short name of the statistic (``τ-c``).
-        kind: kind of ``value`` of its cells.
-        description: the rules in words.
-        groups: names of the groups with cells, in order, without the overall ``""``.
-        notes: notes on what was left out, one line each.
-        n_items: number of scored items (of one draw).
-        n_items_whole: number of items before those without a score in a file were left out (``--allow-missing``); None
-            if none were. Numbers of a subset of the items are not compared with published ones.
-        draws: number of draws of references.
-        bootstrap: settings of the intervals of its cells, None without intervals.
-        version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files of earlier
-            versions of capbench.
-        level: what the statistic is computed over: all captions, the captions of each image or of each source, systems,
-            or graded pairs.
-        file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
-    """
-
-    id: str
+    id: str  # dataset/items/statistic
     dataset: str
-    dataset_title: str
-    statistic: str
-    kind: Literal["correlation", "accuracy", "mean"]
-    description: str
-    groups: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    n_items: int
+    dataset_title: str  # its name in tables
+    statistic: str  # short name of the statistic (τ-c)
+    kind: Literal["correlation", "accuracy", "mean"]  # kind of value of its cells
+    description: str  # the rules in words
+    groups: tuple[str, ...] = ()  # names of the groups with cells, in order, without the overall ""
+    notes: tuple[str, ...] = ()  # notes on what was left out, one line each
+    n_items: int  # number of scored items (of one draw)
+    # number of items before those without a score in a file were left out (--allow-missing); None if none were.
+    # Numbers of a subset of the items are not compared with published ones
     n_items_whole: int | None = None
     draws: int = 1
-    bootstrap: BootstrapInfo | None = None
+    bootstrap: BootstrapInfo | None = None  # settings of the intervals of its cells, None without intervals
+    # version of the data set, which id leaves out; "" if it has none, and in files of earlier versions of
+    # capbench
     version: str = ""
+    # what the statistic is computed over: all captions, the captions of each image or of each source, systems, or
+    # graded pairs
     level: Level = "captions"
+    # for a user's file: the field that each column was read as, "" for columns that are not read
     file_columns: dict[str, str] = Field(default_factory=dict)
 
     @property
@@ -110,56 +87,39 @@ class Cell(Strict):
     """One number: one metric column under one protocol, overall (``group`` is ``""``) or in one group.
 
     A cell has a value, or ``undefined`` gives the reason why it has none.
-
-    Attributes:
-        metric: the metric's name.
-        label: the request's label; the same for a metric under its own name.
-        column: the row's name, unique in the study.
-        value: the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several; None if it
-            could not be computed.
-        undefined: the reason why there is no value, one sentence; ``""`` if there is one.
-        placeholder: the short text that tables print in the place of a missing value; ``""`` for ``undefined``.
-        sd: sample standard deviation over draws, None for a single one.
-        low: lower end of the bootstrap interval of ``value``, None without one.
-        high: its upper end.
-        n: number of data points (ratings or pairs; captions within images; systems over systems); the smallest number
-            if draws differ.
-        p_value: two-sided, for independent data points; None if there is none (accuracies, several draws) and for
-            unaggregated ratings, where several ratings belong to one caption.
-        ties: tied pairs of the metric's scores: among all pairs of data points for correlations, among the judged pairs
-            for accuracies.
-        chance: accuracy reached by chance under the tie rule, the mean over draws if there are several; None
-            for other statistics.
-        published: the number in the published table, in the unit of ``value``; None if there is none.
-        published_printed: the same number as printed; None without one.
-        published_digits: decimals that it was printed with.
-        published_sd: its printed standard deviation.
-        published_note: a note on the published number (such as the reason of a difference).
-        unexplained: True if it differs from the published number by more than rounding and draws explain, without a
-            known reason.
     """
 
     protocol: str
     metric: str
-    label: str = ""
-    column: str
+    label: str = ""  # the request's label; the same for a metric under its own name
+    column: str  # the row's name, unique in the study
     title: str
     group: str = ""
+    # the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several; None if it could not be
+    # computed
     value: float | None = None
-    undefined: str = ""
-    placeholder: str = ""
-    sd: float | None = None
-    low: float | None = None
+    undefined: str = ""  # the reason why there is no value, one sentence; "" if there is one
+    placeholder: str = ""  # the short text that tables print in the place of a missing value; "" for undefined
+    sd: float | None = None  # sample standard deviation over draws, None for a single one
+    low: float | None = None  # lower end of the bootstrap interval of value, None without one
     high: float | None = None
+    # number of data points (ratings or pairs; captions within images; systems over systems); the smallest number if
+    # draws differ
     n: int
+    # two-sided, for independent data points; None if there is none (accuracies, several draws) and for unaggregated
+    # ratings, where several ratings belong to one caption
     p_value: float | None = None
+    # tied pairs of the metric's scores: among all pairs of data points for correlations, among the judged pairs for
+    # accuracies
     ties: int | None = None
+    # accuracy reached by chance under the tie rule, the mean over draws if there are several; None for other statistics
     chance: float | None = None
-    published: float | None = None
-    published_printed: str | None = None
-    published_digits: int | None = None
+    published: float | None = None  # the number in the published table, in the unit of value; None if there is none
+    published_printed: str | None = None  # the same number as printed; None without one
+    published_digits: int | None = None  # decimals that it was printed with
     published_sd: float | None = None
-    published_note: str | None = None
+    published_note: str | None = None  # a note on the published number (such as the reason of a difference)
+    # True if it differs from the published number by more than rounding and draws explain, without a known reason
     unexplained: bool = False
 
     @model_validator(mode="after")
@@ -182,195 +142,117 @@ class Cell(Strict):
 
 
 class Ceiling(Strict):
-    """Agreement of one more rater with the other raters under a protocol: not a metric.
-
-    Attributes:
-        protocol: its protocol.
-        group: the group, ``""`` for overall.
-        value: the statistic, in the unit of the protocol's cells.
-        low: lower end of its bootstrap interval, None without one (acc-eq).
-        bootstrap: settings of the interval; None without one.
-        n: data points (ratings or pairs) behind it.
-        method: ``leave-one-rater-out`` (every rating against the mean of the item's other ratings) or ``votes`` (every
-            voter against the majority of the pair's other voters).
-        pairwise_tau_b: mean of τ-b between all pairs of raters, another common ceiling; None unless every item has the
-            same raters.
-        raters: number of raters of each item behind it.
-    """
+    """Agreement of one more rater with the other raters under a protocol: not a metric."""
 
     protocol: str
     group: str = ""
-    value: float
-    low: float | None = None
+    value: float  # the statistic, in the unit of the protocol's cells
+    low: float | None = None  # lower end of its bootstrap interval, None without one (acc-eq)
     high: float | None = None
-    bootstrap: BootstrapInfo | None = None
-    n: int
+    bootstrap: BootstrapInfo | None = None  # settings of the interval; None without one
+    n: int  # data points (ratings or pairs) behind it
+    # leave-one-rater-out (every rating against the mean of the item's other ratings) or votes (every voter
+    # against the majority of the pair's other voters)
     method: Literal["leave-one-rater-out", "votes"]
+    # mean of τ-b between all pairs of raters, another common ceiling; None unless every item has the same raters
     pairwise_tau_b: float | None = None
-    raters: int | None = None
+    raters: int | None = None  # number of raters of each item behind it
 
 
 class Needed(Strict):
-    """Amount of data that distinguishes two metrics (power analysis).
+    """Amount of data that distinguishes two metrics (power analysis)."""
 
-    Attributes:
-        better: column of the metric with the larger value.
-        worse: column of the other one.
-        difference: their difference, which is to be detected.
-        unit: the counted unit.
-        units: number of units in the data.
-        needed: number of units that are needed.
-        power: probability with which the test then finds the difference.
-        alpha: significance level, two-sided.
-    """
-
-    better: str
-    worse: str
-    difference: float
+    better: str  # column of the metric with the larger value
+    worse: str  # column of the other one
+    difference: float  # their difference, which is to be detected
     unit: Literal["image", "item", "rating"]
     units: int
     needed: int
-    power: float
-    alpha: float
+    power: float  # probability with which the test then finds the difference
+    alpha: float  # significance level, two-sided
 
 
 class Answer(Strict):
-    """The metric that fits a user's judgements best under one protocol.
-
-    Attributes:
-        protocol: the protocol.
-        text: the answer in words, one sentence for each entry.
-        ranking: columns, best first.
-        groups: groups of columns that cannot be distinguished (significance clusters), the best group first; empty if
-            the metrics were not tested.
-        ties: columns that cannot be distinguished from the best one, best first.
-        needed: amount of data that distinguishes the best metric from the next that is neither another column of it,
-            nor computed from it, nor it from that; None if it cannot be estimated.
-        reasons: reasons for what is missing, by ``intervals``, ``groups`` and ``needed``.
-    """
+    """The metric that fits a user's judgements best under one protocol."""
 
     protocol: str
-    text: tuple[str, ...]
-    ranking: tuple[str, ...]
+    text: tuple[str, ...]  # the answer in words, one sentence for each entry
+    ranking: tuple[str, ...]  # columns, best first
+    # groups of columns that cannot be distinguished (significance clusters), the best group first; empty if the metrics
+    # were not tested
     groups: tuple[tuple[str, ...], ...] = ()
-    ties: tuple[str, ...] = ()
+    ties: tuple[str, ...] = ()  # columns that cannot be distinguished from the best one, best first
+    # amount of data that distinguishes the best metric from the next that is neither another column of it, nor computed
+    # from it, nor it from that; None if it cannot be estimated
     needed: Needed | None = None
+    # reasons for what is missing, by intervals, groups and needed
     reasons: dict[str, str] = Field(default_factory=dict)
 
 
 class Practice(Strict):
-    """The numbers of a published data set under the protocol of other papers, which are often confused.
+    """The numbers of a published data set under the protocol of other papers, which are often confused."""
 
-    Attributes:
-        protocol: the protocol of the result.
-        used_by: papers that use it.
-        other: the other protocol.
-        other_used_by: papers that use that.
-        values: the statistic under the other protocol, by column.
-    """
-
-    protocol: str
-    used_by: str
-    other: str
-    other_used_by: str
-    values: dict[str, float]
+    protocol: str  # the protocol of the result
+    used_by: str  # papers that use it
+    other: str  # the other protocol
+    other_used_by: str  # papers that use that
+    values: dict[str, float]  # the statistic under the other protocol, by column
 
 
 class SentinelTest(Strict):
-    """The test of one metric against the sentinels.
-
-    Attributes:
-        column: column of the metric.
-        sentinel: the sentinel with the largest p-value.
-        difference: value of the metric minus that of this sentinel.
-        p_value: the largest one-sided p-value over the sentinels, not corrected: the hypothesis is that the metric
-            agrees better than every sentinel.
-        p_adjusted: after the correction for the number of metrics.
-        better: True if ``p_adjusted`` is at most α.
-    """
+    """The test of one metric against the sentinels."""
 
     column: str
-    sentinel: str
-    difference: float
+    sentinel: str  # the sentinel with the largest p-value
+    difference: float  # value of the metric minus that of this sentinel
+    # the largest one-sided p-value over the sentinels, not corrected: the hypothesis is that the metric agrees better
+    # than every sentinel
     p_value: float
-    p_adjusted: float
-    better: bool
+    p_adjusted: float  # after the correction for the number of metrics
+    better: bool  # True if p_adjusted is at most α
 
 
 class SentinelTests(Strict):
-    """Permutation tests of the metrics against the sentinels, overall or in one group: a family of their own.
-
-    Attributes:
-        group: the group, ``""`` for overall.
-        correction: correction for the number of metrics.
-        alpha: significance level.
-        unit: permuted unit.
-        units: number of units.
-        permutations: number of permutations.
-        seed: their seed.
-        sentinels: the sentinels that the metrics are tested against.
-        tests: one for each metric.
-    """
+    """Permutation tests of the metrics against the sentinels, overall or in one group: a family of their own."""
 
     group: str = ""
-    correction: Literal["holm", "bh", "none"]
+    correction: Literal["holm", "bh", "none"]  # correction for the number of metrics
     alpha: float
     unit: Literal["image", "item", "rating"]
     units: int
     permutations: int
     seed: int
-    sentinels: tuple[str, ...]
-    tests: tuple[SentinelTest, ...]
+    sentinels: tuple[str, ...]  # the sentinels that the metrics are tested against
+    tests: tuple[SentinelTest, ...]  # one for each metric
 
 
 class RaterTests(Strict):
-    """Permutation tests of the metrics against human raters, overall or in one group: a family of their own.
-
-    Attributes:
-        group: the group, ``""`` for overall.
-        value: the human ceiling.
-        n: data points (ratings or pairs) behind it.
-        method: see :class:`Ceiling`.
-        correction: correction for the number of metrics.
-        alpha: significance level.
-        p_adjusted: two-sided p-value by column, corrected for the number of metrics.
-        above: columns of the metrics that agree significantly better than the raters do with each other.
-        below: columns of the metrics that agree significantly less.
-        alike: columns of the other metrics.
-    """
+    """Permutation tests of the metrics against human raters, overall or in one group: a family of their own."""
 
     group: str = ""
-    value: float
-    n: int
+    value: float  # the human ceiling
+    n: int  # data points (ratings or pairs) behind it
     method: Literal["leave-one-rater-out", "votes"]
-    correction: Literal["holm", "bh", "none"]
+    correction: Literal["holm", "bh", "none"]  # correction for the number of metrics
     alpha: float
-    p_adjusted: dict[str, float]
-    above: tuple[str, ...]
-    below: tuple[str, ...]
-    alike: tuple[str, ...]
+    p_adjusted: dict[str, float]  # two-sided p-value by column, corrected for the number of metrics
+    above: tuple[str, ...]  # columns of the metrics that agree significantly better than the raters do with each other
+    below: tuple[str, ...]  # columns of the metrics that agree significantly less
+    alike: tuple[str, ...]  # columns of the other metrics
 
 
 class Sentinels(Strict):
-    """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics.
-
-    Attributes:
-        protocol: its protocol.
-        cells: their numbers, and undefined ones with the reason; ``metric``, ``column`` and ``title`` are the
-            sentinel's name.
-        tests: tests of the metrics against them, overall and by group.
-        inputs: what each sentinel is computed from, by name.
-        signatures: one line by name, with the parameters and the checksum of the judgements.
-        notes: the reason why there are no tests, one line for each group.
-        raters: tests of the metrics against human raters, overall and by group; empty if the raters are unknown.
-    """
+    """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics."""
 
     protocol: str
+    # their numbers, and undefined ones with the reason; metric, column and title are the sentinel's name
     cells: tuple[Cell, ...]
-    tests: tuple[SentinelTests, ...] = ()
-    inputs: dict[str, str] = Field(default_factory=dict)
+    tests: tuple[SentinelTests, ...] = ()  # tests of the metrics against them, overall and by group
+    inputs: dict[str, str] = Field(default_factory=dict)  # what each sentinel is computed from, by name
+    # one line by name, with the parameters and the checksum of the judgements
     signatures: dict[str, str] = Field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # the reason why there are no tests, one line for each group
+    # tests of the metrics against human raters, overall and by group; empty if the raters are unknown
     raters: tuple[RaterTests, ...] = ()
 
     def raters_of(self, group: str = "") -> RaterTests | None:
@@ -402,23 +284,14 @@ def missing_word(reason: str) -> str:
 
 
 class Missing(Strict):
-    """A requested row or protocol that could not be computed.
+    """A requested row or protocol that could not be computed."""
 
-    Attributes:
-        protocol: its protocol, ``""`` for all of them.
-        column: the metric's column, ``""`` for all metrics.
-        title: the column's title, ``""`` for all metrics.
-        reason: the reason, one sentence.
-        planned: True if a requirement of the metric is missing, whatever the data; False for missing files.
-        published: always empty; files of version 0.2 have this key.
-    """
-
-    protocol: str = ""
-    column: str = ""
-    title: str = ""
+    protocol: str = ""  # its protocol, "" for all of them
+    column: str = ""  # the metric's column, "" for all metrics
+    title: str = ""  # the column's title, "" for all metrics
     reason: str
-    planned: bool = False
-    published: dict[str, str] = Field(default_factory=dict)
+    planned: bool = False  # True if a requirement of the metric is missing, whatever the data; False for missing files
+    published: dict[str, str] = Field(default_factory=dict)  # always empty; files of version 0.2 have this key
 
     @property
     def left_out(self) -> bool:
@@ -427,53 +300,36 @@ class Missing(Strict):
 
 
 class StudyResult(_Growing):
-    """Result of one run of a study.
-
-    Attributes:
-        schema_version: version of this schema.
-        capbench: version of the program.
-        name: the study's name.
-        title: the study's title.
-        created: UTC time in ISO 8601.
-        sample: True if the data was the embedded synthetic sample.
-        protocols: in the order of the study.
-        columns: titles by name of the row, in the order of the table's rows, including rows that could not be computed.
-        signatures: one line by metric and by *dataset/items* of the protocol (scores depend only on these).
-        cells: all numbers, and undefined ones with the reason.
-        ceilings: agreement between human raters, where raters or votes are known.
-        comparisons: tests between metrics, by protocol and group; empty if none were requested.
-        answers: the best metric for each of the user's data sets, in a study without a file; else empty.
-        practices: numbers under the protocols of other papers, in a study without a file and without named protocols.
-        sentinels: agreement of the sentinels by protocol; empty if none were requested.
-        training: overlap of the judged items with the training data of metrics with trained files, by *dataset/items*.
-        missing: rows and protocols that could not be computed, with the reason.
-        published: citation of the published table, None if there is none.
-        published_table: the part of that table that corresponds to the study; None without one.
-        seconds: wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and in all as
-            ``total``.
-        cached: number of items with scores from the cache, by *dataset/items* and metric as ``dataset/items|metric``.
-    """
+    """Result of one run of a study."""
 
     schema_version: int = RESULT_SCHEMA_VERSION
-    capbench: str
+    capbench: str  # version of the program
     name: str
     title: str
-    created: str
-    sample: bool
-    protocols: tuple[ProtocolInfo, ...]
+    created: str  # UTC time in ISO 8601
+    sample: bool  # True if the data was the embedded synthetic sample
+    protocols: tuple[ProtocolInfo, ...]  # in the order of the study
+    # titles by name of the row, in the order of the table's rows, including rows that could not be computed
     columns: dict[str, str]
+    # one line by metric and by *dataset/items* of the protocol (scores depend only on these)
     signatures: dict[str, dict[str, str]]
-    cells: tuple[Cell, ...]
-    ceilings: tuple[Ceiling, ...] = ()
-    comparisons: tuple[Tests, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    published: str | None = None
+    cells: tuple[Cell, ...]  # all numbers, and undefined ones with the reason
+    ceilings: tuple[Ceiling, ...] = ()  # agreement between human raters, where raters or votes are known
+    comparisons: tuple[Tests, ...] = ()  # tests between metrics, by protocol and group; empty if none were requested
+    missing: tuple[Missing, ...] = ()  # rows and protocols that could not be computed, with the reason
+    published: str | None = None  # citation of the published table, None if there is none
+    # the part of that table that corresponds to the study; None without one
     published_table: PublishedInfo | None = None
+    # wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and in all as total
     seconds: dict[str, float]
+    # number of items with scores from the cache, by *dataset/items* and metric as dataset/items|metric
     cached: dict[str, int] = Field(default_factory=dict)
+    # the best metric for each of the user's data sets, in a study without a file; else empty
     answers: tuple[Answer, ...] = ()
+    # numbers under the protocols of other papers, in a study without a file and without named protocols
     practices: tuple[Practice, ...] = ()
-    sentinels: tuple[Sentinels, ...] = ()
+    sentinels: tuple[Sentinels, ...] = ()  # agreement of the sentinels by protocol; empty if none were requested
+    # overlap of the judged items with the training data of metrics with trained files, by *dataset/items*
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
@@ -539,8 +395,7 @@ _WRITES = "Pass results.json, which 'capbench correlate ... --out DIR' writes, o
 def load_result(path: str | os.PathLike[str]) -> StudyResult:
     """Read a ``results.json``.
 
-    Raises:
-        DataError: the file has another format or schema.
+    Raises DataError: the file has another format or schema.
     """
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) else None

@@ -40,36 +40,24 @@ class Uncertainty:
 
 
 def assess(
-    protocol: Protocol,
-    draws: Sequence[Judgements],
-    tables: Sequence[ScoreTable],
-    rows: Sequence[Row],
-    cells: Sequence[Cell],
+    protocol: Protocol,  # the protocol
+    draws: Sequence[Judgements],  # its judgements, one for each draw
+    tables: Sequence[ScoreTable],  # their scores, in the same order
+    rows: Sequence[Row],  # the rows of the study
+    cells: Sequence[Cell],  # its cells, from :func:`~capbench.studies.evaluate.evaluate`
     *,
-    bootstrap: BootstrapSettings | None,
-    tests: TestSettings | None,
-    ceiling: bool,
-    groups: bool = True,
+    bootstrap: BootstrapSettings | None,  # settings of intervals, None for none
+    tests: TestSettings | None,  # settings of tests, None for none
+    ceiling: bool,  # True to compute the human ceiling
+    groups: bool = True,  # False for the overall numbers only: groups get no intervals, tests and ceilings
+    # by group, the scores of rows that were scored on its items only (:func:`group_scores`)
     of_groups: Mapping[str, Mapping[str, FloatArray]] | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,  # called with 1 for each group done
 ) -> Uncertainty:
     """Add intervals, tests and the human ceiling to one protocol's cells.
 
     A number without an interval, or metrics that cannot be tested (in a group of one image, say), get a note instead.
     Under a plain mean nothing is added.
-
-    Args:
-        protocol: the protocol.
-        draws: its judgements, one for each draw.
-        tables: their scores, in the same order.
-        rows: the rows of the study.
-        cells: its cells, from :func:`~capbench.studies.evaluate.evaluate`.
-        bootstrap: settings of intervals, None for none.
-        tests: settings of tests, None for none.
-        ceiling: True to compute the human ceiling.
-        groups: False for the overall numbers only: groups get no intervals, tests and ceilings.
-        of_groups: by group, the scores of rows that were scored on its items only (:func:`group_scores`).
-        progress: called with 1 for each group done.
     """
     uncertainty = Uncertainty(cells=list(cells))
     if protocol.statistic.kind == "mean":
@@ -250,28 +238,19 @@ _ABSENT = {
 
 
 def answer(
-    protocol: Protocol,
-    judgements: Judgements,
-    tables: Sequence[ScoreTable],
-    rows: Sequence[Row],
-    uncertainty: Uncertainty,
-    tests: TestSettings,
+    protocol: Protocol,  # the protocol
+    judgements: Judgements,  # its judgements
+    tables: Sequence[ScoreTable],  # their scores, one table for each draw
+    rows: Sequence[Row],  # the rows of the study
+    uncertainty: Uncertainty,  # the numbers with intervals and tests, from :func:`assess`
+    tests: TestSettings,  # settings of the tests; the power analysis has the same level, unit and seed
+    # True for two rows of one metric, and if one is computed from the other; the power analysis is of the best row and
+    # the next that is not related to it
     related: Callable[[str, str], bool] = lambda first, second: False,
 ) -> Answer | None:
     """The metric that agrees best with a user's judgements, and the metrics that cannot be distinguished from it.
 
-    Args:
-        protocol: the protocol.
-        judgements: its judgements.
-        tables: their scores, one table for each draw.
-        rows: the rows of the study.
-        uncertainty: the numbers with intervals and tests, from :func:`assess`.
-        tests: settings of the tests; the power analysis has the same level, unit and seed.
-        related: True for two rows of one metric, and if one is computed from the other; the power analysis is of the
-            best row and the next that is not related to it.
-
-    Returns:
-        The answer; None under a plain mean, and if no metric has a value.
+    Returns the answer; None under a plain mean, and if no metric has a value.
     """
     cells = [cell for cell in uncertainty.cells if not cell.group and cell.value is not None]
     if protocol.statistic.kind == "mean" or not cells:
@@ -323,12 +302,8 @@ def too_few_units(tests: Tests) -> str:
 def too_few_to_permute(units: int, unit: str, correction: str, alpha: float, tests: int) -> str:
     """The reason why no permutation test can be significant, whatever the scores; ``""`` if one can.
 
-    Args:
-        units: number of units.
-        unit: what a unit is (``image``).
-        correction: correction for the number of tests.
-        alpha: significance level.
-        tests: number of tests.
+    ``unit``: what a unit is (``image``); ``correction``: correction for the number of tests; ``alpha``: significance
+    level; ``tests``: number of tests.
     """
     fewest = _fewest_units("permutation", correction, alpha, tests)
     if units >= fewest:
@@ -376,12 +351,8 @@ def _sentences(
 ) -> list[str]:
     """The answer in words.
 
-    Args:
-        made: the answer without its text.
-        protocol: its protocol.
-        judgements: its judgements.
-        cells: the overall numbers, best first.
-        undefined: the overall cells without a number.
+    ``made``: the answer without its text; ``protocol``: its protocol; ``judgements``: its judgements; ``cells``: the
+    overall numbers, best first; ``undefined``: the overall cells without a number.
     """
     best, titles = cells[0], {cell.column: cell.title for cell in cells}
     first = [cell.column for cell in cells if cell.number == best.number]
