@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from capbench.api.checking import check_arguments, refuse_with_study, refuse_without
+from typing_extensions import Unpack
+
+from capbench.api.arguments import Draws
+from capbench.api.checking import checked, refuse_with_study, refuse_without
 from capbench.api.resolve import (
     Caller,
     DatasetGiven,
-    FilesGiven,
     MetricInputs,
     MetricsGiven,
-    OptionsGiven,
     PathGiven,
-    VersionGiven,
+    ProgressGiven,
     asked,
-    given_inputs,
     python_caller,
     resolve_judged,
     resolve_task,
@@ -26,9 +26,10 @@ from capbench.api.resolve import (
     texts,
     warn,
 )
+from capbench.core.arguments import Seed
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.root import find_root
-from capbench.studies.judged import ProgressFactory, judge
+from capbench.studies.judged import judge
 from capbench.studies.references import ReferenceCurves, ReferenceResult, curve_protocol, reference_curves
 from capbench.studies.study import CurveTask
 
@@ -40,25 +41,19 @@ Each = Callable[[str, ReferenceCurves], None]
 """Receives the name of the study file (``""`` without one) and the curves of one protocol, once they are computed."""
 
 
+@checked
 def references(
     dataset: DatasetGiven | None = None,
     metrics: MetricsGiven = (),
     *,
     study: PathGiven | None = None,
     protocol: str | None = None,
-    counts: Iterable[int] | None = None,
-    draws: int | None = None,
-    seed: int | None = None,
+    counts: Sequence[int] | None = None,
+    draws: Draws | None = None,
+    seed: Seed | None = None,
     without: str | Sequence[str] = (),
-    options: OptionsGiven | None = None,
-    features: FilesGiven | None = None,
-    model: FilesGiven | None = None,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    cache: bool = True,
-    version: VersionGiven | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: bool | ProgressFactory = False,
+    progress: ProgressGiven = False,
+    **inputs: Unpack[MetricInputs],
 ) -> ReferenceResult:
     """Measure agreement against the number of references, as ``capbench correlate --references-curve`` does.
 
@@ -73,13 +68,10 @@ def references(
         draws: random orders of the references; by default 5.
         seed: of the orders; by default 0.
         without: metrics, labels or columns of the study file that are left out.
-        options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
-            ``cache``, ``version`` and ``columns``.
         progress: see :func:`capbench.api.caller.python_caller`.
+        inputs: see :class:`capbench.api.resolve.MetricInputs`; score files have no scores for other references.
     """
-    check_arguments(locals())
-    changes = {"counts": None if counts is None else tuple(counts), "draws": draws, "seed": seed}
-    inputs, caller = given_inputs(locals()), python_caller(progress)
+    changes, caller = {"counts": counts, "draws": draws, "seed": seed}, python_caller(progress)
     found = compute_curves(study, dataset, metrics, protocol, changes, texts(without), inputs, caller)
     for title, reason in found.missing.items():
         warn(f"{title} {reason}")

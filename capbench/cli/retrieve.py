@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capbench.api.arguments import RetrievalChanges
 from capbench.cli import common
-from capbench.cli.options import Cached, OptionGroup, with_groups
+from capbench.cli.options import Cached, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.studies.retrieval import RetrievalResult
-
-
-@dataclass(frozen=True)
-class GalleryFlags(OptionGroup):
-    """Captions and images of the retrieval; these options override a study file."""
-
-    captions: Annotated[
-        str | None,
-        typer.Option(
-            "--captions", metavar="NAME|FILE", help="Captions: a corpus such as flickr8k, or a file. Default: flickr8k."
-        ),
-    ] = None
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split", metavar="NAME", help="Split or domain of the captions: test, dev. Default: all images."
-        ),
-    ] = None
-    images: Annotated[
-        int | None,
-        typer.Option("--images", metavar="N", min=2, help="Number of sampled images. Default: 1000."),
-    ] = None
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of the sample of images. Default: 0.")
-    ] = None
-    references: Annotated[
-        int | None,
-        typer.Option(
-            "--references", metavar="N", min=1, help="Number of captions per image that are references. Default: 4."
-        ),
-    ] = None
-    gallery: Annotated[
-        Literal["rest", "one"] | None,
-        typer.Option(
-            "--gallery",
-            help="Queries and gallery: all captions that are not references (default), or one per image.",
-        ),
-    ] = None
 
 
 @with_groups
@@ -65,7 +27,7 @@ def retrieve(
         list[str] | None,
         typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable, or a list."),
     ] = None,
-    flags: GalleryFlags,
+    changes: RetrievalChanges,
     left_out: LeftOut,
     inputs: Cached,
     json_output: common.JsonOption = False,
@@ -83,8 +45,6 @@ def retrieve(
 
     Example: capbench explore retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
-    from dataclasses import asdict
-
     from capbench.api.retrieving import compute_retrieval
 
     if (study is None) == (not metric):
@@ -93,7 +53,7 @@ def retrieve(
             "requires either a study file or metrics", code=code, hint="Example: capbench explore retrieve -m cider"
         )
     caller = common.caller(json_output=json_output)
-    found = compute_retrieval(metric or (), study, asdict(flags), left_out.names, inputs.values(), caller)
+    found = compute_retrieval(metric or (), study, left_out.names, {**inputs.values(), **changes}, caller)
     if json_output:
         common.print_json(found.rows())
     else:
