@@ -10,6 +10,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, with_groups
 from capbench.cli.study_flags import LeftOut
+from capbench.core.arguments import Alpha, Corrected, Discretise, Help, Permutations, Seed, Sentinels
 from capbench.core.errors import UsageError
 
 
@@ -18,30 +19,16 @@ def rank(
     *,
     names: MetricNames,
     tasks: Annotated[
-        str | None,
-        typer.Option("--tasks", metavar="FILE", help="Task file, or the name of a shipped one. Default: default."),
+        str | None, Help("Task file, or the name of a shipped one. Default: default.", metavar="FILE")
     ] = None,
-    discretise: Annotated[
-        int | None,
-        typer.Option(
-            "--discretise", metavar="K", min=2, help="Also rank the metrics with scores rounded to K quantile classes."
-        ),
-    ] = None,
-    sentinels: Annotated[
-        bool, typer.Option("--sentinels/--no-sentinels", help="Rows of sentinel metrics (docs/sentinels.md).")
-    ] = True,
-    permutations: Annotated[
-        int | None,
-        typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 10,000, or more if needed."),
-    ] = None,
-    correction: Annotated[
-        common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
-    ] = "holm",
-    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the permutations.")] = 0,
+    discretise: Discretise | None = None,
+    sentinels: Sentinels = True,
+    permutations: Permutations | None = None,
+    correction: Corrected = "holm",
+    alpha: Alpha = 0.05,
+    seed: Annotated[Seed, Help("Seed of the permutations.")] = 0,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for ranking.json, .csv, .md and .tex."),
+        Path | None, Help("Folder for ranking.json, .csv, .md and .tex.", ("--out", "-o"), metavar="DIR")
     ] = None,
     escape_formulas: common.EscapeOption = False,
     left_out: LeftOut,
@@ -60,7 +47,7 @@ def rank(
 
     Example: capbench rank --tasks tasks.yaml --scores fleur.csv -m cider,fleur --out ranking
     """
-    from capbench.api.ranking import RankingRequest, compute_ranking
+    from capbench.api.ranking import compute_ranking
     from capbench.core.files import check_writable
     from capbench.studies.study import TestSettings
     from capbench.studies.task_file import DEFAULT_TASKS
@@ -73,7 +60,9 @@ def rank(
     settings = {"correction": correction, "alpha": alpha, "seed": seed}
     if permutations is not None:
         settings["resamples"] = permutations
-    request = RankingRequest(
+    result = compute_ranking(
+        inputs.values(),
+        common.caller(json_output=json_output),
         tasks=tasks or DEFAULT_TASKS,
         metrics=names.names,
         settings=TestSettings.read("rank", settings),
@@ -81,7 +70,6 @@ def rank(
         sentinels=sentinels,
         without=left_out.names,
     )
-    result = compute_ranking(request, inputs.values(), common.caller(json_output=json_output))
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:

@@ -3,7 +3,14 @@
 One declaration is an argument of ``import capbench``, checked by :func:`capbench.api.checking.checked`, and an option
 of the command line, made by :func:`capbench.cli.options.with_groups`::
 
-    Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
+    Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
+Corrected = Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs.")]
+Alpha = Annotated[OpenShare, Help("Significance level, two-sided.", metavar="SHARE")]
+Discretise = Annotated[
+    int, Ge(2), Help("Also rank the metrics with scores rounded to K quantile classes.", metavar="K")
+]
+Sentinels = Annotated[bool, Help("Rows of sentinel metrics (docs/sentinels.md).", ("--sentinels/--no-sentinels",))]
+Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
 
     @checked
     def load(dataset: DatasetGiven, *, draw: Draw = 1) -> Judgements: ...
@@ -16,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -76,6 +83,13 @@ Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
 Seed = Annotated[int, Ge(0)]
 OpenShare = Annotated[float, Gt(0), Lt(1)]
 """A number between 0 and 1, exclusive."""
+Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
+Corrected = Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs.")]
+Alpha = Annotated[OpenShare, Help("Significance level, two-sided.", metavar="SHARE")]
+Discretise = Annotated[
+    int, Ge(2), Help("Also rank the metrics with scores rounded to K quantile classes.", metavar="K")
+]
+Sentinels = Annotated[bool, Help("Rows of sentinel metrics (docs/sentinels.md).", ("--sentinels/--no-sentinels",))]
 Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
 Bootstrap = Annotated[Resamples, Help("95 % bootstrap intervals from N resamples. Default of N: 1,000.", metavar="[N]")]
 KeepFirst = Annotated[bool, Help("Skip repeated images instead of raising an error.")]

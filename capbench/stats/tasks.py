@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,15 +48,10 @@ _POINTS_TOGETHER = 300_000
 
 @dataclass(frozen=True)
 class TaskEffects:
-    """Differences of the tasks' values from those of the average task.
+    """Differences of the tasks' values from those of the average task."""
 
-    Attributes:
-        weights: weight by task.
-        effects: effect by task; their weighted mean is 0.
-    """
-
-    weights: Mapping[str, float]
-    effects: Mapping[str, float]
+    weights: Mapping[str, float]  # by task
+    effects: Mapping[str, float]  # by task; their weighted mean is 0
 
     def overall(self, values: Mapping[str, float]) -> float:
         """The weighted mean of one metric's values by task, with its tasks' weighted mean effect subtracted.
@@ -69,14 +65,9 @@ class TaskEffects:
 def task_effects(values: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> TaskEffects:
     """Fit ``value = metric + task`` by weighted least squares, to compare metrics that have different tasks.
 
-    A metric without a value for a difficult task would otherwise gain from its absence.
-
-    Args:
-        values: value by task, by metric; a metric may have some of the tasks only, at least one.
-        weights: weight by task, > 0; tasks without any value are ignored.
-
-    Raises:
-        StatisticError: some metrics have no task in common with the others, directly or through further metrics.
+    A metric without a value for a difficult task would otherwise gain from its absence. ``values``: by task, by metric;
+    a metric has one task or more. ``weights``: by task, > 0. Raises StatisticError if some metrics have no task in
+    common with the others, directly or through further metrics.
     """
     tasks = [task for task in weights if any(task in of_metric for of_metric in values.values())]
     used = {task: weights[task] for task in tasks}
@@ -103,10 +94,7 @@ def task_effects(values: Mapping[str, Mapping[str, float]], weights: Mapping[str
 def _check_connected(values: Mapping[str, Mapping[str, float]]) -> None:
     names = list(values)
     reached, tasks = {names[0]}, set(values[names[0]])
-    while True:
-        more = {name for name in names if name not in reached and tasks & values[name].keys()}
-        if not more:
-            break
+    while more := {name for name in names if name not in reached and tasks & values[name].keys()}:
         reached |= more
         tasks |= {task for name in more for task in values[name]}
     apart = [name for name in names if name not in reached]
@@ -120,13 +108,9 @@ def _check_connected(values: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def discretise(scores: FloatArray, classes: int) -> FloatArray:
-    """(n,) class of each score, 0 to ``classes`` - 1, between equally spaced quantiles of the scores.
+    """(n,) class of each of (n,) finite scores, 0 to ``classes`` - 1, between equally spaced quantiles of the scores.
 
     Equal scores are in one class, so a metric with many ties may have fewer classes.
-
-    Args:
-        scores: (n,) finite scores.
-        classes: number of classes, 2 or more.
     """
     scores = merged(scores)
     edges = np.quantile(scores, np.arange(1, classes) / classes, method="inverted_cdf")
@@ -135,21 +119,15 @@ def discretise(scores: FloatArray, classes: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """One task's metrics and human judgements.
+    """One task's metrics and human judgements."""
 
-    Attributes:
-        data: the metrics that have the task, with the human side; its units are photographs.
-        weight: weight of the task, > 0.
-        factor: length of the statistic's scale in units of the overall value: 0.5 for correlations, 1 for accuracies.
-        constant: further metrics, with constant scores.
-        no_agreement: their value.
-    """
-
-    data: Agreement
-    weight: float
-    factor: float
-    constant: frozenset[str] = frozenset()
-    no_agreement: float = 0.0
+    data: Agreement  # the metrics that have the task, with the human side; its units are photographs
+    weight: float  # > 0
+    factor: (
+        float  # length of the statistic's scale in units of the overall value: 0.5 for correlations, 1 for accuracies
+    )
+    constant: frozenset[str] = frozenset()  # further metrics, with constant scores
+    no_agreement: float = 0.0  # their value
 
     @property
     def names(self) -> set[str]:
@@ -168,19 +146,11 @@ class TaskData:
         return np.asarray(changes + (value - self.no_agreement - changes.sum()) / units, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class JointTest:
-    """The test of one pair of metrics over the tasks that both have.
+class JointTest(NamedTuple):
+    """The test of one pair of metrics over the tasks that both have."""
 
-    Attributes:
-        difference: weighted mean over these tasks of the first metric's value minus the second's, on the scale from 0
-            to 1.
-        p_value: two-sided, not corrected.
-        tasks: number of these tasks.
-    """
-
-    difference: float
-    p_value: float
+    difference: float  # weighted mean over these tasks of the first metric's value minus the second's, from 0 to 1
+    p_value: float  # two-sided, not corrected
     tasks: int
 
 
@@ -198,10 +168,7 @@ class _JointDifference:
 
     Most tasks contribute a sum of effects of single units. These sums are added up over tasks once, so that a
     permutation costs one product. Bounds decide most of the others, as in :mod:`capbench.stats.permutation`.
-
-    Args:
-        effects: (U,) sum of the effects over all linear tasks.
-        terms: the other parts.
+    ``effects``: (U,) sum of the effects over all linear tasks; ``terms``: the other parts.
     """
 
     def __init__(self, effects: FloatArray, terms: Sequence[_Term]) -> None:
@@ -216,11 +183,8 @@ class _JointDifference:
         )
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`.
-
-        With bounds, a value that is decided is replaced: by infinity if its absolute value is at least that of the
-        observed difference, by 0 if it is smaller.
-        """
+        """With bounds, a value that is decided is replaced: by infinity if its absolute value is at least that of the
+        observed difference, by 0 if it is smaller."""
         values = self._known(weights)
         if not self._bounded:
             return values
@@ -268,21 +232,9 @@ def joint_tests(
 ) -> list[JointTest]:
     """Test pairs of metrics over the tasks that both have, by permutations within photographs across all tasks.
 
-    Units with the same label are one photograph in all tasks. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)``.
-
-    Args:
-        tasks: the tasks.
-        pairs: pairs of metrics, each with one task or more in common.
-        permutations: number of permutations, R; all pairs share them.
-        seed: their seed.
-        workers: threads; None for the available cores. The values do not depend on it.
-        progress: called with a number of pairs when they are done.
-
-    Returns:
-        One test for each pair.
-
-    Raises:
-        StatisticError: a pair has no task in common, or a task's statistic has no permutation test.
+    Units with the same label are one photograph in all tasks. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)``, with R
+    permutations that all pairs share. ``workers``: threads, None for the available cores. Raises StatisticError if a
+    pair has no task in common, or a task's statistic has no permutation test.
     """
     labels = joint_labels([task.data for task in tasks])
     places = [np.searchsorted(labels, np.asarray(task.data.labels, dtype=np.str_)) for task in tasks]

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +24,7 @@ from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.metrics.metric_request import Row
 from capbench.stats.agreement import Agreement
+from capbench.stats.pairs import Correction, Pair
 from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
 from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels, joint_tests, task_effects
@@ -43,158 +44,81 @@ RANKING_SCHEMA_VERSION = 1
 
 
 class TaskInfo(Strict):
-    """One task of a ranking.
-
-    Attributes:
-        name: its name.
-        protocol: id of its protocol.
-        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
-        group: group of the items or pairs, ``""`` for all.
-        weight: its weight.
-        statistic: short name of the statistic (``τ-c``).
-        kind: ``accuracy``, or ``correlation`` (also for acc*_eq and accuracies over systems).
-        photographs: number of photographs with judgements.
-        ceiling: the human ceiling; None if it is unknown.
-        effect: value of the task minus that of the average task, on the scale from 0 to 1; see
-            :func:`capbench.stats.tasks.task_effects`.
-    """
+    """One task of a ranking."""
 
     name: str
     protocol: str
-    version: str
-    group: str
+    version: str  # of the data set, which the protocol leaves out
+    group: str  # of the items or pairs; "" for all
     weight: float
-    statistic: str
-    kind: Literal["correlation", "accuracy"]
-    photographs: int
-    ceiling: float | None
-    effect: float
+    statistic: str  # short name (τ-c)
+    kind: Literal["correlation", "accuracy"]  # correlation also for acc*_eq and accuracies over systems
+    photographs: int  # with judgements
+    ceiling: float | None  # the human ceiling; None if it is unknown
+    effect: float  # value minus that of the average task, on the scale from 0 to 1
 
 
 class RankedMetric(Strict):
-    """One metric of a ranking.
-
-    Attributes:
-        column: name of its row.
-        title: title of its row.
-        overall: weighted mean over its tasks, on the scale from 0 to 1; adjusted for missing tasks.
-        rank: rank in significance clusters, from 1.
-        values: the statistic by task.
-        ranks: rank among all metrics by task, from 1; equal values share the better rank.
-        missing: tasks without a value, with the reason.
-        constant: tasks with the value of no agreement, since the statistic is undefined for constant scores, with the
-            reason.
-    """
+    """One metric of a ranking."""
 
     column: str
     title: str
-    overall: float
-    rank: int
-    values: dict[str, float]
-    ranks: dict[str, int]
-    missing: dict[str, str]
+    overall: float  # weighted mean over its tasks, on the scale from 0 to 1; adjusted for missing tasks
+    rank: int  # in significance clusters, from 1
+    values: dict[str, float]  # the statistic by task
+    ranks: dict[str, int]  # among all metrics by task, from 1; equal values share the better rank
+    missing: dict[str, str]  # tasks without a value, with the reason
+    # Tasks with the value of no agreement, since the statistic is undefined for constant scores, with the reason.
     constant: dict[str, str] = Field(default_factory=dict)
 
 
-class MetricPair(Strict):
-    """The test of two metrics.
+@dataclass(frozen=True, kw_only=True)
+class MetricPair(Pair):
+    """The test of two metrics over the tasks that both have; its difference is on the scale from 0 to 1."""
 
-    Attributes:
-        better: column of the metric with the larger mean over the tasks that both have.
-        worse: column of the other metric.
-        difference: difference of these means, on the scale from 0 to 1, ≥ 0.
-        tasks: number of these tasks.
-        p_value: two-sided, not corrected.
-        p_adjusted: after the correction for all pairs.
-        significant: True if ``p_adjusted`` is at most α.
-    """
-
-    better: str
-    worse: str
-    difference: float
     tasks: int
-    p_value: float
-    p_adjusted: float
-    significant: bool
 
 
 class RankedSentinel(Strict):
-    """A sentinel metric (:mod:`capbench.studies.sentinels`), which has no rank and enters no test.
-
-    Attributes:
-        name: its name.
-        overall: weighted mean over its tasks, on the scale from 0 to 1, adjusted for missing tasks as for metrics; None
-            without any task.
-        values: the statistic by task.
-        missing: tasks without a value, with the reason.
-    """
+    """A sentinel metric (:mod:`capbench.studies.sentinels`), which has no rank and enters no test."""
 
     name: str
-    overall: float | None
+    overall: float | None  # as for metrics; None without any task
     values: dict[str, float]
     missing: dict[str, str]
 
 
 class Ranking(Strict):
-    """Metrics ranked over tasks.
-
-    Attributes:
-        metrics: the metrics, best first.
-        pairs: tests of all pairs.
-    """
+    """Metrics ranked over tasks, best first, and tests of all pairs."""
 
     metrics: tuple[RankedMetric, ...]
     pairs: tuple[MetricPair, ...]
 
 
 class TaskRanking(Strict):
-    """Result of ``capbench rank``.
-
-    Attributes:
-        schema_version: version of this schema.
-        capbench: version of capbench.
-        created: UTC time.
-        name: name of the task file.
-        title: its title.
-        sample: True if the data was the embedded synthetic sample.
-        tasks: the tasks that at least one metric has.
-        missing_tasks: the others, with the reason.
-        ranking: the metrics, ranked.
-        missing_metrics: metrics without any task, by title with the reason.
-        photographs: number of photographs of all tasks; those of several tasks count once.
-        permutations: number of permutations; None with fewer than two metrics.
-        requested: requested number of permutations if it was too small; None if it was not.
-        seed: their seed.
-        correction: correction for the number of pairs.
-        alpha: significance level.
-        classes: number of classes of ``discretised``; None without it.
-        discretised: the same ranking after each metric's scores are rounded to quantile classes; None without it.
-        sentinels: values of sentinel metrics; empty if they were not requested.
-        signatures: signature of each metric by *dataset/items*.
-        cached: number of scores from the cache.
-    """
+    """Result of ``capbench rank``."""
 
     schema_version: int = RANKING_SCHEMA_VERSION
-    capbench: str
-    created: str
-    name: str
+    capbench: str  # version
+    created: str  # UTC time
+    name: str  # of the task file
     title: str
-    sample: bool
-    tasks: tuple[TaskInfo, ...]
-    missing_tasks: dict[str, str]
+    sample: bool  # computed on the embedded synthetic sample
+    tasks: tuple[TaskInfo, ...]  # those that at least one metric has
+    missing_tasks: dict[str, str]  # the others, with the reason
     ranking: Ranking
-    missing_metrics: dict[str, str]
-    photographs: int
-    permutations: int | None
-    requested: int | None
+    missing_metrics: dict[str, str]  # metrics without any task, by title with the reason
+    photographs: int  # of all tasks; those of several tasks count once
+    permutations: int | None  # None with fewer than two metrics
+    requested: int | None  # number of permutations, if it was too small
     seed: int
-    correction: Literal["holm", "bh", "none"]
+    correction: Correction
     alpha: float
-    classes: int | None = None
-    discretised: Ranking | None = None
-    sentinels: tuple[RankedSentinel, ...] = ()
-    signatures: dict[str, dict[str, str]]
-    cached: int = 0
+    classes: int | None = None  # of ``discretised``
+    discretised: Ranking | None = None  # after each metric's scores are rounded to quantile classes
+    sentinels: tuple[RankedSentinel, ...] = ()  # empty if they were not requested
+    signatures: dict[str, dict[str, str]]  # by *dataset/items*
+    cached: int = 0  # scores from the cache
 
     @property
     def is_incomplete(self) -> bool:
@@ -205,19 +129,12 @@ class TaskRanking(Strict):
 
 @dataclass(frozen=True, eq=False)
 class _Gathered:
-    """Judgements and scores of a task.
-
-    Attributes:
-        task: the task.
-        dataset: its data set.
-        draws: its judgements, one for each draw (the human side is the same for all).
-        scores: (draws, items) scores by row name.
-    """
+    """Judgements and scores of a task."""
 
     task: RankedTask
     dataset: Dataset
-    draws: Sequence[Judgements]
-    scores: Mapping[str, FloatArray]
+    draws: Sequence[Judgements]  # the human side is the same for all
+    scores: Mapping[str, FloatArray]  # (draws, items) by row name
 
     def agreement(self, columns: Iterable[str]) -> Agreement:
         """The scores of some rows at the task's data points. Raises StatisticError where the statistic is undefined."""
@@ -233,17 +150,6 @@ class _Gathered:
         for draw, scores in enumerate(self.scores[column]):
             rounded[draw, places] = discretise(scores[places], classes)
         return rounded
-
-    def sentinels(self, made: Mapping[str, SentinelScores | str]) -> tuple[dict[str, float], dict[str, str]]:
-        """The statistic of sentinels, and the reason for those without a value."""
-        values, reasons = {}, {}
-        for name, scores in made.items():
-            cell = sentinel_cell(self.task.protocol, self.draws[0], name, scores, self.task.group)
-            if cell.value is None:
-                reasons[name] = cell.undefined
-            else:
-                values[name] = cell.value
-        return values, reasons
 
 
 class TaskCollector:
@@ -268,37 +174,16 @@ def run_ranking(
     settings: TestSettings,
     progress: ProgressFactory,
     *,
-    name: str,
-    title: str = "",
-    classes: int | None = None,
-    sentinels: bool = True,
     cache: bool = True,
     announce: Callable[[SlowPart], None] | None = None,
+    **choices: Any,
 ) -> TaskRanking:
-    """Score all metrics on all tasks, and rank them.
-
-    Args:
-        plan: a study of the tasks' protocols.
-        tasks: the tasks.
-        settings: test (``permutation``), correction, level, number of permutations and seed.
-        progress: makes progress bars.
-        name: name of the task file.
-        title: its title.
-        classes: number of quantile classes for a second ranking of rounded scores; None for none.
-        sentinels: True to compute sentinel metrics, too.
-        cache: True to use the score cache.
-        announce: called before slow work, see :func:`capbench.studies.run.run_plan`.
-
-    Raises:
-        StatisticError: some metrics have no task in common with the others.
-        StudyError, CapbenchError: see :func:`capbench.studies.run.run_plan`.
-    """
+    """Score all metrics of a plan of the tasks' protocols, and rank them; ``choices`` are those of
+    :func:`rank_tasks`."""
     collector = TaskCollector(tasks)
     bare = replace(plan, study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False))
     result = run_plan(bare, progress, cache=cache, test_groups=False, announce=announce, keep=collector)
-    return rank_tasks(
-        result, plan, collector, settings, progress, name=name, title=title, classes=classes, sentinels=sentinels
-    )
+    return rank_tasks(result, plan, collector, settings, progress, **choices)
 
 
 def rank_tasks(
@@ -313,28 +198,20 @@ def rank_tasks(
     classes: int | None = None,
     sentinels: bool = True,
 ) -> TaskRanking:
-    """Rank metrics on the tasks of a study that was run.
+    """Rank metrics on the tasks of a study that was run with the collector as ``keep``.
 
-    Args:
-        result: the result of the study.
-        plan: the study.
-        collector: the ``keep`` of :func:`capbench.studies.run.run_plan`; it has the tasks and their scores.
-        settings: see :func:`run_ranking`, as for the other arguments and errors.
-        progress: makes progress bars.
-        name: name of the task file.
-        title: its title.
-        classes: number of quantile classes.
-        sentinels: True to compute sentinel metrics, too.
+    ``classes``: number of quantile classes for a second ranking of rounded scores. Raises StatisticError if no metric
+    has a task, or some have none in common with the others.
     """
     board = _Board(settings, {row.name: row.title for row in plan.rows})
     missing_tasks = {}
     for task in collector.tasks:
         gathered = collector.gathered.get(task.name)
-        absent = _file_reason(result, task) if gathered is None else _group_reason(gathered)
-        if gathered is None or absent:
-            missing_tasks[task.name] = absent
-            continue
-        absent = board.add(gathered, *_cells(result, plan.rows, task))
+        if gathered is None:
+            of_protocol = [m.reason for m in result.missing if m.protocol == str(task.protocol) and not m.column]
+            absent = next(iter(of_protocol), "its data is missing")
+        else:
+            absent = _group_reason(gathered) or board.add(gathered, *_cells(result, plan.rows, task))
         if absent:
             missing_tasks[task.name] = absent
     if not board.values:
@@ -342,9 +219,7 @@ def rank_tasks(
         raise StatisticError(f"no metric has a value on any task; {place}: {reason}", value=place)
     with progress("tests over all tasks", math.comb(len(board.values), 2) * (1 if classes is None else 2)) as step:
         ranking, effects = board.rank(step)
-        discretised = None
-        if classes is not None:
-            discretised, _ = _discretised(board, classes).rank(step)
+        discretised = None if classes is None else _discretised(board, classes).rank(step)[0]
     used = board.permutations
     return TaskRanking(
         capbench=result.capbench,
@@ -352,7 +227,7 @@ def rank_tasks(
         name=name,
         title=title,
         sample=result.sample,
-        tasks=tuple(_info(result, each, board.data[name], effects) for name, each in board.gathered.items()),
+        tasks=tuple(_info(each, board.data[name], effects) for name, each in board.gathered.items()),
         missing_tasks=missing_tasks,
         ranking=ranking,
         missing_metrics={
@@ -373,16 +248,11 @@ def rank_tasks(
 
 
 class _Board:
-    """Values and judgements of metrics on tasks, which :meth:`rank` turns into a ranking.
-
-    Args:
-        settings: settings of the tests.
-        titles: titles of the metrics by column, in the order of the study.
-    """
+    """Values and judgements of metrics on tasks, which :meth:`rank` turns into a ranking."""
 
     def __init__(self, settings: TestSettings, titles: Mapping[str, str]) -> None:
         self.settings = settings
-        self.titles = titles
+        self.titles = titles  # by column, in the order of the study
         self.gathered: dict[str, _Gathered] = {}
         self.data: dict[str, Agreement] = {}
         self.values: dict[str, dict[str, float]] = {}
@@ -391,22 +261,11 @@ class _Board:
         self.no_agreement: dict[str, float] = {}
 
     def add(
-        self,
-        gathered: _Gathered,
-        values: Mapping[str, float],
-        reasons: Mapping[str, str],
-        constant: Mapping[str, str],
+        self, gathered: _Gathered, values: Mapping[str, float], reasons: Mapping[str, str], constant: Mapping[str, str]
     ) -> str:
-        """Add a task.
+        """Add a task with the statistic by column; returns the reason why the task cannot be used, ``""`` if it can.
 
-        Args:
-            gathered: its data.
-            values: the statistic by column.
-            reasons: for columns without a value, the reason.
-            constant: for columns whose scores have no statistic, the reason.
-
-        Returns:
-            The reason the task cannot be used, ``""`` if it can.
+        ``reasons``: of columns without a value; ``constant``: of columns whose scores have no statistic.
         """
         task = gathered.task
         if not values:
@@ -432,28 +291,25 @@ class _Board:
         settings = self.settings
         return permutations_to_use(settings.resamples, len(self.values), settings.alpha, settings.correction)
 
-    def rank(self, progress: Callable[[int], None]) -> tuple[Ranking, TaskEffects]:
-        """The ranking, and the effects of the tasks; ``progress`` is called with numbers of tested pairs.
+    def on_unit_scale(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Values by task on the scale from 0 to 1: a share of pairs as it is, a correlation r as (1 + r) / 2."""
+        factors = {task: _scale(self.gathered[task].task.protocol.statistic) for task in values}
+        return {task: 1 - factors[task] + factors[task] * value for task, value in values.items()}
 
-        Raises:
-            StatisticError: some metrics have no task in common with the others.
-        """
+    def rank(self, progress: Callable[[int], None]) -> tuple[Ranking, TaskEffects]:
+        """The ranking, and the effects of the tasks; ``progress`` is called with numbers of tested pairs."""
         if not self.values:
             return Ranking(metrics=(), pairs=()), TaskEffects({}, {})
-        specs = {name: each.task.protocol.statistic for name, each in self.gathered.items()}
-        weights = {name: each.task.weight for name, each in self.gathered.items()}
-        scaled = {
-            column: {name: _on_unit_scale(specs[name], value) for name, value in of_metric.items()}
-            for column, of_metric in self.values.items()
-        }
-        effects = task_effects(scaled, weights)
+        scaled = {column: self.on_unit_scale(of_metric) for column, of_metric in self.values.items()}
+        effects = task_effects(scaled, {name: each.task.weight for name, each in self.gathered.items()})
         overall = {column: effects.overall(of_metric) for column, of_metric in scaled.items()}
         order = sorted(overall, key=lambda column: -overall[column])
-        pairs = self._tests(order, specs, weights, progress)
+        pairs = self._tests(order, progress)
         worse = {(pair.worse, pair.better) for pair in pairs if pair.significant}
         clusters = significance_ranks(overall, lambda name, member: (name, member) in worse)
         by_task = {
-            name: ranks({column: of[name] for column, of in self.values.items() if name in of}) for name in specs
+            name: ranks({column: of[name] for column, of in self.values.items() if name in of})
+            for name in self.gathered
         }
         metrics = tuple(
             RankedMetric(
@@ -470,13 +326,7 @@ class _Board:
         )
         return Ranking(metrics=metrics, pairs=pairs), effects
 
-    def _tests(
-        self,
-        order: Sequence[str],
-        specs: Mapping[str, StatisticSpec],
-        weights: Mapping[str, float],
-        progress: Callable[[int], None],
-    ) -> tuple[MetricPair, ...]:
+    def _tests(self, order: Sequence[str], progress: Callable[[int], None]) -> tuple[MetricPair, ...]:
         """Tests of all pairs of metrics that share a task."""
         pairs = [
             pair for pair in itertools.combinations(order, 2) if self.values[pair[0]].keys() & self.values[pair[1]]
@@ -486,8 +336,8 @@ class _Board:
         tasks = [
             TaskData(
                 data,
-                weights[name],
-                _scale(specs[name]),
+                self.gathered[name].task.weight,
+                _scale(self.gathered[name].task.protocol.statistic),
                 frozenset(column for column, of_column in self.constant.items() if name in of_column),
                 self.no_agreement[name],
             )
@@ -495,36 +345,29 @@ class _Board:
         ]
         tests = joint_tests(tasks, pairs, permutations=self.permutations, seed=self.settings.seed, progress=progress)
         adjusted = adjust([test.p_value for test in tests], self.settings.correction).tolist()
-        made = []
-        for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True):
-            # Over the tasks that both have, the order may differ from that of the adjusted overall values.
-            better, worse = (first, second) if test.difference >= 0 else (second, first)
-            made.append(
-                MetricPair(
-                    better=better,
-                    worse=worse,
-                    difference=abs(test.difference),
-                    tasks=test.tasks,
-                    p_value=test.p_value,
-                    p_adjusted=p_adjusted,
-                    significant=p_adjusted <= self.settings.alpha,
-                )
+        return tuple(
+            MetricPair(
+                # Over the tasks that both have, the order may differ from that of the adjusted overall values.
+                better=first if test.difference >= 0 else second,
+                worse=second if test.difference >= 0 else first,
+                difference=abs(test.difference),
+                tasks=test.tasks,
+                p_value=test.p_value,
+                p_adjusted=p_adjusted,
+                significant=p_adjusted <= self.settings.alpha,
             )
-        return tuple(made)
+            for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True)
+        )
 
 
 def _discretised(board: _Board, classes: int) -> _Board:
     """The same tasks and metrics, with scores rounded to quantile classes of the task's items, draw by draw."""
     rounded = _Board(board.settings, board.titles)
     for name, gathered in board.gathered.items():
-        scores = {
-            column: gathered.discretised(column, classes)
-            for column, of_metric in board.values.items()
-            if name in of_metric
-        }
-        coarse = replace(gathered, scores=scores)
+        columns = [column for column, of_metric in board.values.items() if name in of_metric]
+        coarse = replace(gathered, scores={column: gathered.discretised(column, classes) for column in columns})
         values, constant = dict[str, float](), dict[str, str]()
-        for column in scores:
+        for column in columns:
             try:
                 values[column] = observed_value(coarse.agreement([column]).statistic(column))
             except StatisticError as error:
@@ -540,23 +383,23 @@ def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -
     reasons: dict[str, dict[str, str]] = {name: {} for name in SENTINELS}
     with progress("sentinels", len(board.gathered)) as step:
         for name, gathered in board.gathered.items():
-            protocol = gathered.task.protocol
+            protocol, group = gathered.task.protocol, gathered.task.group
             if str(protocol) not in by_protocol:
                 by_protocol[str(protocol)] = sentinel_scores(protocol, gathered.draws)
-            of_task, missing = gathered.sentinels(by_protocol[str(protocol)])
-            for sentinel, value in of_task.items():
-                values[sentinel][name] = value
-            for sentinel, reason in missing.items():
-                reasons[sentinel][name] = reason
+            for sentinel, scores in by_protocol[str(protocol)].items():
+                cell = sentinel_cell(protocol, gathered.draws[0], sentinel, scores, group)
+                if cell.value is None:
+                    reasons[sentinel][name] = cell.undefined
+                else:
+                    values[sentinel][name] = cell.value
             step(1)
-    specs = {name: gathered.task.protocol.statistic for name, gathered in board.gathered.items()}
-    overall = {
-        sentinel: effects.overall({name: _on_unit_scale(specs[name], value) for name, value in of_sentinel.items()})
-        for sentinel, of_sentinel in values.items()
-        if of_sentinel
-    }
     return tuple(
-        RankedSentinel(name=name, overall=overall.get(name), values=values[name], missing=reasons[name])
+        RankedSentinel(
+            name=name,
+            overall=effects.overall(board.on_unit_scale(values[name])) if values[name] else None,
+            values=values[name],
+            missing=reasons[name],
+        )
         for name in SENTINELS
     )
 
@@ -564,12 +407,6 @@ def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -
 def _scale(spec: StatisticSpec) -> float:
     """Factor of a statistic in the overall value: 1 for shares of pairs, 0.5 for correlations."""
     return 1.0 if spec.kind == "accuracy" or "acc" in str(spec.within or spec.systems or spec.coefficient) else 0.5
-
-
-def _on_unit_scale(spec: StatisticSpec, value: float) -> float:
-    """A value on the scale from 0 to 1: a share of pairs as it is, a correlation r as (1 + r) / 2."""
-    factor = _scale(spec)
-    return 1 - factor + factor * value
 
 
 def _cells(
@@ -597,12 +434,6 @@ def _metric_reason(result: StudyResult, column: str, protocol: str = "") -> str:
     return next(iter([*of_place, *undefined]), "it has no scores")
 
 
-def _file_reason(result: StudyResult, task: RankedTask) -> str:
-    """The reason why a task has no data."""
-    protocol = str(task.protocol)
-    return next((m.reason for m in result.missing if m.protocol == protocol and not m.column), "its data is missing")
-
-
 def _group_reason(gathered: _Gathered) -> str:
     """The reason why a task's group has no data; ``""`` if it has."""
     task, judgements = gathered.task, gathered.draws[0]
@@ -615,7 +446,7 @@ def _group_reason(gathered: _Gathered) -> str:
     return f"{task.protocol} has no judgements of the group '{task.group}'. {suggest(task.group, list(groups))}"
 
 
-def _info(result: StudyResult, gathered: _Gathered, data: Agreement, effects: TaskEffects) -> TaskInfo:
+def _info(gathered: _Gathered, data: Agreement, effects: TaskEffects) -> TaskInfo:
     task = gathered.task
     spec = task.protocol.statistic
     ceiling = None

@@ -56,29 +56,17 @@ class TaskFile(Strict):
 
 @dataclass(frozen=True)
 class RankedTask:
-    """A task with its protocol resolved.
+    """A task with its protocol resolved."""
 
-    Attributes:
-        name: name in tables.
-        protocol: the protocol.
-        group: group of the items or pairs; ``""`` for all.
-        weight: weight in the overall value, > 0.
-        spelled: id of the protocol with the data set as the file names it: by path or class, if it is not registered.
-    """
-
-    name: str
+    name: str  # in tables
     protocol: Protocol
-    group: str
-    weight: float
-    spelled: str
+    group: str  # of the items or pairs; "" for all
+    weight: float  # in the overall value, > 0
+    spelled: str  # id of the protocol with the data set as the file names it: by path or class, if not registered
 
 
 def load_tasks(name: str | os.PathLike[str]) -> TaskFile:
-    """Read a task file, by its path or the name of a shipped one.
-
-    Raises:
-        StudyError: there is no such file, or it is not a valid task file.
-    """
+    """Read a task file, by its path or the name of a shipped one. Raises StudyError."""
     path = Path(name)
     if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
         shipped = {file.stem: file for file in sorted((shipped_configs() / "tasks").glob("*.yaml"))}
@@ -98,15 +86,8 @@ def resolve_tasks(
 ) -> tuple[RankedTask, ...]:
     """Resolve the protocols of a task file; every problem is reported at once.
 
-    Args:
-        file: the content of the file.
-        path: its path, for errors.
-        root: the data folder.
-        columns: for data sets that are files, the column of a field.
-
-    Raises:
-        StudyError: a protocol or group is unknown, two tasks are the same or have one name, or a statistic cannot be
-            tested by permutation.
+    ``columns``: for data sets that are files, the column of a field. Raises StudyError if a protocol or group is
+    unknown, two tasks are the same or have one name, or a statistic cannot be tested by permutation.
     """
     problems = Problems(path)
     tasks: list[RankedTask] = []
