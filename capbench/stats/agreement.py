@@ -42,47 +42,32 @@ class Correlations:
     """Correlations of several metrics with the same human ratings.
 
     Created by :meth:`of`, which checks all arguments.
-
-    Attributes:
-        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq``.
-        scores: (draws, n) scores of each metric at the n data points; one row for each sample of references. The
-            statistic is the mean over rows. Values that are equal up to rounding are equal, except for ``pearson``.
-        human: (n,) human ratings, likewise.
-        unit: (n,) number of each data point's unit.
-        units: number of units.
-        labels: (units,) label of each unit, ascending.
-        rating_levels: see :func:`capbench.stats.correlation.correlation`.
     """
 
-    coefficient: Coefficient
+    coefficient: Coefficient  # ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq``
+    # (draws, n) scores of each metric at the n data points; one row for each sample of references. The statistic is the
+    # mean over rows. Values that are equal up to rounding are equal, except for ``pearson``
     scores: Mapping[str, FloatArray]
-    human: FloatArray
-    unit: IntArray
+    human: FloatArray  # (n,) human ratings, likewise
+    unit: IntArray  # (n,) number of each data point's unit
     units: int
-    labels: NDArray[Any]
-    rating_levels: bool = False
+    labels: NDArray[Any]  # (units,) label of each unit, ascending
+    rating_levels: bool = False  # see :func:`capbench.stats.correlation.correlation`
 
     @classmethod
     def of(
         cls,
         coefficient: Coefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        human: Sequence[float] | NDArray[np.generic],
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
+        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same data points
+        # (n,) label of the unit of each data point (the image id); None if each is a separate unit
         unit: Sequence[object] | NDArray[np.generic] | None = None,
         *,
-        rating_levels: bool = False,
+        rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
     ) -> Correlations:
         """Check and encode the data.
 
-        Args:
-            coefficient: name of the coefficient.
-            scores: (n,) or (draws, n) scores by metric.
-            human: (n,) ratings of the same data points.
-            unit: (n,) label of the unit of each data point (the image id); None if each is a separate unit.
-            rating_levels: see :func:`capbench.stats.correlation.correlation`.
-
-        Raises:
-            StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
+        Raises StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
         """
         ratings = finite_vector(human, "the human ratings")
         arrays = {}
@@ -122,28 +107,18 @@ class Correlations:
             )
 
     def statistic(self, name: str) -> WeightedStatistic:
-        """The correlation of one metric under resampling: a statistic of (B, U) weights, U the number of units.
-
-        Args:
-            name: one of :attr:`names`.
-        """
+        """The correlation of one metric under resampling: a statistic of (B, U) weights, U the number of units."""
         return mean_statistic([self._prepare(row, self.human, self.unit, self.units) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping the scores of two metrics on some units (PERM-BOTH).
 
-        Args:
-            first: a metric.
-            second: another metric.
-            scale: common scale of their scores: ``z-scores`` as in Deutsch, Dror and Roth (2021), or ``ranks``;
-                None for ranks with tau and Spearman's rho, which are invariant under increasing maps, and z-scores with
-                Pearson's r.
+        ``scale``: common scale of their scores: ``z-scores`` as in Deutsch, Dror and Roth (2021), or ``ranks``; None
+        for ranks with tau and Spearman's rho, which are invariant under increasing maps, and z-scores with Pearson's r.
 
-        Returns:
-            A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
+        Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
 
-        Raises:
-            StatisticError: the coefficient is acc*_eq, which is too slow.
+        Raises StatisticError: the coefficient is acc*_eq, which is too slow.
         """
         return mean_statistic(self.swaps(first, second, scale))
 
@@ -188,46 +163,32 @@ class Accuracies:
     """Pairwise accuracies of several metrics on the same human preferences.
 
     Created by :meth:`of`. Pairs without a human preference have no right answer and are excluded.
-
-    Attributes:
-        ties: tie rule of the metric.
-        credit: (draws, n) credit of each metric on the n pairs, in [0, 1].
-        group: (n,) number of each pair's group; the statistic is the mean of the groups' accuracies.
-        unit: (n,) number of each pair's unit.
-        units: number of units.
-        labels: (units,) label of each unit, ascending.
     """
 
-    ties: TieRule
-    credit: Mapping[str, FloatArray]
-    group: IntArray
-    unit: IntArray
+    ties: TieRule  # tie rule of the metric
+    credit: Mapping[str, FloatArray]  # (draws, n) credit of each metric on the n pairs, in [0, 1]
+    group: IntArray  # (n,) number of each pair's group; the statistic is the mean of the groups' accuracies
+    unit: IntArray  # (n,) number of each pair's unit
     units: int
-    labels: NDArray[Any]
+    labels: NDArray[Any]  # (units,) label of each unit, ascending
 
     @classmethod
     def of(
         cls,
         ties: TieRule,
+        # (n,) or (draws, n) scores of the pairs' first captions, by metric
         first: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        second: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        second: Mapping[str, Sequence[float] | NDArray[np.generic]],  # the same for the second captions
+        # (n,) +1 if raters prefer the first, -1 the second, 0 without a preference
         preferred: Sequence[int] | NDArray[np.integer],
-        groups: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,  # (n,) group of each pair; None for a single group
+        # (n,) label of each pair's unit; None if each pair is a separate unit
         unit: Sequence[object] | NDArray[np.generic] | None = None,
     ) -> Accuracies:
         """Check and encode the data.
 
-        Args:
-            ties: the tie rule.
-            first: (n,) or (draws, n) scores of the pairs' first captions, by metric.
-            second: the same for the second captions.
-            preferred: (n,) +1 if raters prefer the first, -1 the second, 0 without a preference.
-            groups: (n,) group of each pair; None for a single group.
-            unit: (n,) label of each pair's unit; None if each pair is a separate unit.
-
-        Raises:
-            StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
-                -1, 0 or 1, a group without any human preference, or fewer than two units.
+        Raises StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not -1,
+        0 or 1, a group without any human preference, or fewer than two units.
         """
         from capbench.stats.pairwise_accuracy import pairwise_accuracy
 
@@ -270,23 +231,15 @@ class Accuracies:
         """Do nothing: accuracies can always be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
-        """The accuracy of one metric under resampling: a statistic of (B, U) weights, U the number of units.
-
-        Args:
-            name: one of :attr:`names`.
-        """
+        """The accuracy of one metric under resampling: a statistic of (B, U) weights, U the number of units."""
         return mean_statistic([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.credit[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping two metrics on some units (PERM-BOTH).
 
-        Args:
-            first: a metric.
-            second: another metric.
-            scale: has no effect: the credits are swapped, which have the same scale.
+        ``scale``: has no effect: the credits are swapped, which have the same scale.
 
-        Returns:
-            A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
+        Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
         """
         group, unit = np.tile(self.group, 2), np.concatenate([self.unit, self.unit + self.units])
         parts = [
@@ -324,19 +277,12 @@ def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tup
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Every rating with the mean of the item's other ratings.
+    """Every rating with the mean of the item's other ratings."""
 
-    Attributes:
-        item: (n,) item of each rating.
-        rating: (n,) the rating.
-        others: (n,) mean of the other ratings of the same item: the other raters as a metric.
-        single: number of items that are excluded because they have only one rating.
-    """
-
-    item: IntArray
-    rating: FloatArray
-    others: FloatArray
-    single: int
+    item: IntArray  # (n,) item of each rating
+    rating: FloatArray  # (n,) the rating
+    others: FloatArray  # (n,) mean of the other ratings of the same item: the other raters as a metric
+    single: int  # number of items that are excluded because they have only one rating
 
 
 def leave_one_rater_out(
@@ -349,12 +295,9 @@ def leave_one_rater_out(
     raters has no effect. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c treat them
     differently (see docs/statistics.md).
 
-    Args:
-        item: (n,) index of the rated item.
-        value: (n,) its rating.
+    ``item``: (n,) index of the rated item; ``value``: (n,) its rating.
 
-    Raises:
-        StatisticError: unequal lengths, NaN or infinite ratings, or no item with two ratings.
+    Raises StatisticError: unequal lengths, NaN or infinite ratings, or no item with two ratings.
     """
     items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
     if items.shape != values.shape:
@@ -377,13 +320,9 @@ def leave_one_rater_out(
 def pairwise_tau_b(item: IntArray, value: FloatArray, rater: IntArray) -> tuple[float, int] | None:
     """Mean of Kendall's τ-b between all pairs of raters, and the number of raters.
 
-    Args:
-        item: (n,) index of the rated item.
-        value: (n,) its rating.
-        rater: (n,) number of the rater, from 0.
+    ``item``: (n,) index of the rated item; ``value``: (n,) its rating; ``rater``: (n,) number of the rater, from 0.
 
-    Returns:
-        None unless two raters or more have rated every item once, and none has given all items one rating.
+    Returns None unless two raters or more have rated every item once, and none has given all items one rating.
     """
     raters = int(rater.max(initial=-1)) + 1
     items, codes = np.unique(item, return_inverse=True)
@@ -399,8 +338,7 @@ def pairwise_tau_b(item: IntArray, value: FloatArray, rater: IntArray) -> tuple[
 def vote_credit(votes: NDArray[np.integer]) -> FloatArray:
     """(n,) expected credit of one voter of each pair against the majority of the pair's other voters.
 
-    Args:
-        votes: (n, 2) votes for the first and for the second caption, two or more for each pair.
+    ``votes``: (n, 2) votes for the first and for the second caption, two or more for each pair.
     """
     first, second = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
     agree = first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)

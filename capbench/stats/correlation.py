@@ -33,33 +33,20 @@ from capbench.stats.vectors import finite_vector, t_p_value
 
 @dataclass(frozen=True)
 class CorrelationResult:
-    """A correlation coefficient with the counts behind it.
-
-    Attributes:
-        coefficient: name of the coefficient.
-        value: the coefficient, in [-1, 1]; acc*_eq in [0, 1].
-        n: number of data points.
-        p_value: two-sided p-value under the hypothesis of no association, see :func:`correlation`; None for acc*_eq.
-        ties_x: pairs of data points with equal x (the scores), whether or not y is equal too.
-        ties_y: pairs with equal y (the human ratings), whether or not x is equal too.
-        ties_xy: pairs that are equal on both sides.
-        levels_x: number of distinct values of x.
-        levels_y: number of distinct values of y.
-        concordant: pairs in the same order on both sides; None except for the two taus.
-        discordant: pairs in opposite order; None except for the two taus.
-    """
+    """A correlation coefficient with the counts behind it."""
 
     coefficient: Coefficient
-    value: float
-    n: int
+    value: float  # the coefficient, in [-1, 1]; acc*_eq in [0, 1]
+    n: int  # number of data points
+    # two-sided p-value under the hypothesis of no association, see :func:`correlation`; None for acc*_eq
     p_value: float | None
-    ties_x: int
-    ties_y: int
-    ties_xy: int
-    levels_x: int
-    levels_y: int
-    concordant: int | None = None
-    discordant: int | None = None
+    ties_x: int  # pairs of data points with equal x (the scores), whether or not y is equal too
+    ties_y: int  # pairs with equal y (the human ratings), whether or not x is equal too
+    ties_xy: int  # pairs that are equal on both sides
+    levels_x: int  # number of distinct values of x
+    levels_y: int  # number of distinct values of y
+    concordant: int | None = None  # pairs in the same order on both sides; None except for the two taus
+    discordant: int | None = None  # pairs in opposite order; None except for the two taus
 
     @property
     def pairs(self) -> int:
@@ -68,12 +55,16 @@ class CorrelationResult:
 
 
 def correlation(
+    # ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq`` (see
+    # :func:`~capbench.stats.tie_calibration.calibrate_ties`)
     coefficient: Coefficient,
-    x: Sequence[float] | NDArray[np.generic],
-    y: Sequence[float] | NDArray[np.generic],
+    x: Sequence[float] | NDArray[np.generic],  # (n,) scores of a metric
+    y: Sequence[float] | NDArray[np.generic],  # (n,) human ratings of the same data points
     *,
-    name_x: str = "the scores",
-    name_y: str = "the human ratings",
+    name_x: str = "the scores",  # name of x in error messages
+    name_y: str = "the human ratings",  # name of y in error messages
+    # True if m of tau-c is the number of distinct values of y, even if x has fewer. Scores with few values then have
+    # the same denominator as others
     rating_levels: bool = False,
 ) -> CorrelationResult:
     """Correlate scores with human ratings.
@@ -96,19 +87,8 @@ def correlation(
     P-values assume independent data points. Several ratings of one caption are dependent, so p-values of unaggregated
     ratings are too small.
 
-    Args:
-        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq`` (see
-            :func:`~capbench.stats.tie_calibration.calibrate_ties`).
-        x: (n,) scores of a metric.
-        y: (n,) human ratings of the same data points.
-        name_x: name of x in error messages.
-        name_y: name of y in error messages.
-        rating_levels: True if m of tau-c is the number of distinct values of y, even if x has fewer. Scores with few
-            values then have the same denominator as others.
-
-    Raises:
-        StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or
-            a side on which all values are equal.
+    Raises StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or a side on
+    which all values are equal.
     """
     xs, ys = checked_sides(coefficient, x, y, name_x, name_y)
     x_code, y_code = rank_encode(xs), rank_encode(ys)
@@ -202,9 +182,7 @@ def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:
 def exact_dot(a: IntArray, b: IntArray) -> int:
     """``Σ a b`` as a Python integer. The sum over ranks grows with n³ and passes 2**63 near n = 3,000,000.
 
-    Args:
-        a: (n,) whole numbers, n ≥ 1.
-        b: (n,) whole numbers; the largest product of one of each is below 2**63.
+    ``a``: (n,) whole numbers, n ≥ 1; ``b``: (n,) whole numbers; the largest product of one of each is below 2**63.
     """
     largest = max(1, int(np.abs(a).max()) * int(np.abs(b).max()))
     step = max(1, (2**63 - 1) // largest)

@@ -36,24 +36,19 @@ class GradedPairs(Correlations):
     @classmethod
     def of_pairs(
         cls,
-        coefficient: GradedCoefficient,
+        coefficient: GradedCoefficient,  # ``pearson`` or ``tau-b``
+        # (m,) or (draws, m) scores of the pairs' first captions, by metric
         first: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        second: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        second: Mapping[str, Sequence[float] | NDArray[np.generic]],  # the same for the second captions
+        # (m,) grades, positive if the first caption is preferred, 0 without a preference
         grade: Sequence[int] | NDArray[np.generic],
+        # (m,) label of each pair's unit; None if each pair is a separate unit
         unit: Sequence[object] | NDArray[np.generic] | None = None,
     ) -> GradedPairs:
         """Check and encode the data.
 
-        Args:
-            coefficient: ``pearson`` or ``tau-b``.
-            first: (m,) or (draws, m) scores of the pairs' first captions, by metric.
-            second: the same for the second captions.
-            grade: (m,) grades, positive if the first caption is preferred, 0 without a preference.
-            unit: (m,) label of each pair's unit; None if each pair is a separate unit.
-
-        Raises:
-            StatisticError: unequal lengths, values that are NaN or infinite, differences or grades that are all 0, or
-                fewer than two units.
+        Raises StatisticError: unequal lengths, values that are NaN or infinite, differences or grades that are all 0,
+        or fewer than two units.
         """
         grades = finite_vector(grade, "the graded preferences")
         if set(first) != set(second):
@@ -98,14 +93,11 @@ def length_sides(
     depends on their lengths alone, at random or not, has exactly 50 %: what it gains on one side, it loses on the
     other. Raw accuracy rewards such a metric wherever raters prefer longer captions.
 
-    Args:
-        preferred: (m,) +1 if raters prefer the first caption, -1 the second, 0 none.
-        difference: (m,) length of the first caption minus that of the second.
-        groups: (m,) group of each pair.
+    ``preferred``: (m,) +1 if raters prefer the first caption, -1 the second, 0 none; ``difference``: (m,) length of the
+    first caption minus that of the second; ``groups``: (m,) group of each pair.
 
-    Returns:
-        (m,) sides. Pairs without a preference or with captions of equal length have none, and so do all pairs of a
-        group without pairs on both sides, whose balanced accuracy is undefined.
+    Returns (m,) sides. Pairs without a preference or with captions of equal length have none, and so do all pairs of a
+    group without pairs on both sides, whose balanced accuracy is undefined.
     """
     sides = np.asarray(preferred, dtype=np.int64) * np.sign(np.asarray(difference, dtype=np.float64)).astype(np.int64)
     names = np.array(groups, dtype=object)

@@ -32,26 +32,18 @@ from capbench.core.records import FloatArray, IntArray
 
 # With more cells per data point in the contingency table, counting inversions is cheaper.
 _CELLS_PER_POINT = 32
-# Lists of few values are counted in blocks of this length, so many blocks at a time.
+# Pairs of elements of a block of this length are compared directly.
 _BLOCK = 128
-_BLOCKS_TOGETHER = 512
-# Neighbouring values form groups of about so many members; twice as many are too many.
-_MEMBERS = 128
 # Integers in a range up to this width (ratings) are encoded by counting instead of sorting.
 _SMALL_RANGE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class RankCode:
-    """Values replaced by their dense ranks.
+    """Values replaced by their dense ranks."""
 
-    Attributes:
-        codes: (n,) dense rank of every value, from 0; equal values have equal codes.
-        counts: (k,) frequency of each of the k distinct values, in ascending order of the values.
-    """
-
-    codes: IntArray
-    counts: IntArray
+    codes: IntArray  # (n,) dense rank of every value, from 0; equal values have equal codes
+    counts: IntArray  # (k,) frequency of each of the k distinct values, in ascending order of the values
 
     @property
     def levels(self) -> int:
@@ -72,27 +64,16 @@ class RankCode:
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Numbers of concordant, discordant and tied pairs of data points.
+    """Numbers of concordant, discordant and tied pairs of data points."""
 
-    Attributes:
-        n: number of data points (sum of the weights).
-        concordant: pairs in the same order on both sides.
-        discordant: pairs in opposite order.
-        ties_x: pairs tied in x, whether or not they are tied in y.
-        ties_y: pairs tied in y, whether or not they are tied in x.
-        ties_xy: pairs tied in both.
-        levels_x: number of distinct values in x.
-        levels_y: number of distinct values in y.
-    """
-
-    n: int
-    concordant: int
-    discordant: int
-    ties_x: int
-    ties_y: int
-    ties_xy: int
-    levels_x: int
-    levels_y: int
+    n: int  # number of data points (sum of the weights)
+    concordant: int  # pairs in the same order on both sides
+    discordant: int  # pairs in opposite order
+    ties_x: int  # pairs tied in x, whether or not they are tied in y
+    ties_y: int  # pairs tied in y, whether or not they are tied in x
+    ties_xy: int  # pairs tied in both
+    levels_x: int  # number of distinct values in x
+    levels_y: int  # number of distinct values in y
 
     @property
     def total(self) -> int:
@@ -103,8 +84,7 @@ class PairCounts:
 def rank_encode(values: FloatArray) -> RankCode:
     """Replace values by their dense ranks, in O(n log n).
 
-    Args:
-        values: (n,) finite values, n ≥ 1. ``-0.0`` equals ``0.0``.
+    ``values``: (n,) finite values, n ≥ 1. ``-0.0`` equals ``0.0``.
     """
     low = float(values.min())
     width = float(values.max()) - low  # Python floats: an overflow gives inf without a warning
@@ -129,13 +109,10 @@ def rank_encode(values: FloatArray) -> RankCode:
 def pair_counts(x: RankCode, y: RankCode, weights: IntArray | None = None) -> PairCounts:
     """Count concordant, discordant and tied pairs.
 
-    Args:
-        x: one side.
-        y: the other side, of the same length n.
-        weights: (n,) count of each data point (≥ 0), as drawn by a bootstrap; None for one each.
+    ``x``: one side; ``y``: the other side, of the same length n; ``weights``: (n,) count of each data point (≥ 0), as
+    drawn by a bootstrap; None for one each.
 
-    Returns:
-        Exact counts; sums stay below 2**63 for n up to 10**9.
+    Returns Exact counts; sums stay below 2**63 for n up to 10**9.
     """
     if x.levels * y.levels <= _CELLS_PER_POINT * len(x.codes):
         if x.levels > y.levels:
@@ -149,8 +126,7 @@ def pair_counts(x: RankCode, y: RankCode, weights: IntArray | None = None) -> Pa
 def tau_b(counts: PairCounts) -> float:
     """Tau-b, ``(C - D) / sqrt((N - Tx) (N - Ty))`` (Kendall 1945).
 
-    Args:
-        counts: from :func:`pair_counts`. Neither side may be constant; this is not checked.
+    ``counts``: from :func:`pair_counts`. Neither side may be constant; this is not checked.
     """
     free = (counts.total - counts.ties_x) * (counts.total - counts.ties_y)
     return _limit((counts.concordant - counts.discordant) / math.sqrt(free))
@@ -162,9 +138,8 @@ def tau_c(counts: PairCounts, m: int | None = None) -> float:
     By default, m is the smaller number of distinct values of the two sides. It is counted in the data (as in
     ``scipy.stats.kendalltau(variant="c")``), not taken from the rating scale.
 
-    Args:
-        counts: from :func:`pair_counts`. Neither side may be constant; this is not checked.
-        m: another number of values, 2 or more.
+    ``counts``: from :func:`pair_counts`. Neither side may be constant; this is not checked; ``m``: another number of
+    values, 2 or more.
     """
     m = min(counts.levels_x, counts.levels_y) if m is None else m
     return _limit(2 * (counts.concordant - counts.discordant) * m / (counts.n**2 * (m - 1)))
@@ -184,10 +159,7 @@ def kendall_p_value(x: RankCode, y: RankCode, counts: PairCounts) -> float:
 
     ``scipy.stats.kendalltau(method="auto")`` makes the same choice. A result below the smallest float is 0.0.
 
-    Args:
-        x: one side.
-        y: the other side.
-        counts: unweighted counts from :func:`pair_counts`.
+    ``x``: one side; ``y``: the other side; ``counts``: unweighted counts from :func:`pair_counts`.
     """
     fewer = min(counts.concordant, counts.discordant)
     if counts.ties_x == 0 and counts.ties_y == 0 and (counts.n <= 33 or fewer <= 1):
@@ -262,44 +234,6 @@ def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
     return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, x.levels, y.levels)
 
 
-def _inversions(values: NDArray[np.integer]) -> int:
-    """Number of pairs i < j with values[i] > values[j], by the fastest way for the number of values."""
-    levels = int(values.max()) + 1
-    if levels <= 256:
-        return _inversions_of_few(values)
-    width = max(1, min(levels - 1, _MEMBERS * levels // len(values)))
-    if levels <= 256 * width:
-        group = (values // width).astype(np.uint8)
-        members = int(np.bincount(group).max())
-        if members <= 2 * _MEMBERS:
-            # Pairs of two groups; then, with the groups listed one after the other, pairs of one group.
-            listed = values[np.argsort(group, kind="stable")]
-            within = (np.count_nonzero(listed[:-gap] > listed[gap:]) for gap in range(1, members))
-            return _inversions_of_few(group) + sum(map(int, within))
-    return _inversions_by_bits(values)
-
-
-def _inversions_of_few(values: NDArray[np.integer]) -> int:
-    """Inversions of values below 256, by blocks of the list.
-
-    Pairs of one block are compared, one distance after another for all blocks; pairs of two blocks follow from the
-    frequencies of the values in each block.
-    """
-    total = _inversions_in_blocks(values.astype(np.uint8))
-    levels = int(values.max()) + 1
-    earlier = np.zeros(levels, dtype=np.int64)
-    for start in range(0, len(values), _BLOCK * _BLOCKS_TOGETHER):
-        some = values[start : start + _BLOCK * _BLOCKS_TOGETHER]
-        at = np.arange(len(some)) // _BLOCK * levels + some
-        counts = np.bincount(at, minlength=-(-len(some) // _BLOCK) * levels).reshape(-1, levels)
-        until = np.cumsum(counts, axis=0) + earlier
-        before = until - counts
-        larger = before.sum(axis=1, keepdims=True) - np.cumsum(before, axis=1)
-        total += int((counts * larger).sum())
-        earlier = until[-1]
-    return total
-
-
 def _inversions_in_blocks(values: NDArray[np.integer]) -> int:
     """Number of pairs i < j in one block of the list with values[i] > values[j]."""
     blocks = -(-len(values) // _BLOCK)
@@ -309,7 +243,7 @@ def _inversions_in_blocks(values: NDArray[np.integer]) -> int:
     return sum(int(np.count_nonzero(rows[:-distance] > rows[distance:])) for distance in range(1, _BLOCK))
 
 
-def _inversions_by_bits(values: NDArray[np.integer]) -> int:
+def _inversions(values: NDArray[np.integer]) -> int:
     """Inversions of any values, by a top-down merge sort with one step per bit.
 
     Positions are listed in ascending order of the values (equal values: by position). A pair whose positions
@@ -373,10 +307,8 @@ def _exact_p_value(n: int, fewer: int) -> float:
 class WaveletMatrix:
     """Prefix counts over a list of codes, in O(log levels) per query after O(n log levels) preparation.
 
-    Args:
-        codes: (n,) integers in [0, levels).
-        weights: (n,) weight of each element, ≥ 0.
-        levels: number of levels.
+    ``codes``: (n,) integers in [0, levels); ``weights``: (n,) weight of each element, ≥ 0; ``levels``: number of
+    levels.
     """
 
     def __init__(self, codes: IntArray, weights: IntArray, levels: int) -> None:
@@ -395,12 +327,9 @@ class WaveletMatrix:
     def below_and_equal(self, first: IntArray, value: IntArray) -> tuple[IntArray, IntArray]:
         """Weight of smaller and of equal elements in a prefix.
 
-        Args:
-            first: (q,) length of the prefix, in [0, n].
-            value: (q,) the code to compare with.
+        ``first``: (q,) length of the prefix, in [0, n]; ``value``: (q,) the code to compare with.
 
-        Returns:
-            (q,) weight of its elements with a smaller code, and (q,) with the same code.
+        Returns (q,) weight of its elements with a smaller code, and (q,) with the same code.
         """
         low = np.zeros(len(first), dtype=np.int64)
         high = np.asarray(first, dtype=np.int64)
@@ -418,11 +347,8 @@ class WaveletMatrix:
 def partner_differences(a: IntArray, b: IntArray, levels_a: int, levels_b: int) -> FloatArray:
     """(n,) number of concordant minus discordant partners of each data point, in O(n log n).
 
-    Args:
-        a: (n,) codes of one side, in [0, ``levels_a``).
-        b: (n,) codes of the other side, in [0, ``levels_b``).
-        levels_a: number of levels of a.
-        levels_b: number of levels of b.
+    ``a``: (n,) codes of one side, in [0, ``levels_a``); ``b``: (n,) codes of the other side, in [0, ``levels_b``);
+    ``levels_a``: number of levels of a; ``levels_b``: number of levels of b.
     """
     order = np.argsort(a, kind="stable")
     table = WaveletMatrix(b[order], np.ones(len(a), dtype=np.int64), levels_b)

@@ -22,51 +22,40 @@ _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-hal
 
 @dataclass(frozen=True)
 class GroupAccuracy:
-    """Accuracy on one group of pairs.
+    """Accuracy on one group of pairs."""
 
-    Attributes:
-        name: the group (``HC``), or ``""`` for all pairs.
-        value: accuracy, in [0, 1].
-        n: number of pairs with a human preference.
-        ties: number of these pairs that the metric scores equally.
-        chance: expected accuracy of coin flips on the metric's untied pairs, with its ties counted by the same rule.
-        even: number of further pairs without a human preference; they have no right answer and are not in n.
-    """
-
-    name: str
-    value: float
-    n: int
-    ties: int
+    name: str  # the group (``HC``), or ``""`` for all pairs
+    value: float  # accuracy, in [0, 1]
+    n: int  # number of pairs with a human preference
+    ties: int  # number of these pairs that the metric scores equally
+    # expected accuracy of coin flips on the metric's untied pairs, with its ties counted by the same rule
     chance: float
-    even: int
+    even: int  # number of further pairs without a human preference; they have no right answer and are not in n
 
 
 @dataclass(frozen=True)
 class AccuracyResult:
-    """Pairwise accuracy over all pairs and by group.
+    """Pairwise accuracy over all pairs and by group."""
 
-    Attributes:
-        pooled: over all pairs together.
-        groups: by group, in order of first appearance; a single group named ``""`` without groups.
-        mean: mean of the groups' accuracies, called "All" or "AVG" in the literature.
-            Equal to ``pooled.value`` for groups of equal size.
-        mean_chance: mean of the groups' chance levels.
-    """
-
-    pooled: GroupAccuracy
+    pooled: GroupAccuracy  # over all pairs together
+    # by group, in order of first appearance; a single group named ``""`` without groups
     groups: tuple[GroupAccuracy, ...]
+    # mean of the groups' accuracies, called "All" or "AVG" in the literature. Equal to ``pooled.value`` for groups of
+    # equal size
     mean: float
-    mean_chance: float
+    mean_chance: float  # mean of the groups' chance levels
 
 
 def pairwise_accuracy(
-    first_scores: Sequence[float] | NDArray[np.generic],
-    second_scores: Sequence[float] | NDArray[np.generic],
+    first_scores: Sequence[float] | NDArray[np.generic],  # (n,) score of each pair's first caption
+    second_scores: Sequence[float] | NDArray[np.generic],  # (n,) score of its second caption
+    # (n,) +1 if raters prefer the first, -1 the second, 0 without a preference. Pairs without a preference have no
+    # right answer: they are excluded and counted in ``even``
     preferred: Sequence[int] | NDArray[np.integer],
     ties: TieRule = "strict",
-    groups: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,  # (n,) group of each pair; None for a single group
     *,
-    name: str = "the scores",
+    name: str = "the scores",  # name of the scores in error messages
 ) -> AccuracyResult:
     """Share of pairs that a metric orders as human raters do.
 
@@ -80,18 +69,8 @@ def pairwise_accuracy(
     It is ½ for a metric without ties and under ``ties-half``, lower under ``strict``, higher under ``ties-right``;
     a constant metric is exactly at chance under every rule.
 
-    Args:
-        first_scores: (n,) score of each pair's first caption.
-        second_scores: (n,) score of its second caption.
-        preferred: (n,) +1 if raters prefer the first, -1 the second, 0 without a preference. Pairs without a
-            preference have no right answer: they are excluded and counted in ``even``.
-        ties: the tie rule.
-        groups: (n,) group of each pair; None for a single group.
-        name: name of the scores in error messages.
-
-    Raises:
-        StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
-            -1, 0 or 1, or a group without any human preference.
+    Raises StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not -1, 0 or
+    1, or a group without any human preference.
     """
     check_choice("tie rule", ties, _TIE_CREDIT, StatisticError)
     first = finite_vector(first_scores, f"{name} (first of the pair)")
@@ -149,29 +128,21 @@ Aggregation = Literal["unaggregated", "mean", "median", "mode"]
 
 
 def aggregate(
-    item: Sequence[int] | NDArray[np.integer],
-    value: Sequence[float] | NDArray[np.generic],
+    item: Sequence[int] | NDArray[np.integer],  # (n,) index of the rated item
+    value: Sequence[float] | NDArray[np.generic],  # (n,) its rating
+    # ``unaggregated`` keeps every rating; ``mean``, ``median`` (of an even number: the mean of the middle two) and
+    # ``mode`` (the most frequent rating; among equally frequent ones the lowest) give one data point for every rated
+    # item. Means and medians that are equal up to rounding are equal, so that rounding neither creates nor breaks a tie
     how: Aggregation,
     *,
-    name: str = "the human ratings",
+    name: str = "the human ratings",  # name of the values in error messages
 ) -> tuple[IntArray, FloatArray]:
     """Turn ratings into data points.
 
-    Args:
-        item: (n,) index of the rated item.
-        value: (n,) its rating.
-        how: ``unaggregated`` keeps every rating; ``mean``, ``median`` (of an even number: the mean of the middle
-            two) and ``mode`` (the most frequent rating; among equally frequent ones the lowest) give one data
-            point for every rated item. Means and medians that are equal up to rounding are equal, so that rounding
-            neither creates nor breaks a tie.
-        name: name of the values in error messages.
+    Returns (m,) item of each data point and (m,) its value: in the order of the input if unaggregated, else by
+    ascending item.
 
-    Returns:
-        (m,) item of each data point and (m,) its value: in the order of the input if unaggregated, else by
-        ascending item.
-
-    Raises:
-        StatisticError: no ratings, unequal lengths, or a rating that is NaN or infinite.
+    Raises StatisticError: no ratings, unequal lengths, or a rating that is NaN or infinite.
     """
     check_choice("aggregation", how, get_args(Aggregation), StatisticError)
     items = np.ascontiguousarray(item, dtype=np.int64)

@@ -46,27 +46,17 @@ _Spreads = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
 class BoundedSwap:
-    """Difference (first - second) of two correlations after swapping the metrics on some units.
-
-    Args:
-        coefficient: ``tau-b`` or ``spearman``.
-        first: (n,) scores of the first metric.
-        second: (n,) scores of the second metric, on the same scale.
-        human: (n,) human ratings.
-        unit: (n,) unit of each data point, in [0, units).
-        units: number of units, U.
-        exact: creates the statistic that evaluates a permutation by counting.
-    """
+    """Difference (first - second) of two correlations after swapping the metrics on some units."""
 
     def __init__(
         self,
-        coefficient: Literal["tau-b", "spearman"],
-        first: FloatArray,
-        second: FloatArray,
-        human: FloatArray,
-        unit: IntArray,
-        units: int,
-        exact: Callable[[], WeightedStatistic],
+        coefficient: Literal["tau-b", "spearman"],  # ``tau-b`` or ``spearman``
+        first: FloatArray,  # (n,) scores of the first metric
+        second: FloatArray,  # (n,) scores of the second metric, on the same scale
+        human: FloatArray,  # (n,) human ratings
+        unit: IntArray,  # (n,) unit of each data point, in [0, units)
+        units: int,  # number of units, U
+        exact: Callable[[], WeightedStatistic],  # creates the statistic that evaluates a permutation by counting
     ) -> None:
         import scipy.sparse
 
@@ -133,12 +123,10 @@ class BoundedSwap:
     def bounds(self, weights: NDArray[np.integer], *, closely: bool) -> tuple[FloatArray, FloatArray]:
         """Bounds of the difference.
 
-        Args:
-            weights: (B, U) zeros (unchanged) and ones (swapped).
-            closely: True to compute the spreads of both lists, False to bound them.
+        ``weights``: (B, U) zeros (unchanged) and ones (swapped); ``closely``: True to compute the spreads of both
+        lists, False to bound them.
 
-        Returns:
-            (B,) lower and (B,) upper bounds; NaN where a list may be constant.
+        Returns (B,) lower and (B,) upper bounds; NaN where a list may be constant.
         """
         drawn = weights.astype(np.float64)
         spreads = self._spreads(weights, drawn) if closely else self._spread_bounds(drawn)
@@ -255,33 +243,22 @@ Scale = Literal["ranks", "z-scores"]
 
 def swap_difference(
     coefficient: Coefficient,
-    first: FloatArray,
-    second: FloatArray,
-    human: FloatArray,
-    unit: IntArray,
-    units: int,
+    first: FloatArray,  # (n,) scores of the first metric, on any scale
+    second: FloatArray,  # (n,) scores of the second metric, on any scale
+    human: FloatArray,  # (n,) human ratings
+    unit: IntArray,  # (n,) unit of each data point, in [0, units)
+    units: int,  # number of units, U
+    # ``z-scores`` (Deutsch et al.) or ``ranks``, which make the test of a rank statistic invariant under increasing
+    # maps of either metric's scores
     scale: Scale,
     *,
-    rating_levels: bool = False,
+    rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
 ) -> WeightedStatistic:
     """Difference of two correlations (first - second) after swapping the metrics on some units.
 
-    Args:
-        coefficient: name of the coefficient.
-        first: (n,) scores of the first metric, on any scale.
-        second: (n,) scores of the second metric, on any scale.
-        human: (n,) human ratings.
-        unit: (n,) unit of each data point, in [0, units).
-        units: number of units, U.
-        scale: ``z-scores`` (Deutsch et al.) or ``ranks``, which make the test of a rank statistic invariant under
-            increasing maps of either metric's scores.
-        rating_levels: see :func:`capbench.stats.correlation.correlation`.
+    Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
 
-    Returns:
-        A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
-
-    Raises:
-        StatisticError: the coefficient is acc*_eq.
+    Raises StatisticError: the coefficient is acc*_eq.
     """
     if coefficient == "acc-eq":
         raise StatisticError("acc-eq is too slow for a permutation test", code="unsupported", value=coefficient)
@@ -330,9 +307,8 @@ def _on_one_scale(first: FloatArray, second: FloatArray, scale: Scale) -> tuple[
 class SwapDifference:
     """Difference of a statistic between two metrics that are swapped on some of U units (PERM-BOTH).
 
-    Args:
-        both: a statistic of 2 U units: the first U with the scores of one metric, the others with those of the second.
-        units: number of units, U.
+    ``both``: a statistic of 2 U units: the first U with the scores of one metric, the others with those of the second;
+    ``units``: number of units, U.
     """
 
     def __init__(self, both: WeightedStatistic, units: int) -> None:

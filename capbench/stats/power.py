@@ -27,51 +27,32 @@ FEWEST_UNITS = 20
 
 @dataclass(frozen=True)
 class PowerPoint:
-    """Power at one size.
-
-    Attributes:
-        units: number of units.
-        standard_error: of the difference, from resamples of this size.
-        power: power of a two-sided test at α for the gap, ``Φ(gap/s - z) + Φ(-gap/s - z)``, at least α; s is the
-            standard error and z is ``z_{1-α/2}``.
-    """
+    """Power at one size."""
 
     units: int
-    standard_error: float
+    standard_error: float  # of the difference, from resamples of this size
+    # power of a two-sided test at α for the gap, ``Φ(gap/s - z) + Φ(-gap/s - z)``, at least α; s is the standard error
+    # and z is ``z_{1-α/2}``
     power: float
 
 
 @dataclass(frozen=True)
 class Power:
-    """Number of units needed to distinguish two metrics.
-
-    Attributes:
-        first: one metric.
-        second: the other metric.
-        difference: first minus second on the full data.
-        gap: the difference to detect.
-        alpha: significance level, two-sided.
-        target: target power.
-        unit: unit of resampling.
-        units: number of units in the data.
-        needed: units for the target power, ``((z_{1-α/2} + z_target) σ / gap)²``, where σ² is the mean of
-            units · standard_error² over the sizes, or :func:`fewest_units` if that is more.
-        points: power at several sizes.
-        resamples: resamples at each size.
-        seed: their seed.
-    """
+    """Number of units needed to distinguish two metrics."""
 
     first: str
     second: str
-    difference: float
-    gap: float
-    alpha: float
-    target: float
-    unit: Unit
-    units: int
+    difference: float  # first minus second on the full data
+    gap: float  # the difference to detect
+    alpha: float  # significance level, two-sided
+    target: float  # target power
+    unit: Unit  # unit of resampling
+    units: int  # number of units in the data
+    # units for the target power, ``((z_{1-α/2} + z_target) σ / gap)²``, where σ² is the mean of units · standard_error²
+    # over the sizes, or :func:`fewest_units` if that is more
     needed: int
-    points: tuple[PowerPoint, ...]
-    resamples: int
+    points: tuple[PowerPoint, ...]  # power at several sizes
+    resamples: int  # resamples at each size
     seed: int
 
 
@@ -81,47 +62,32 @@ def fewest_units(alpha: float, pairs: int = 1) -> int:
     The scores of two metrics can be swapped on n units in 2ⁿ ways, and each of them gives the same absolute difference
     as its complement: the smallest p-value is 2 / 2ⁿ.
 
-    Args:
-        alpha: significance level, two-sided.
-        pairs: number of pairs in the correction of the p-values.
+    ``alpha``: significance level, two-sided; ``pairs``: number of pairs in the correction of the p-values.
     """
     return math.ceil(1 + math.log2(pairs / alpha))
 
 
 def power(
-    data: Agreement,
+    data: Agreement,  # the metrics and the human side
     first: str,
     second: str,
     *,
+    # the difference to detect; None for the observed one. At the size of the data, power for the observed difference
+    # only restates its p-value; it is useful for other sizes
     gap: float | None = None,
+    # numbers of units to resample, 10 or more each; None for a quarter, a half, one and two times the size of the data
     sizes: Sequence[int] | None = None,
-    alpha: float = 0.05,
-    target: float = 0.8,
-    resamples: int = 500,
+    alpha: float = 0.05,  # significance level, two-sided
+    target: float = 0.8,  # target power
+    resamples: int = 500,  # resamples at each size, 100 or more
     seed: int = 0,
-    unit: Unit = "image",
-    workers: int | None = None,
+    unit: Unit = "image",  # name of the units of ``data``; recorded only
+    workers: int | None = None,  # threads; None for the available cores. The values do not depend on it
 ) -> Power:
     """Estimate the number of units needed to distinguish two metrics.
 
-    Args:
-        data: the metrics and the human side.
-        first: one metric.
-        second: the other metric.
-        gap: the difference to detect; None for the observed one. At the size of the data, power for the observed
-            difference only restates its p-value; it is useful for other sizes.
-        sizes: numbers of units to resample, 10 or more each; None for a quarter, a half, one and two times the size of
-            the data.
-        alpha: significance level, two-sided.
-        target: target power.
-        resamples: resamples at each size, 100 or more.
-        seed: their seed.
-        unit: name of the units of ``data``; recorded only.
-        workers: threads; None for the available cores. The values do not depend on it.
-
-    Raises:
-        StatisticError: unknown metrics; a gap of 0; invalid sizes or numbers; metrics that never differ on a
-            resample; or a statistic that is undefined on more than 5 % of the resamples.
+    Raises StatisticError: unknown metrics; a gap of 0; invalid sizes or numbers; metrics that never differ on a
+    resample; or a statistic that is undefined on more than 5 % of the resamples.
     """
     for name in (first, second):
         check_choice("metric", name, data.names, StatisticError)

@@ -50,26 +50,17 @@ class WeightedStatistic(Protocol):
 
 
 class RankStatistic:
-    """Tau-b, tau-c or Spearman's rho.
-
-    Args:
-        coefficient: name of the coefficient.
-        x: (n,) one side, finite.
-        y: (n,) the other side.
-        unit: (n,) unit of each data point, in [0, units).
-        units: number of units.
-        rating_levels: see :func:`capbench.stats.correlation.correlation`.
-    """
+    """Tau-b, tau-c or Spearman's rho."""
 
     def __init__(
         self,
         coefficient: Coefficient,
-        x: FloatArray,
-        y: FloatArray,
-        unit: IntArray,
+        x: FloatArray,  # (n,) one side, finite
+        y: FloatArray,  # (n,) the other side
+        unit: IntArray,  # (n,) unit of each data point, in [0, units)
         units: int,
         *,
-        rating_levels: bool = False,
+        rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
     ) -> None:
         self.coefficient = coefficient
         self.units = units
@@ -298,9 +289,8 @@ class _BySplitting:
 def _split(codes: IntArray, bit: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """A step of :class:`_BySplitting`: elements with the same higher bits form a group.
 
-    Returns:
-        Elements with the bit, by group and position; elements without it that have one of these before them in their
-        group; how many elements with the bit precede each of the latter, and how many precede its group.
+    Returns Elements with the bit, by group and position; elements without it that have one of these before them in
+    their group; how many elements with the bit precede each of the latter, and how many precede its group.
     """
     group = codes >> (bit + 1)
     listed = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
@@ -320,11 +310,8 @@ def _sums(cells: NDArray[np.integer], starts: IntArray) -> NDArray[np.integer]:
 class PearsonStatistic:
     """Pearson's r, from sums over units.
 
-    Args:
-        x: (n,) one side, finite and not constant.
-        y: (n,) the other side.
-        unit: (n,) unit of each data point, in [0, units).
-        units: number of units, U.
+    ``x``: (n,) one side, finite and not constant; ``y``: (n,) the other side; ``unit``: (n,) unit of each data point,
+    in [0, units); ``units``: number of units, U.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
@@ -351,11 +338,8 @@ class TieCalibratedStatistic:
     ε is calibrated separately for each resample. This takes a fraction of a second for 10,000 data points, which is
     suitable for a few weightings but not for a bootstrap.
 
-    Args:
-        x: (n,) scores of a metric, finite.
-        y: (n,) human ratings of the same data points.
-        unit: (n,) unit of each data point, in [0, units).
-        units: number of units, U.
+    ``x``: (n,) scores of a metric, finite; ``y``: (n,) human ratings of the same data points; ``unit``: (n,) unit of
+    each data point, in [0, units); ``units``: number of units, U.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
@@ -377,11 +361,8 @@ class TieCalibratedStatistic:
 class AccuracyStatistic:
     """Pairwise accuracy, the mean over groups of pairs.
 
-    Args:
-        credit: (n,) credit of the metric on each pair, in [0, 1].
-        group: (n,) group of each pair, in [0, groups).
-        unit: (n,) unit of each pair.
-        units: number of units.
+    ``credit``: (n,) credit of the metric on each pair, in [0, 1]; ``group``: (n,) group of each pair, in [0, groups);
+    ``unit``: (n,) unit of each pair.
     """
 
     def __init__(self, credit: FloatArray, group: IntArray, unit: IntArray, units: int) -> None:
@@ -402,8 +383,7 @@ class AccuracyStatistic:
 class MeanStatistic:
     """The mean of several statistics of the same units, for a protocol with several samples of references.
 
-    Args:
-        parts: one statistic per sample, at least one.
+    ``parts``: one statistic per sample, at least one.
     """
 
     def __init__(self, parts: Sequence[WeightedStatistic]) -> None:
@@ -428,8 +408,7 @@ def observed_value(statistic: WeightedStatistic) -> float:
 def standardise(values: FloatArray) -> FloatArray:
     """(n,) z-scores: mean 0 and (population) standard deviation 1.
 
-    Args:
-        values: (n,) finite values that are not all equal.
+    ``values``: (n,) finite values that are not all equal.
     """
     # Scaling by powers of two is exact, and keeps sums and squares of huge or tiny values in range.
     scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
@@ -441,12 +420,9 @@ def standardise(values: FloatArray) -> FloatArray:
 def in_parts(weights: NDArray[np.integer], width: int) -> list[NDArray[np.integer]]:
     """Split resamples into slices that are evaluated together, to limit memory.
 
-    Args:
-        weights: (B, U) weights.
-        width: length of the arrays for one resample.
+    ``weights``: (B, U) weights; ``width``: length of the arrays for one resample.
 
-    Returns:
-        (b, U) slices in order, of 2 resamples or more each (the last may have 1).
+    Returns (b, U) slices in order, of 2 resamples or more each (the last may have 1).
     """
     together = max(2, _TOGETHER // width)
     return [weights[i : i + together] for i in range(0, len(weights), together)]
@@ -478,19 +454,12 @@ class Draws(Protocol):
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Units drawn with replacement (Efron 1979).
+    """Units drawn with replacement (Efron 1979)."""
 
-    Attributes:
-        units: number of units, U.
-        count: number of resamples.
-        seed: determines the random streams.
-        size: number of units drawn for a resample; None for U.
-    """
-
-    units: int
-    count: int
-    seed: int
-    size: int | None = None
+    units: int  # number of units, U
+    count: int  # number of resamples
+    seed: int  # determines the random streams
+    size: int | None = None  # number of units drawn for a resample; None for U
 
     def __post_init__(self) -> None:
         _check_count(self.count, "resamples")
@@ -507,17 +476,11 @@ class Bootstrap:
 
 @dataclass(frozen=True)
 class Swaps:
-    """Random permutations: a fair coin for every unit, 1 if the two metrics are swapped on it.
+    """Random permutations: a fair coin for every unit, 1 if the two metrics are swapped on it."""
 
-    Attributes:
-        units: number of units, U.
-        count: number of permutations.
-        seed: determines the random streams.
-    """
-
-    units: int
-    count: int
-    seed: int
+    units: int  # number of units, U
+    count: int  # number of permutations
+    seed: int  # determines the random streams
 
     def __post_init__(self) -> None:
         _check_count(self.count, "permutations")
@@ -530,13 +493,9 @@ class Swaps:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """The jackknife: each unit is omitted once.
+    """The jackknife: each unit is omitted once."""
 
-    Attributes:
-        units: number of units, U.
-    """
-
-    units: int
+    units: int  # number of units, U
 
     @property
     def count(self) -> int:
@@ -554,14 +513,10 @@ class LeaveOneOut:
 def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int | None = None) -> FloatArray:
     """Evaluate statistics on the same resamples.
 
-    Args:
-        statistics: S statistics of the same units.
-        draws: R resamples.
-        workers: number of threads (numpy releases the interpreter's lock); None for the available cores. The values
-            do not depend on it.
+    ``statistics``: S statistics of the same units; ``draws``: R resamples; ``workers``: number of threads (numpy
+    releases the interpreter's lock); None for the available cores. The values do not depend on it.
 
-    Returns:
-        (S, R) values; NaN where a statistic is not defined on a resample.
+    Returns (S, R) values; NaN where a statistic is not defined on a resample.
     """
     values = np.empty((len(statistics), draws.count))
 
@@ -587,8 +542,7 @@ def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int
 def worker_count(workers: int | None) -> int:
     """The number of workers to use: ``workers``, or the number of cores that this process may use.
 
-    Raises:
-        StatisticError: fewer than one.
+    Raises StatisticError: fewer than one.
     """
     if workers is not None:
         if workers < 1:
@@ -601,12 +555,10 @@ def worker_count(workers: int | None) -> int:
 def unit_codes(labels: Sequence[object] | NDArray[np.generic]) -> tuple[IntArray, int]:
     """Number the units that data points belong to.
 
-    Args:
-        labels: (n,) label of each data point's unit, such as the image id. Data points with the same label are drawn
-            together.
+    ``labels``: (n,) label of each data point's unit, such as the image id. Data points with the same label are drawn
+    together.
 
-    Returns:
-        (n,) codes in [0, U) in ascending order of the labels, and U.
+    Returns (n,) codes in [0, U) in ascending order of the labels, and U.
     """
     names, codes = np.unique(np.asarray(labels), return_inverse=True)
     return np.ascontiguousarray(codes, dtype=np.int64), len(names)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.permutation import Scale, SwapDifference
-from capbench.stats.resampling import WeightedStatistic, mean_statistic, observed_value, standardise, unit_codes
+from capbench.stats.resampling import WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.ties import SUM_ROUNDING, merged
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
@@ -47,10 +47,8 @@ class PairPermutations:
 
     Each copy of an image that was drawn several times is permuted separately.
 
-    Args:
-        differences: (U, pairs) difference of the two systems on each image, 0 if one of them has no caption.
-        permutations: number of permutations.
-        seed: their seed.
+    ``differences``: (U, pairs) difference of the two systems on each image, 0 if one of them has no caption;
+    ``permutations``: number of permutations.
     """
 
     def __init__(self, differences: FloatArray, permutations: int = PERMUTATIONS, seed: int = _SEED) -> None:
@@ -136,111 +134,35 @@ def fewest_systems(coefficient: SystemCoefficient) -> int:
 FEW_SYSTEMS = 10
 
 
-@dataclass(frozen=True)
-class SystemResult:
-    """A statistic over systems.
-
-    Attributes:
-        value: the statistic; accuracies are shares in [0, 1].
-        systems: names, ascending.
-        scores: (S,) mean score of each system.
-        human: (S,) mean rating of each system.
-        images: number of images.
-        shared: number of images for which every system has a caption.
-    """
-
-    value: float
-    systems: tuple[str, ...]
-    scores: FloatArray
-    human: FloatArray
-    images: int
-    shared: int
-
-
-def system_agreement(
-    coefficient: SystemCoefficient,
-    scores: Sequence[float] | NDArray[np.generic],
-    human: Sequence[float] | NDArray[np.generic],
-    system: Sequence[str] | NDArray[np.str_],
-    image: Sequence[object] | NDArray[np.generic],
-    *,
-    name: str = "the scores",
-) -> SystemResult:
-    """One metric's system-level agreement with human ratings.
-
-    Args:
-        coefficient: ``pearson`` or ``tau-b`` of the systems' means; ``accuracy``, the share of pairs of systems with
-            the same order of mean scores and of mean ratings (Kocmi et al. 2021); or ``soft-accuracy``, which is
-            ``1 - mean |p_human - p_metric|`` over pairs of systems (Thompson et al. 2024), see
-            :class:`PairPermutations`.
-        scores: (n,) scores of captions.
-        human: (n,) their ratings.
-        system: (n,) name of each caption's system.
-        image: (n,) label of each caption's image.
-        name: name of the scores in error messages.
-
-    Raises:
-        StatisticError: see :meth:`Systems.of`.
-    """
-    data = Systems.of(coefficient, {name: scores}, human, system, image)
-    value = observed_value(data.statistic(name))
-    captions = data.captions.sum(axis=1)
-    return SystemResult(
-        value,
-        data.systems,
-        data.scores[name][0].sum(axis=1) / captions,
-        data.human.sum(axis=1) / captions,
-        data.units,
-        data.shared,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Systems:
     """System-level agreement of several metrics with the same ratings.
 
     Created by :meth:`of`, which checks all arguments.
-
-    Attributes:
-        coefficient: name of the statistic.
-        scores: (draws, S, U) sums of each metric's scores over a system's captions of an image.
-        human: (S, U) the same sums of ratings.
-        captions: (S, U) number of a system's captions of an image.
-        systems: names of the systems, ascending.
-        scaled: (draws, S, U) sums of z-scores, for the permutation test.
-        labels: (U,) label of each image, ascending.
     """
 
     coefficient: SystemCoefficient
-    scores: Mapping[str, FloatArray]
-    human: FloatArray
-    captions: FloatArray
-    systems: tuple[str, ...]
-    scaled: Mapping[str, FloatArray]
-    labels: NDArray[Any]
+    scores: Mapping[str, FloatArray]  # (draws, S, U) sums of each metric's scores over a system's captions of an image
+    human: FloatArray  # (S, U) the same sums of ratings
+    captions: FloatArray  # (S, U) number of a system's captions of an image
+    systems: tuple[str, ...]  # names of the systems, ascending
+    scaled: Mapping[str, FloatArray]  # (draws, S, U) sums of z-scores, for the permutation test
+    labels: NDArray[Any]  # (U,) label of each image, ascending
 
     @classmethod
     def of(
         cls,
         coefficient: SystemCoefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        human: Sequence[float] | NDArray[np.generic],
-        system: Sequence[str] | NDArray[np.str_],
-        image: Sequence[object] | NDArray[np.generic],
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
+        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same captions
+        system: Sequence[str] | NDArray[np.str_],  # (n,) name of each caption's system
+        image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image
     ) -> Systems:
         """Check and encode the data.
 
-        Args:
-            coefficient: name of the statistic.
-            scores: (n,) or (draws, n) scores by metric.
-            human: (n,) ratings of the same captions.
-            system: (n,) name of each caption's system.
-            image: (n,) label of each caption's image.
-
-        Raises:
-            StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a system,
-                fewer than two systems (three for correlations), fewer than two images, means that are all equal, or,
-                for soft pairwise accuracy, two systems without a common image.
+        Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
+        system, fewer than two systems (three for correlations), fewer than two images, means that are all equal, or,
+        for soft pairwise accuracy, two systems without a common image.
         """
         check_choice("statistic over systems", coefficient, get_args(SystemCoefficient), StatisticError)
         ratings = merged(finite_vector(human, "the human ratings"))
@@ -361,8 +283,7 @@ class Systems:
 
         Means over captions are not invariant under increasing maps of the scores, so ``scale`` has no effect.
 
-        Raises:
-            StatisticError: soft pairwise accuracy, which would require permutations within every permutation.
+        Raises StatisticError: soft pairwise accuracy, which would require permutations within every permutation.
         """
         if self.coefficient == "soft-accuracy":
             raise StatisticError(

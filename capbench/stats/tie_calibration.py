@@ -33,23 +33,14 @@ LEAF = 100_000
 
 @dataclass(frozen=True)
 class TiedPairs:
-    """Numbers of concordant, discordant and tied pairs.
+    """Numbers of concordant, discordant and tied pairs."""
 
-    Attributes:
-        epsilon: differences up to this one are ties of the metric.
-        concordant: C, same order.
-        discordant: D, opposite order.
-        ties_human: T_h, tied only for the raters.
-        ties_metric: T_m, tied only for the metric.
-        ties_both: T_hm, tied for both.
-    """
-
-    epsilon: float
-    concordant: int
-    discordant: int
-    ties_human: int
-    ties_metric: int
-    ties_both: int
+    epsilon: float  # differences up to this one are ties of the metric
+    concordant: int  # C, same order
+    discordant: int  # D, opposite order
+    ties_human: int  # T_h, tied only for the raters
+    ties_metric: int  # T_m, tied only for the metric
+    ties_both: int  # T_hm, tied for both
 
     @property
     def total(self) -> int:
@@ -64,24 +55,18 @@ class TiedPairs:
 
 @dataclass(frozen=True)
 class TieCalibration:
-    """Pairwise accuracy with the best ε.
+    """Pairwise accuracy with the best ε."""
 
-    Attributes:
-        accuracy: acc*_eq.
-        epsilon: the smallest ε with this accuracy.
-        pairs: counts with this ε.
-    """
-
-    accuracy: float
-    epsilon: float
-    pairs: TiedPairs
+    accuracy: float  # acc*_eq
+    epsilon: float  # the smallest ε with this accuracy
+    pairs: TiedPairs  # counts with this ε
 
 
 def calibrate_ties(
-    scores: Sequence[float] | NDArray[np.generic],
-    human: Sequence[float] | NDArray[np.generic],
+    scores: Sequence[float] | NDArray[np.generic],  # (n,) scores of a metric
+    human: Sequence[float] | NDArray[np.generic],  # (n,) human ratings
     *,
-    name: str = "the scores",
+    name: str = "the scores",  # name of the scores in error messages
 ) -> TieCalibration:
     """Pairwise accuracy with tie calibration, acc*_eq (Deutsch et al. 2023).
 
@@ -90,13 +75,7 @@ def calibrate_ties(
     between them. Intervals that cannot reach the best value so far are dropped, others are bisected, and those with few
     pairs are listed. Memory is O(n).
 
-    Args:
-        scores: (n,) scores of a metric.
-        human: (n,) human ratings.
-        name: name of the scores in error messages.
-
-    Raises:
-        StatisticError: fewer than two data points, unequal lengths, or NaN or infinite values.
+    Raises StatisticError: fewer than two data points, unequal lengths, or NaN or infinite values.
     """
     x, y = merged(finite_vector(scores, name)), merged(finite_vector(human, "the human ratings"))
     if len(x) != len(y):
@@ -137,15 +116,12 @@ def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None =
     If scores do not depend on the ratings and an ε ties a share q of their pairs, the expected acc_eq is
     ``q t + (1 - q) (1 - t) / 2``, t the share of pairs with equal ratings. The maximum is ``max(t, (1 - t) / 2)``.
 
-    Args:
-        human: (n,) human ratings.
-        image: (n,) image of each rating, if pairs are compared within images: t is then the mean of their shares.
+    ``human``: (n,) human ratings; ``image``: (n,) image of each rating, if pairs are compared within images: t is then
+    the mean of their shares.
 
-    Returns:
-        The chance level, and True if it is reached with all pairs tied, False with none.
+    Returns the chance level, and True if it is reached with all pairs tied, False with none.
 
-    Raises:
-        StatisticError: there is no pair.
+    Raises StatisticError: there is no pair.
     """
     codes = rank_encode(merged(np.asarray(human, dtype=np.float64))).codes
     images = np.zeros(len(codes), dtype=np.int64) if image is None else np.unique(image, return_inverse=True)[1]
@@ -162,9 +138,7 @@ def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None =
 def tied_pairs(windows: Windows, epsilon: float) -> TiedPairs:
     """Counts of all pairs with this ε.
 
-    Args:
-        windows: its scores and ratings.
-        epsilon: differences up to this one are ties of the metric.
+    ``windows``: its scores and ratings; ``epsilon``: differences up to this one are ties of the metric.
     """
     concordant, ties_human, ties_metric, ties_both = windows.counts(epsilon)
     discordant = windows.pairs - concordant - ties_human - ties_metric - ties_both
@@ -194,13 +168,10 @@ def _bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
 class Windows:
     """Cells (distinct score and rating) in ascending order of the score, with counts of pairs over windows.
 
-    Args:
-        x: (n,) scores, finite, whose largest difference is finite; no two are different and equal up to rounding.
-        y: (n,) ratings, finite.
+    ``x``: (n,) scores, finite, whose largest difference is finite; no two are different and equal up to rounding;
+    ``y``: (n,) ratings, finite.
 
-    Attributes:
-        range: the largest difference of two scores.
-        pairs: number of pairs of data points.
+    ``range``: the largest difference of two scores; ``pairs``: number of pairs of data points.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray) -> None:

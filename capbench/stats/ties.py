@@ -22,13 +22,11 @@ SUM_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 def merged(values: FloatArray, operands: FloatArray | None = None) -> FloatArray:
     """Replace values that are equal up to rounding by the largest of them.
 
-    Args:
-        values: (n,) finite values.
-        operands: (n,) for differences and means, the magnitude of what they are computed from: the larger absolute
-            value of two operands, or the sum of the absolute values; None for scores and ratings.
+    ``values``: (n,) finite values; ``operands``: (n,) for differences and means, the magnitude of what they are
+    computed from: the larger absolute value of two operands, or the sum of the absolute values; None for scores and
+    ratings.
 
-    Returns:
-        (n,) values. All others are unchanged.
+    Returns (n,) values. All others are unchanged.
     """
     if operands is None and not _any_rounded(np.sort(values)):  # much faster than the order
         return values
@@ -57,10 +55,8 @@ def _any_rounded(values: FloatArray) -> bool:
 def difference_rounding(difference: float, largest: float) -> float:
     """The distance up to which differences of two scores are equal to a given one.
 
-    Args:
-        difference: the difference.
-        largest: the largest absolute score. Different scores differ in the 12th digit or before, which also limits the
-            operands of the difference.
+    ``difference``: the difference; ``largest``: the largest absolute score. Different scores differ in the 12th digit
+    or before, which also limits the operands of the difference.
     """
     return SUM_ROUNDING * min(largest, difference / SCORE_ROUNDING)
 

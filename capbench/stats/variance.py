@@ -38,46 +38,30 @@ class VarianceShares:
 
     If every image has one caption of every source, ``sources``, ``images`` and ``within`` add up to 1. In other designs
     the shares of sources and images overlap.
-
-    Attributes:
-        captions: number of captions, n.
-        n_sources: number of sources; 0 if the sources are unknown.
-        n_images: number of images.
-        sources: share between sources (eta squared); None if there are not two known sources.
-        images: share between images (eta squared); None if every image has one caption.
-        within: share that remains within both: the residual of the least-squares fit of an effect of each source plus
-            an effect of each image; None if every image has one caption. With unknown sources, within images.
-        sources_by_chance: expected share between sources if the ratings were assigned to the captions at random,
-            ``(sources - 1) / (n - 1)``.
-        images_by_chance: the same for images.
-        source_means: mean rating of each source; empty if there are not two known sources.
     """
 
-    captions: int
-    n_sources: int
+    captions: int  # number of captions, n
+    n_sources: int  # number of sources; 0 if the sources are unknown
     n_images: int
-    sources: float | None
-    images: float | None
+    sources: float | None  # share between sources (eta squared); None if there are not two known sources
+    images: float | None  # share between images (eta squared); None if every image has one caption
+    # share that remains within both: the residual of the least-squares fit of an effect of each source plus an effect
+    # of each image; None if every image has one caption. With unknown sources, within images
     within: float | None
+    # expected share between sources if the ratings were assigned to the captions at random, ``(sources - 1) / (n - 1)``
     sources_by_chance: float | None
-    images_by_chance: float | None
-    source_means: Mapping[str, float]
+    images_by_chance: float | None  # the same for images
+    source_means: Mapping[str, float]  # mean rating of each source; empty if there are not two known sources
 
 
 def variance_shares(
-    values: Sequence[float] | NDArray[np.generic],
-    images: Sequence[str] | NDArray[np.str_],
-    sources: Sequence[str] | NDArray[np.str_],
+    values: Sequence[float] | NDArray[np.generic],  # (n,) rating of each caption
+    images: Sequence[str] | NDArray[np.str_],  # (n,) image of each caption
+    sources: Sequence[str] | NDArray[np.str_],  # (n,) source of each caption; if any is ``""``, the sources are unknown
 ) -> VarianceShares:
     """Analysis of variance of captions' ratings with the factors source and image, without their interaction.
 
-    Args:
-        values: (n,) rating of each caption.
-        images: (n,) image of each caption.
-        sources: (n,) source of each caption; if any is ``""``, the sources are unknown.
-
-    Raises:
-        StatisticError: a value that is not finite.
+    Raises StatisticError: a value that is not finite.
     """
     ratings = finite_vector(values, "the human ratings")
     image_labels, source_labels = np.asarray(images, dtype=np.str_), np.asarray(sources, dtype=np.str_)

@@ -19,13 +19,10 @@ from capbench.core.records import FloatArray
 def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
     """Values as a (n,) float64 array.
 
-    Args:
-        values: n numbers; booleans and integers count as numbers.
-        name: their name in error messages.
+    ``values``: n numbers; booleans and integers count as numbers; ``name``: their name in error messages.
 
-    Raises:
-        StatisticError: not numbers, not one-dimensional, or a value is NaN or infinite (its position,
-            counted from 0, is named).
+    Raises StatisticError: not numbers, not one-dimensional, or a value is NaN or infinite (its position, counted from
+    0, is named).
     """
     try:
         array = np.asarray(values)
@@ -80,12 +77,10 @@ def t_p_value(rest: float, degrees: int) -> float:
     The tail is the continued fraction of DiDonato and Morris (ACM TOMS 18, 1992), the probability between -t and t the
     series DLMF 8.17.8. Neither subtracts nearly equal numbers, so the error is only rounding.
 
-    Args:
-        rest: ``degrees / (degrees + t²)``, from 0 to 1; ``1 - r²`` for a correlation r of n points.
-        degrees: degrees of freedom, 1 or more.
+    ``rest``: ``degrees / (degrees + t²)``, from 0 to 1; ``1 - r²`` for a correlation r of n points; ``degrees``:
+    degrees of freedom, 1 or more.
 
-    Returns:
-        The p-value; 0.0 below the smallest float.
+    Returns the p-value; 0.0 below the smallest float.
     """
     if rest <= 0.0:
         return 0.0

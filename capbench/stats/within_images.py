@@ -59,11 +59,8 @@ class CalibratedPairs:
     ε is calibrated for every resample. All pairs are sorted by the ε from which on they are tied, so that the accuracy
     for every ε is one cumulative sum.
 
-    Args:
-        x: (n,) scores, image by image.
-        y: (n,) ratings.
-        unit: (n,) number of the image, ascending.
-        units: number of images; each has two captions or more.
+    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending; ``units``:
+    number of images; each has two captions or more.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
@@ -129,15 +126,10 @@ class CalibratedPairs:
 def calibrated_pairs(x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str) -> CalibratedPairs:
     """acc*_eq with one ε for all images.
 
-    Args:
-        x: (n,) scores, image by image.
-        y: (n,) ratings.
-        unit: (n,) number of the image, ascending.
-        units: number of images; each has two captions or more.
-        name: name of the scores in error messages.
+    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending; ``units``:
+    number of images; each has two captions or more; ``name``: name of the scores in error messages.
 
-    Raises:
-        StatisticError: scores whose differences are not finite.
+    Raises StatisticError: scores whose differences are not finite.
     """
     if float(x.max()) - float(x.min()) == np.inf:
         message = f"{name}: the largest difference of two values is not finite"
@@ -153,15 +145,11 @@ def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: Int
     resampling units are split into two random halves (:data:`HELD_OUT_SEED`), and ε of each half is calibrated on the
     other.
 
-    Args:
-        x: (n,) scores, image by image.
-        y: (n,) ratings.
-        unit: (n,) number of the image, ascending; each image has two captions or more.
-        drawn: (U,) resampling unit of each image.
-        name: name of the scores in error messages.
+    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending; each image
+    has two captions or more; ``drawn``: (U,) resampling unit of each image; ``name``: name of the scores in error
+    messages.
 
-    Raises:
-        StatisticError: there is one unit only.
+    Raises StatisticError: there is one unit only.
     """
     units = int(drawn.max()) + 1
     if units < 2:
@@ -321,47 +309,30 @@ _WITH_TIES: tuple[WithinCoefficient, ...] = ("acc-eq", "acc-eq-held-out", "diffe
 
 @dataclass(frozen=True)
 class WithinResult:
-    """A statistic within images.
+    """A statistic within images."""
 
-    Attributes:
-        value: the statistic, in [-1, 1]; acc*_eq in [0, 1].
-        n: number of captions of the images that count.
-        images: number of images that count.
-        few: number of images excluded because they have only one caption.
-        tied: number of images excluded because all their ratings are equal.
-        flat: number of images that count 0 because the metric gives all their captions the same score.
-        epsilon: the tie threshold of acc*_eq, None for others.
-    """
-
-    value: float
-    n: int
-    images: int
-    few: int
-    tied: int
-    flat: int
-    epsilon: float | None = None
+    value: float  # the statistic, in [-1, 1]; acc*_eq in [0, 1]
+    n: int  # number of captions of the images that count
+    images: int  # number of images that count
+    few: int  # number of images excluded because they have only one caption
+    tied: int  # number of images excluded because all their ratings are equal
+    flat: int  # number of images that count 0 because the metric gives all their captions the same score
+    epsilon: float | None = None  # the tie threshold of acc*_eq, None for others
 
 
 def within_images(
+    # ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` (the mean over images of
+    # :func:`~capbench.stats.correlation.correlation`), ``acc-eq`` or ``difference-pearson``
     coefficient: WithinCoefficient,
-    scores: Sequence[float] | NDArray[np.generic],
-    human: Sequence[float] | NDArray[np.generic],
-    image: Sequence[object] | NDArray[np.generic],
+    scores: Sequence[float] | NDArray[np.generic],  # (n,) scores of captions
+    human: Sequence[float] | NDArray[np.generic],  # (n,) their ratings, one per caption
+    image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image
     *,
-    name: str = "the scores",
+    name: str = "the scores",  # name of the scores in error messages
 ) -> WithinResult:
     """One metric's within-image agreement with human ratings.
 
-    Args:
-        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` (the mean over images of
-            :func:`~capbench.stats.correlation.correlation`), ``acc-eq`` or ``difference-pearson``.
-        scores: (n,) scores of captions.
-        human: (n,) their ratings, one per caption.
-        image: (n,) label of each caption's image.
-        name: name of the scores in error messages.
-
-    Raises:
-        StatisticError: see :meth:`WithinImages.of`; one image that counts is sufficient here.
+    Raises StatisticError: see :meth:`WithinImages.of`; one image that counts is sufficient here.
     """
     data = WithinImages.of(coefficient, {name: scores}, human, image, minimum=1)
     value = observed_value(data.statistic(name))
@@ -377,57 +348,37 @@ class WithinImages:
 
     Created by :meth:`of`, which checks all arguments. Data points are sorted by image. Images that do not count are
     excluded; the others are resampled.
-
-    Attributes:
-        coefficient: name of the statistic.
-        scores: (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over
-            rows.
-        human: (n,) ratings. As in the scores, values that are equal up to rounding are equal.
-        unit: (n,) number of each caption's image, ascending.
-        images: number of images that count.
-        few: number of images excluded because they have only one caption.
-        tied: number of images excluded because all their ratings are equal.
-        drawn: (images,) resampling unit of each image.
-        units: number of resampling units: the number of images that count, unless some are drawn together.
-        labels: (units,) label of each resampling unit, ascending.
     """
 
     coefficient: WithinCoefficient
+    # (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over rows
     scores: Mapping[str, FloatArray]
-    human: FloatArray
-    unit: IntArray
-    images: int
-    few: int
-    tied: int
-    drawn: IntArray
-    units: int
-    labels: NDArray[Any]
+    human: FloatArray  # (n,) ratings. As in the scores, values that are equal up to rounding are equal
+    unit: IntArray  # (n,) number of each caption's image, ascending
+    images: int  # number of images that count
+    few: int  # number of images excluded because they have only one caption
+    tied: int  # number of images excluded because all their ratings are equal
+    drawn: IntArray  # (images,) resampling unit of each image
+    units: int  # number of resampling units: the number of images that count, unless some are drawn together
+    labels: NDArray[Any]  # (units,) label of each resampling unit, ascending
 
     @classmethod
     def of(
         cls,
         coefficient: WithinCoefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        human: Sequence[float] | NDArray[np.generic],
-        image: Sequence[object] | NDArray[np.generic],
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
+        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same captions
+        image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image
         *,
+        # (n,) label of the resampling unit of each caption's image, the same for all captions of an image (the
+        # photograph of two image ids); default: each image separately
         drawn: Sequence[object] | NDArray[np.generic] | None = None,
-        minimum: int = 2,
+        minimum: int = 2,  # minimum number of resampling units
     ) -> WithinImages:
         """Check and encode the data.
 
-        Args:
-            coefficient: name of the statistic.
-            scores: (n,) or (draws, n) scores by metric.
-            human: (n,) ratings of the same captions.
-            image: (n,) label of each caption's image.
-            drawn: (n,) label of the resampling unit of each caption's image, the same for all captions of an image (the
-                photograph of two image ids); default: each image separately.
-            minimum: minimum number of resampling units.
-
-        Raises:
-            StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that count,
-                or a metric that gives all captions of each image the same score.
+        Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that
+        count, or a metric that gives all captions of each image the same score.
         """
         check_choice("statistic within images", coefficient, get_args(WithinCoefficient), StatisticError)
         ratings = finite_vector(human, "the human ratings")
@@ -571,10 +522,7 @@ class WithinImages:
 class _Together:
     """A statistic of images of which some are drawn together.
 
-    Args:
-        of_images: the statistic.
-        drawn: (images,) unit of each image.
-        units: number of units.
+    ``of_images``: the statistic; ``drawn``: (images,) unit of each image.
     """
 
     def __init__(self, of_images: WeightedStatistic, drawn: IntArray, units: int) -> None:

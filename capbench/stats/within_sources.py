@@ -43,54 +43,34 @@ class WithinSources:
     """Within-source agreement of several metrics with the same ratings.
 
     Created by :meth:`of`, which checks all arguments and excludes captions whose source has no other caption.
-
-    Attributes:
-        coefficient: name of the statistic.
-        scores: (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over
-            rows.
-        human: (n,) ratings. As in the scores, values that are equal up to rounding are equal.
-        source: (n,) number of each caption's source.
-        sources: names of the sources, ascending.
-        few: number of sources that are excluded because they have only one caption.
-        unit: (n,) number of each caption's image.
-        units: number of images.
-        labels: (units,) label of each image, ascending.
     """
 
     coefficient: SourceCoefficient
+    # (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over rows
     scores: Mapping[str, FloatArray]
-    human: FloatArray
-    source: IntArray
-    sources: tuple[str, ...]
-    few: int
-    unit: IntArray
+    human: FloatArray  # (n,) ratings. As in the scores, values that are equal up to rounding are equal
+    source: IntArray  # (n,) number of each caption's source
+    sources: tuple[str, ...]  # names of the sources, ascending
+    few: int  # number of sources that are excluded because they have only one caption
+    unit: IntArray  # (n,) number of each caption's image
     units: int
-    labels: NDArray[Any]
+    labels: NDArray[Any]  # (units,) label of each image, ascending
 
     @classmethod
     def of(
         cls,
         coefficient: SourceCoefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        human: Sequence[float] | NDArray[np.generic],
-        source: Sequence[str] | NDArray[np.str_],
-        image: Sequence[object] | NDArray[np.generic],
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
+        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same captions
+        source: Sequence[str] | NDArray[np.str_],  # (n,) name of each caption's source
+        image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image, the resampling unit
         *,
-        minimum: int = 2,
+        minimum: int = 2,  # minimum number of images
     ) -> WithinSources:
         """Check and encode the data.
 
-        Args:
-            coefficient: name of the statistic.
-            scores: (n,) or (draws, n) scores by metric.
-            human: (n,) ratings of the same captions.
-            source: (n,) name of each caption's source.
-            image: (n,) label of each caption's image, the resampling unit.
-            minimum: minimum number of images.
-
-        Raises:
-            StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a source,
-                no source with two captions, too few images, or scores or ratings that are constant in every source.
+        Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
+        source, no source with two captions, too few images, or scores or ratings that are constant in every source.
         """
         check_choice("statistic within sources", coefficient, get_args(SourceCoefficient), StatisticError)
         ratings = finite_vector(human, "the human ratings")
@@ -176,10 +156,7 @@ class WithinSources:
         from the source's mean, divided by their standard deviation over all captions. The statistic does not depend on
         differences between sources, so neither does the test.
 
-        Args:
-            first: a metric.
-            second: another metric.
-            scale: ``ranks`` or ``z-scores``; None for the scale described above.
+        ``scale``: ``ranks`` or ``z-scores``; None for the scale described above.
         """
         chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
         parts = [

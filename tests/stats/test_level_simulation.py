@@ -11,8 +11,9 @@ import pytest
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.resampling import observed_value
 from capbench.stats.significance import compare
-from capbench.stats.system_agreement import Systems, system_agreement
+from capbench.stats.system_agreement import Systems
 from capbench.stats.within_images import WithinImages, within_images
 from capbench.stats.within_sources import WithinSources
 
@@ -76,7 +77,8 @@ def test_soft_accuracy_of_equally_good_systems_falls_with_the_noise_as_theory_sa
     for _ in range(150):
         human = rng.normal(size=600)
         scores = human + noise * rng.normal(size=600)
-        values.append(system_agreement("soft-accuracy", scores, human, names.tolist(), image).value)
+        data = Systems.of("soft-accuracy", {"m": scores}, human, names.tolist(), image)
+        values.append(observed_value(data.statistic("m")))
     # 1 - E|Φ(z₁) - Φ(z₂)|, z correlated by 1 / sqrt(1 + noise²).
     correlated = 1 / np.sqrt(1 + noise * noise)
     first, other = rng.normal(size=(2, 1_000_000))

@@ -11,11 +11,11 @@ import pytest
 import scipy.stats
 
 from capbench.core.errors import StatisticError
-from capbench.core.records import FloatArray, SystemCoefficient
+from capbench.core.records import FloatArray, IntArray, SystemCoefficient
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
-from capbench.stats.resampling import Bootstrap
+from capbench.stats.resampling import Bootstrap, observed_value
 from capbench.stats.significance import compare
-from capbench.stats.system_agreement import PERMUTATIONS, PairPermutations, Systems, system_agreement
+from capbench.stats.system_agreement import PERMUTATIONS, PairPermutations, Systems
 from tests.errors import raises
 
 COEFFICIENTS = get_args(SystemCoefficient)
@@ -61,6 +61,18 @@ def long(x: FloatArray, y: FloatArray, seed: int = 0) -> Long:
     )
 
 
+def value_of(
+    coefficient: SystemCoefficient,
+    scores: Sequence[float] | FloatArray,
+    human: Sequence[float] | FloatArray,
+    systems: list[str],
+    images: list[int] | IntArray,
+) -> float:
+    return observed_value(
+        Systems.of(coefficient, {"the scores": scores}, human, systems, images).statistic("the scores")
+    )
+
+
 def drawn(seed: int, systems: int = 5, images: int = 9) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(seed)
     quality = rng.normal(size=(systems, 1))
@@ -72,13 +84,14 @@ def drawn(seed: int, systems: int = 5, images: int = 9) -> tuple[FloatArray, Flo
 @pytest.mark.parametrize("coefficient", COEFFICIENTS)
 def test_values_are_those_of_the_formulas(coefficient: SystemCoefficient, seed: int) -> None:
     x, y = drawn(seed)
-    got = system_agreement(coefficient, *long(x, y, seed))
+    captions = long(x, y, seed)
     # A thousand drawn permutations stand for all of them: within three standard deviations of a share a pair.
     room = 3 * (0.25 / 1000) ** 0.5 if coefficient == "soft-accuracy" else 1e-12
-    assert got.value == pytest.approx(plainly(coefficient, x, y), abs=room)
-    assert got.scores == pytest.approx(x.mean(axis=1))
-    assert got.human == pytest.approx(y.mean(axis=1))
-    assert (got.systems[1], got.images, got.shared) == ("system 1", 9, 9)
+    assert value_of(coefficient, *captions) == pytest.approx(plainly(coefficient, x, y), abs=room)
+    data = Systems.of(coefficient, {"the scores": captions[0]}, *captions[1:])
+    assert data.scores["the scores"][0].mean(axis=1) == pytest.approx(x.mean(axis=1))
+    assert data.human.mean(axis=1) == pytest.approx(y.mean(axis=1))
+    assert (data.systems[1], data.units, data.shared) == ("system 1", 9, 9)
 
 
 def paired_p_values(
@@ -118,7 +131,7 @@ def test_permutations_are_seeded_and_equal_systems_are_equally_sure() -> None:
 def test_a_metric_that_says_what_people_say_reaches_one() -> None:
     _, y = drawn(2)
     for coefficient in COEFFICIENTS:
-        assert system_agreement(coefficient, *long(3 * y + 1, y)).value == pytest.approx(1)
+        assert value_of(coefficient, *long(3 * y + 1, y)) == pytest.approx(1)
 
 
 def test_systems_need_not_have_captions_of_the_same_images() -> None:
@@ -128,10 +141,11 @@ def test_systems_need_not_have_captions_of_the_same_images() -> None:
     human = rng.integers(1, 6, len(rows)).astype(np.float64)
     x = human + rng.normal(size=len(rows))
     names = [f"s{s}" for s in system]
-    got = system_agreement("pearson", x, human, names, image)
+    data = Systems.of("pearson", {"x": x}, human, names, image)
     means = [(x[system == s].mean(), human[system == s].mean()) for s in range(4)]
-    assert got.value == pytest.approx(scipy.stats.pearsonr(*np.array(means).T).statistic)
-    assert (got.images, got.shared) == (30, 4)
+    pearson = scipy.stats.pearsonr(*np.array(means).T).statistic
+    assert observed_value(data.statistic("x")) == pytest.approx(pearson)
+    assert (data.units, data.shared) == (30, 4)
     # P-values are of the images that both systems have, by the mean of a system's captions of an image.
     soft = []
     for i, j in itertools.combinations(range(4), 2):
@@ -142,7 +156,7 @@ def test_systems_need_not_have_captions_of_the_same_images() -> None:
         ]
         soft.append(abs(p[0] - p[1]))
     room = 4 * (0.25 / 1000) ** 0.5  # other images get other signs
-    assert system_agreement("soft-accuracy", x, human, names, image).value == pytest.approx(1 - np.mean(soft), abs=room)
+    assert value_of("soft-accuracy", x, human, names, image) == pytest.approx(1 - np.mean(soft), abs=room)
 
 
 @pytest.mark.parametrize("coefficient", COEFFICIENTS)
@@ -154,7 +168,7 @@ def test_a_resample_is_the_statistic_of_the_images_that_were_drawn(coefficient: 
     weights = Bootstrap(20, 6, seed=1).block(0)
     for drawn_images, value in zip(weights, data.statistic("a")(weights), strict=True):
         places = np.repeat(np.arange(20), drawn_images)
-        want = [system_agreement(coefficient, *long(side[:, places], y[:, places])).value for side in (x, other)]
+        want = [value_of(coefficient, *long(side[:, places], y[:, places])) for side in (x, other)]
         assert value == pytest.approx(np.mean(want), abs=1e-12)
 
 
@@ -237,4 +251,4 @@ def test_undefined_system_agreement_is_rejected(
 ) -> None:
     human = np.arange(min(len(x), len(systems)), dtype=np.float64)
     with raises(StatisticError, code, value=value):
-        system_agreement(coefficient, x, human, list(systems), images)
+        value_of(coefficient, x, human, list(systems), images)

@@ -16,7 +16,6 @@ from capbench.stats.agreement import Accuracies, Correlations, leave_one_rater_o
 from capbench.stats.combination import Basis
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs
-from capbench.stats.intervals import correlation_interval
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import Bootstrap, Swaps, observed_value
 from capbench.stats.retrieval import ranks
@@ -112,7 +111,6 @@ def results(made: Made, by: int) -> dict[str, Any]:
     calls: dict[str, Any] = {}
     for name in get_args(Coefficient):
         calls[name] = lambda name=name: [correlation(name, scores, ratings).value]
-        calls[f"interval of {name}"] = lambda name=name: [correlation_interval(name, scores, ratings).low]
         if name != "acc-eq":
             calls[f"resampled {name}"] = lambda name=name: under(Correlations.of(name, both, ratings, image))
         for how in ("mean", "median", "mode"):

@@ -17,7 +17,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.agreement import Correlations
 from capbench.stats.correlation import correlation
-from capbench.stats.intervals import correlation_interval, draw_bootstrap
+from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.power import power
 from capbench.stats.significance import compare
 from capbench.stats.tie_calibration import calibrate_ties
@@ -86,7 +86,6 @@ def test_what_needs_resampling_is_refused() -> None:
         lambda: draw_bootstrap(data),
         lambda: compare(data),
         lambda: power(data, "a", "b"),
-        lambda: correlation_interval("acc-eq", data.scores["a"][0], human),
     ):
         with raises(StatisticError, "unsupported"):
             work()
