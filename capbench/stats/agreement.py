@@ -1,13 +1,9 @@
-"""Scores of several metrics on the same human judgements, the input of intervals and of tests between metrics.
-
-The human ceiling, the agreement between human raters, is an upper bound for metrics: a metric cannot be expected to
-agree with a rater better than other raters do.
-"""
+"""Scores of several metrics on the same human judgements, the input of intervals and of tests between metrics."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +13,6 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
 from capbench.stats.correlation import checked_sides
-from capbench.stats.kendall import pair_counts, rank_encode, tau_b
 from capbench.stats.permutation import Scale, SwapDifference, TauCSwap, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
@@ -28,17 +23,85 @@ from capbench.stats.resampling import (
     mean_statistic,
     unit_codes,
 )
-from capbench.stats.system_agreement import Systems
-from capbench.stats.ties import is_constant, merged, order
+from capbench.stats.ties import merged, order
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
-from capbench.stats.within_images import WithinImages
-from capbench.stats.within_sources import WithinSources
 
 _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
 
 
+class Agreement(ABC):
+    """Agreement of several metrics with the same human judgements. Units are resampled, or their scores swapped."""
+
+    scores: Mapping[str, FloatArray]  # (draws, …) by metric; the statistic is the mean over samples of references
+    unit: IntArray  # (n,) number of each data point's unit
+    units: int  # number of units
+    labels: NDArray[Any]  # (units,) label of each unit, ascending
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics."""
+        return tuple(self.scores)
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Name of the statistic."""
+
+    @property
+    def points(self) -> int:
+        """Number of data points that are resampled."""
+        return len(self.unit)
+
+    def check_resampling(self) -> None:  # noqa: B027 - most statistics can be resampled
+        """Raise StatisticError if the statistic is too slow for intervals and tests by resampling."""
+
+    @abstractmethod
+    def statistic(self, name: str) -> WeightedStatistic:
+        """The statistic of one metric under resampling, for (B, U) weights of U units."""
+
+    @abstractmethod
+    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
+        """Difference (first - second) after swapping two metrics on some units (PERM-BOTH).
+
+        ``scale``: common scale of their scores, ``z-scores`` as in Deutsch, Dror and Roth (2021), or ``ranks``; None
+        for ranks with tau and Spearman's rho, which are invariant under increasing maps, and z-scores with Pearson's r.
+
+        Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
+        """
+
+    def swap_effects(self, first: str, second: str) -> FloatArray | None:
+        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d``, σ = -1 on swapped units, 1 on others; else None."""
+        return None
+
+    def both(self, first: str, second: str) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """The scores of two metrics, for each sample of references."""
+        return zip(self.scores[first], self.scores[second], strict=True)
+
+
+def rated(
+    scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
+    human: Sequence[float] | NDArray[np.generic],
+    **lists: Sequence[object] | NDArray[np.generic],
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Check (n,) or (draws, n) scores by metric, (n,) ratings, and further (n,) lists of the same captions.
+
+    Returns (draws, n) scores by metric, and the ratings. Raises StatisticError: unequal lengths, values that are NaN or
+    infinite, no metrics, or metrics with different numbers of draws.
+    """
+    ratings = finite_vector(human, "the human ratings")
+    arrays = {name: draws_of(values, name) for name, values in scores.items()}
+    same_draws(arrays)
+    lengths = {name: values.shape[1] for name, values in arrays.items()}
+    lengths |= {f"the list of {name}": len(values) for name, values in lists.items()}
+    for name, length in lengths.items():
+        if length != len(ratings):
+            message = f"{name} has {length} values for {len(ratings)} ratings"
+            raise StatisticError(message, code="mismatch", value=name)
+    return arrays, ratings
+
+
 @dataclass(frozen=True, eq=False)
-class Correlations:
+class Correlations(Agreement):
     """Correlations of several metrics with the same human ratings.
 
     Created by :meth:`of`, which checks all arguments.
@@ -82,11 +145,6 @@ class Correlations:
         return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the metrics."""
-        return tuple(self.scores)
-
-    @property
     def n(self) -> int:
         """Number of data points."""
         return len(self.human)
@@ -111,15 +169,7 @@ class Correlations:
         return mean_statistic([self._prepare(row, self.human, self.unit, self.units) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after swapping the scores of two metrics on some units (PERM-BOTH).
-
-        ``scale``: common scale of their scores: ``z-scores`` as in Deutsch, Dror and Roth (2021), or ``ranks``; None
-        for ranks with tau and Spearman's rho, which are invariant under increasing maps, and z-scores with Pearson's r.
-
-        Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
-
-        Raises StatisticError: the coefficient is acc*_eq, which is too slow.
-        """
+        """See :meth:`Agreement.swapped`. Raises StatisticError: the coefficient is acc*_eq, which is too slow."""
         return mean_statistic(self.swaps(first, second, scale))
 
     def swaps(self, first: str, second: str, scale: Scale | None = None) -> list[WeightedStatistic]:
@@ -137,14 +187,11 @@ class Correlations:
                 chosen,
                 rating_levels=self.rating_levels,
             )
-            for a, b in zip(self.scores[first], self.scores[second], strict=True)
+            for a, b in self.both(first, second)
         ]
 
     def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
-
-        Tau-c has them unless a swap can change its number of levels.
-        """
+        """Those of tau-c, unless a swap can change its number of levels."""
         if self.coefficient != "tau-c":
             return None
         parts = [part.effects for part in self.swaps(first, second) if isinstance(part, TauCSwap)]
@@ -159,14 +206,14 @@ class Correlations:
 
 
 @dataclass(frozen=True, eq=False)
-class Accuracies:
+class Accuracies(Agreement):
     """Pairwise accuracies of several metrics on the same human preferences.
 
     Created by :meth:`of`. Pairs without a human preference have no right answer and are excluded.
     """
 
     ties: TieRule  # tie rule of the metric
-    credit: Mapping[str, FloatArray]  # (draws, n) credit of each metric on the n pairs, in [0, 1]
+    scores: Mapping[str, FloatArray]  # (draws, n) credit of each metric on the n pairs, in [0, 1]
     group: IntArray  # (n,) number of each pair's group; the statistic is the mean of the groups' accuracies
     unit: IntArray  # (n,) number of each pair's unit
     units: int
@@ -218,21 +265,13 @@ class Accuracies:
         return cls(ties, {name: c[:, clear] for name, c in credit.items()}, group, codes, len(known), known)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the metrics."""
-        return tuple(self.credit)
-
-    @property
     def label(self) -> str:
         """Name of the statistic."""
         return f"accuracy ({self.ties})"
 
-    def check_resampling(self) -> None:
-        """Do nothing: accuracies can always be resampled."""
-
     def statistic(self, name: str) -> WeightedStatistic:
         """The accuracy of one metric under resampling: a statistic of (B, U) weights, U the number of units."""
-        return mean_statistic([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.credit[name]])
+        return mean_statistic([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping two metrics on some units (PERM-BOTH).
@@ -243,20 +282,16 @@ class Accuracies:
         """
         group, unit = np.tile(self.group, 2), np.concatenate([self.unit, self.unit + self.units])
         parts = [
-            AccuracyStatistic(np.concatenate([a, b]), group, unit, 2 * self.units)
-            for a, b in zip(self.credit[first], self.credit[second], strict=True)
+            AccuracyStatistic(np.concatenate([a, b]), group, unit, 2 * self.units) for a, b in self.both(first, second)
         ]
         return SwapDifference(mean_statistic(parts), self.units)
 
     def swap_effects(self, first: str, second: str) -> FloatArray:
         """(units,) effects ``d``: :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
         sizes = np.bincount(self.group)
-        credit = (self.credit[first] - self.credit[second]).mean(axis=0)
+        credit = (self.scores[first] - self.scores[second]).mean(axis=0)
         weights = credit / (sizes[self.group] * len(sizes))
         return np.bincount(self.unit, weights=weights, minlength=self.units).astype(np.float64)
-
-
-Agreement = Correlations | Accuracies | WithinImages | WithinSources | Systems
 
 
 def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tuple[IntArray, NDArray[Any]]:
@@ -273,73 +308,3 @@ def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tup
             hint="Resample a smaller unit (rating)",
         )
     return np.ascontiguousarray(codes, dtype=np.int64), names
-
-
-@dataclass(frozen=True, eq=False)
-class LeftOut:
-    """Every rating with the mean of the item's other ratings."""
-
-    item: IntArray  # (n,) item of each rating
-    rating: FloatArray  # (n,) the rating
-    others: FloatArray  # (n,) mean of the other ratings of the same item: the other raters as a metric
-    single: int  # number of items that are excluded because they have only one rating
-
-
-def leave_one_rater_out(
-    item: Sequence[int] | NDArray[np.integer], value: Sequence[float] | NDArray[np.generic]
-) -> LeftOut:
-    """Pair every rating with the mean of the item's other ratings.
-
-    The correlation of ``others`` with ``rating`` is the human ceiling for protocols with unaggregated ratings: on the
-    human side it has the same data points as a metric's correlation. All raters are pooled, so the order of an item's
-    raters has no effect. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c treat them
-    differently (see docs/statistics.md).
-
-    ``item``: (n,) index of the rated item; ``value``: (n,) its rating.
-
-    Raises StatisticError: unequal lengths, NaN or infinite ratings, or no item with two ratings.
-    """
-    items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
-    if items.shape != values.shape:
-        raise StatisticError(f"there are {len(values)} ratings for {items.size} items", code="mismatch")
-    by_value = np.lexsort((values, items))  # so that equal ratings in any order have the same sum
-    items, values = items[by_value], values[by_value]
-    codes, count = unit_codes(items)
-    sizes = np.bincount(codes, minlength=count)
-    sums, magnitudes = (
-        np.bincount(codes, weights=each, minlength=count).astype(np.float64) for each in (values, np.abs(values))
-    )
-    several = sizes[codes] > 1
-    if not several.any():
-        raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")
-    codes, items, values = codes[several], items[several], values[several]
-    others = merged((sums[codes] - values) / (sizes[codes] - 1), magnitudes[codes])
-    return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
-
-
-def pairwise_tau_b(item: IntArray, value: FloatArray, rater: IntArray) -> tuple[float, int] | None:
-    """Mean of Kendall's τ-b between all pairs of raters, and the number of raters.
-
-    ``item``: (n,) index of the rated item; ``value``: (n,) its rating; ``rater``: (n,) number of the rater, from 0.
-
-    Returns None unless two raters or more have rated every item once, and none has given all items one rating.
-    """
-    raters = int(rater.max(initial=-1)) + 1
-    items, codes = np.unique(item, return_inverse=True)
-    table = np.full((raters, len(items)), np.nan)
-    table[rater, codes] = value
-    if raters < 2 or len(value) != table.size or np.isnan(table).any() or any(is_constant(row) for row in table):
-        return None
-    ranks = [rank_encode(row) for row in table]
-    taus = [tau_b(pair_counts(one, other)) for one, other in itertools.combinations(ranks, 2)]
-    return float(np.mean(taus)), raters
-
-
-def vote_credit(votes: NDArray[np.integer]) -> FloatArray:
-    """(n,) expected credit of one voter of each pair against the majority of the pair's other voters.
-
-    ``votes``: (n, 2) votes for the first and for the second caption, two or more for each pair.
-    """
-    first, second = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
-    agree = first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)
-    return np.asarray(agree / (first + second), dtype=np.float64)

@@ -38,7 +38,6 @@ from capbench.stats.intervals import BootstrapSample
 from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
 from capbench.stats.permutation import BoundedSwap, Scale
 from capbench.stats.resampling import Swaps, evaluate, observed_value
-from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import finite_vector, t_p_value
 
 # Closed-form tests.
@@ -341,7 +340,7 @@ def compare(
         correction=correction,
         alpha=alpha,
         unit=unit if drawn else None,
-        units=data.units if drawn or isinstance(data, Systems) else len(data.unit),
+        units=data.units if drawn else data.points,
         resamples=resamples,
         seed=seed if drawn else None,
         level=None if sample is None else level,
@@ -397,7 +396,7 @@ def _permutation(
 ) -> FloatArray:
     unchanged = np.zeros((1, data.units), dtype=np.int32)
     p_values = []
-    together = max(1, _POINTS_TOGETHER // (data.units if isinstance(data, Systems) else len(data.unit)))
+    together = max(1, _POINTS_TOGETHER // data.points)
     for start in range(0, len(pairs), together):
         statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + together]]
         observed = np.array(
@@ -451,7 +450,7 @@ def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTes
         r23 = correlation(data.coefficient, a, b).value
         return (williams if test == "williams" else steiger)(r12, r13, r23, len(data.human))
     if isinstance(data, Accuracies) and test == "mcnemar":
-        a, b = _single_draw(data.credit, first, test), _single_draw(data.credit, second, test)
+        a, b = _single_draw(data.scores, first, test), _single_draw(data.scores, second, test)
         if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
             raise _unsupported("McNemar's test is not defined if ties count one half", test)
         return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
+from capbench.stats.agreement import Agreement, rated
 from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.ties import SUM_ROUNDING, merged
-from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 #: Number of paired permutations for each p-value (as in Thompson et al.).
 PERMUTATIONS = 1000
@@ -135,7 +135,7 @@ FEW_SYSTEMS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Systems:
+class Systems(Agreement):
     """System-level agreement of several metrics with the same ratings.
 
     Created by :meth:`of`, which checks all arguments.
@@ -147,6 +147,7 @@ class Systems:
     captions: FloatArray  # (S, U) number of a system's captions of an image
     systems: tuple[str, ...]  # names of the systems, ascending
     scaled: Mapping[str, FloatArray]  # (draws, S, U) sums of z-scores, for the permutation test
+    units: int  # number of images
     labels: NDArray[Any]  # (U,) label of each image, ascending
 
     @classmethod
@@ -165,19 +166,11 @@ class Systems:
         for soft pairwise accuracy, two systems without a common image.
         """
         check_choice("statistic over systems", coefficient, get_args(SystemCoefficient), StatisticError)
-        ratings = merged(finite_vector(human, "the human ratings"))
-        arrays = {name: np.stack([merged(row) for row in draws_of(values, name)]) for name, values in scores.items()}
-        same_draws(arrays)
+        arrays, ratings = rated(scores, human, systems=system, images=image)
+        arrays = {name: np.stack([merged(row) for row in rows]) for name, rows in arrays.items()}
+        ratings = merged(ratings)
         system_names = np.asarray(system, dtype=np.str_)
         image_of_caption, images = unit_codes(image)
-        for name, length in (
-            *((name, values.shape[1]) for name, values in arrays.items()),
-            ("the list of systems", len(system_names)),
-            ("the list of images", len(image_of_caption)),
-        ):
-            if length != len(ratings):
-                message = f"{name} has {length} values for {len(ratings)} ratings"
-                raise StatisticError(message, code="mismatch", value=name)
         unnamed = int((system_names == "").sum())
         if unnamed:
             message = f"{unnamed:,} of {len(ratings):,} captions have no system"
@@ -212,6 +205,7 @@ class Systems:
             sums(np.ones(len(ratings))),
             tuple(np.unique(system_names)),
             scaled,
+            images,
             np.unique(np.asarray(image)),
         )
         data._check()
@@ -241,19 +235,14 @@ class Systems:
                         )
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics."""
-        return tuple(self.scores)
-
-    @property
     def label(self) -> str:
         """Name of the statistic."""
         return f"system {self.coefficient}"
 
     @property
-    def units(self) -> int:
+    def points(self) -> int:
         """Number of images."""
-        return int(self.human.shape[1])
+        return self.units
 
     @property
     def n(self) -> int:
@@ -264,9 +253,6 @@ class Systems:
     def shared(self) -> int:
         """Number of images for which every system has a caption."""
         return int((self.captions > 0).all(axis=0).sum())
-
-    def check_resampling(self) -> None:
-        """Do nothing: images can always be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
@@ -298,9 +284,6 @@ class Systems:
             for a, b in zip(self.scaled[first], self.scaled[second], strict=True)
         ]
         return SwapDifference(mean_statistic(parts), self.units)
-
-    def swap_effects(self, first: str, second: str) -> None:
-        """None: the difference is not a sum of effects of single images."""
 
 
 class _OfMeans:

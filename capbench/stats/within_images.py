@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
+from capbench.stats.agreement import Agreement, rated
 from capbench.stats.kendall import pair_counts, rank_encode
 from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import (
@@ -42,7 +43,6 @@ from capbench.stats.resampling import (
     unit_codes,
 )
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
-from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 HELD_OUT_SEED = 0
 """Seed of the halves of the images from which acc*_eq with held-out ε takes its thresholds."""
@@ -343,7 +343,7 @@ def within_images(
 
 
 @dataclass(frozen=True, eq=False)
-class WithinImages:
+class WithinImages(Agreement):
     """Within-image agreement of several metrics with the same ratings.
 
     Created by :meth:`of`, which checks all arguments. Data points are sorted by image. Images that do not count are
@@ -381,14 +381,8 @@ class WithinImages:
         count, or a metric that gives all captions of each image the same score.
         """
         check_choice("statistic within images", coefficient, get_args(WithinCoefficient), StatisticError)
-        ratings = finite_vector(human, "the human ratings")
-        arrays = {name: draws_of(values, name) for name, values in scores.items()}
-        same_draws(arrays)
+        arrays, ratings = rated(scores, human, images=image)
         codes, images = unit_codes(image)
-        for name, values in (*arrays.items(), ("the list of images", codes[None])):
-            if values.shape[1] != len(ratings):
-                message = f"{name} has {values.shape[1]} values for {len(ratings)} ratings"
-                raise StatisticError(message, code="mismatch", value=name)
         if not len(ratings):
             raise StatisticError("there are no ratings", code="too-few", value=0)
         order = np.argsort(codes, kind="stable")
@@ -436,11 +430,6 @@ class WithinImages:
         return data
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics."""
-        return tuple(self.scores)
-
-    @property
     def label(self) -> str:
         """Name of the statistic."""
         return f"within-image {self.coefficient}"
@@ -457,9 +446,6 @@ class WithinImages:
         starts = starts_of(self.unit)
         return tuple(int((~varied_within(scores, starts)).sum()) for scores in self.scores[name])
 
-    def check_resampling(self) -> None:
-        """Do nothing: images can always be resampled."""
-
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
         return self._resampled(mean_statistic([self._prepare(row) for row in self.scores[name]]))
@@ -471,7 +457,7 @@ class WithinImages:
         of an image with the metric's ε, which remains calibrated on all images. Score differences are put on a common
         scale as z-scores, regardless of ``scale``.
         """
-        parts = [self._swapped(a, b) for a, b in zip(self.scores[first], self.scores[second], strict=True)]
+        parts = [self._swapped(a, b) for a, b in self.both(first, second)]
         return self._resampled(mean_statistic(parts))
 
     def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
@@ -495,17 +481,11 @@ class WithinImages:
         return SwapDifference(_ImageMean(np.concatenate([self._by_image(a), self._by_image(b)])), self.images)
 
     def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
-
-        A mean of one number per image has them; the pairwise difference correlation has not.
-        """
+        """A mean of one number per image has them; the pairwise difference correlation has not."""
         if self.coefficient == "difference-pearson":
             return None
         by_image = np.mean(
-            [
-                self._by_image(a) - self._by_image(b)
-                for a, b in zip(self.scores[first], self.scores[second], strict=True)
-            ],
+            [self._by_image(a) - self._by_image(b) for a, b in self.both(first, second)],
             axis=0,
         )
         return np.bincount(self.drawn, weights=by_image / self.images, minlength=self.units).astype(np.float64)

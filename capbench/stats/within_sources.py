@@ -28,18 +28,18 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
+from capbench.stats.agreement import Agreement, rated
 from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_levels
 from capbench.stats.resampling import RankStatistic, WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.ties import merged
-from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 # A variance below this fraction of the mean square is rounding: all values of the resample are equal.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class WithinSources:
+class WithinSources(Agreement):
     """Within-source agreement of several metrics with the same ratings.
 
     Created by :meth:`of`, which checks all arguments and excludes captions whose source has no other caption.
@@ -73,18 +73,8 @@ class WithinSources:
         source, no source with two captions, too few images, or scores or ratings that are constant in every source.
         """
         check_choice("statistic within sources", coefficient, get_args(SourceCoefficient), StatisticError)
-        ratings = finite_vector(human, "the human ratings")
-        arrays = {name: draws_of(values, name) for name, values in scores.items()}
-        same_draws(arrays)
+        arrays, ratings = rated(scores, human, sources=source, images=image)
         names, images = np.asarray(source, dtype=np.str_), np.asarray(image)
-        for name, length in (
-            *((name, values.shape[1]) for name, values in arrays.items()),
-            ("the list of sources", len(names)),
-            ("the list of images", len(images)),
-        ):
-            if length != len(ratings):
-                message = f"{name} has {length} values for {len(ratings)} ratings"
-                raise StatisticError(message, code="mismatch", value=name)
         unnamed = int((names == "").sum())
         if unnamed:
             message = f"{unnamed:,} of {len(ratings):,} captions have no source"
@@ -123,11 +113,6 @@ class WithinSources:
         return data
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics."""
-        return tuple(self.scores)
-
-    @property
     def label(self) -> str:
         """Name of the statistic."""
         return f"within-source {self.coefficient}"
@@ -141,9 +126,6 @@ class WithinSources:
     def sizes(self) -> IntArray:
         """(S,) number of captions of each source."""
         return np.bincount(self.source, minlength=len(self.sources)).astype(np.int64)
-
-    def check_resampling(self) -> None:
-        """Do nothing: images can always be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
@@ -159,20 +141,14 @@ class WithinSources:
         ``scale``: ``ranks`` or ``z-scores``; None for the scale described above.
         """
         chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
-        parts = [
-            self._swapped(self._scaled(a, chosen), self._scaled(b, chosen))
-            for a, b in zip(self.scores[first], self.scores[second], strict=True)
-        ]
+        parts = [self._swapped(self._scaled(a, chosen), self._scaled(b, chosen)) for a, b in self.both(first, second)]
         return mean_statistic(parts)
 
     def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
-
-        Tau-c has them unless a swap can change the number of levels of a source.
-        """
+        """Those of tau-c, unless a swap can change the number of levels of a source."""
         parts = [
             self._swapped(self._scaled(a, "ranks"), self._scaled(b, "ranks"))
-            for a, b in zip(self.scores[first], self.scores[second], strict=True)
+            for a, b in self.both(first, second)
             if self.coefficient == "tau-c"
         ]
         effects = [part.effects for part in parts if isinstance(part, _Sum)]

@@ -24,16 +24,10 @@ from capbench.core.records import (
 )
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.metric_request import Row
-from capbench.stats.agreement import (
-    Accuracies,
-    Agreement,
-    Correlations,
-    leave_one_rater_out,
-    pairwise_tau_b,
-    vote_credit,
-)
+from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs, length_sides
+from capbench.stats.human_ceiling import leave_one_rater_out, pairwise_tau_b, vote_credit
 from capbench.stats.pairs import Unit
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import observed_value, unit_codes
@@ -400,7 +394,7 @@ def people(
         first, second = preferences.first[kept], preferences.second[kept]
         of_first = {name: values[:, first] for name, values in scores.items()}
         of_second = {name: values[:, second] for name, values in scores.items()}
-        credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).credit
+        credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).scores
     group_codes, _ = unit_codes(groups[kept])
     data = Accuracies(spec.ties, credits, group_codes, codes.astype(np.int64), len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
 from capbench.core.errors import StatisticError
-from capbench.stats.significance import Correction, adjust
+from capbench.stats.pairs import Correction
+from capbench.stats.significance import adjust
 from tests.errors import raises
 
 _p_values = st.lists(

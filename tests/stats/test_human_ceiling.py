@@ -13,8 +13,8 @@ from capbench.core.records import Coefficient, Item, Judgements, Preferences
 from capbench.datasets.base import load_dataset
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy
 from capbench.datasets.root import find_root
-from capbench.stats.agreement import leave_one_rater_out, pairwise_tau_b, vote_credit
 from capbench.stats.correlation import correlation
+from capbench.stats.human_ceiling import leave_one_rater_out, pairwise_tau_b, vote_credit
 from capbench.studies.evaluate import people
 from tests.errors import raises
 

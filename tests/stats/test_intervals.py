@@ -80,7 +80,7 @@ def test_accuracy_intervals_are_scipys_on_the_same_resamples() -> None:
     first, second = rng.integers(0, 5, (2, 50)).astype(float)
     preferred = rng.choice([-1, 1], 50)
     data = Accuracies.of("ties-half", {"m": first}, {"m": second}, preferred)
-    credit = data.credit["m"][0]
+    credit = data.scores["m"][0]
     theirs = scipy.stats.bootstrap(
         (credit,), np.mean, n_resamples=500, method="BCa", random_state=np.random.default_rng(3)
     )

@@ -161,7 +161,7 @@ def test_accuracies_swap_what_a_metric_has_right() -> None:
     weights = rng.integers(0, 2, (10, data.units))
     for value, row in zip(data.swapped("a", "b")(weights), weights, strict=True):
         swap = row[data.unit].astype(bool)
-        ours, theirs = data.credit["a"][0], data.credit["b"][0]
+        ours, theirs = data.scores["a"][0], data.scores["b"][0]
         a, b = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
         expected = np.mean([(a - b)[data.group == g].mean() for g in (0, 1)])
         assert value == pytest.approx(expected, abs=1e-12)

@@ -24,7 +24,7 @@ def accuracies(n: int = 400, gap: float = 0.1, seed: int = 0) -> Accuracies:
 def test_the_number_needed_is_that_of_the_formula_for_two_shares() -> None:
     data = accuracies()
     found = power(data, "a", "b", gap=0.05, resamples=4000)
-    difference = data.credit["a"][0] - data.credit["b"][0]
+    difference = data.scores["a"][0] - data.scores["b"][0]
     z = 1.959964 + 0.841621
     assert found.needed == pytest.approx(z**2 * difference.var() / 0.05**2, rel=0.04)
     assert found.gap == 0.05

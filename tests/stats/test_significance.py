@@ -124,7 +124,7 @@ def test_formulas_take_the_three_correlations(coefficient: Coefficient) -> None:
 
 def test_mcnemars_test_counts_the_pairs_that_one_metric_has_right() -> None:
     data = accuracies()
-    right = {name: credit[0] == 1 for name, credit in data.credit.items()}
+    right = {name: credit[0] == 1 for name, credit in data.scores.items()}
     table = compare(data, test="mcnemar")
     expected = mcnemar(int((right["a"] & ~right["b"]).sum()), int((right["b"] & ~right["a"]).sum()))
     assert table.pairs[0].p_value == expected.p_value

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, SourceCoefficient, SystemCoefficient, WithinCoefficient
 from capbench.stats import within_images as image_pairs
-from capbench.stats.agreement import Accuracies, Correlations, leave_one_rater_out
+from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.combination import Basis
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs
+from capbench.stats.human_ceiling import leave_one_rater_out
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import Bootstrap, Swaps, observed_value
 from capbench.stats.retrieval import ranks

@@ -28,7 +28,8 @@ from capbench.datasets.protocol import (
 )
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import SENTINEL_NAMES, resolve_metrics
-from capbench.stats.agreement import Correlations, leave_one_rater_out
+from capbench.stats.agreement import Correlations
+from capbench.stats.human_ceiling import leave_one_rater_out
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
 from capbench.stats.significance import adjust, better_p_values
