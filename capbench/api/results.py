@@ -18,7 +18,7 @@ from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.protocol import Protocol
 from capbench.metrics import scoring
 from capbench.metrics.metric_request import Row
-from capbench.studies.judged import Incomplete
+from capbench.studies.score_files import Incomplete
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -50,7 +50,8 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import without_references
 from capbench.metrics.spice import Spice
-from capbench.studies.judged import Incomplete, items_with_scores, judge
+from capbench.studies.judged import judge
+from capbench.studies.score_files import Incomplete, items_with_scores
 
 if TYPE_CHECKING:
     from capbench.core.workers import Engine

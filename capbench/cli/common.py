@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from capbench.api.resolve import Caller
     from capbench.datasets.root import DataRoot
-    from capbench.studies.judged import Incomplete
     from capbench.studies.results import StudyResult
+    from capbench.studies.score_files import Incomplete
 
 DataOption = Annotated[
     Path | None,

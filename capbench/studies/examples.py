@@ -18,7 +18,8 @@ from capbench.metrics.needs import Resources
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.ties import merged
 from capbench.stats.vectors import finite_vector
-from capbench.studies.judged import Incomplete, ProgressFactory, judge, no_progress
+from capbench.studies.judged import ProgressFactory, judge, no_progress
+from capbench.studies.score_files import Incomplete
 
 # TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are its
 # appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from capbench.core.errors import (
     CapbenchError,
     DataError,
@@ -23,179 +21,19 @@ from capbench.core.errors import (
     SetupError,
 )
 from capbench.core.progress import SlowWork
-from capbench.core.records import Item, Judgements, ScoreColumn, ScoreTable
+from capbench.core.records import Item, Judgements, ScoreTable
 from capbench.core.training_record import TrainingOverlap, TrainingRecord, overlap_lines, training_overlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.images import image_groups
-from capbench.datasets.opening import group_of, keep_items, spelled
+from capbench.datasets.opening import group_of, spelled
 from capbench.datasets.protocol import ItemSelection, Protocol
 from capbench.datasets.user.caption_warnings import damaged_captions
-from capbench.metrics.from_file import by_completeness, stored_join
+from capbench.metrics.from_file import by_completeness
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources, Scores, unmet_needs
 from capbench.metrics.score_joining import Join
 from capbench.metrics.scoring import score, slow_work
-
-# Items that have a score in every score file (--allow-missing).
-
-Joins = dict[str, list[Join]]
-"""By label, a score file joined to the items of each draw."""
-
-
-@dataclass(frozen=True)
-class Incomplete:
-    """A column of a score file without a number, since items have no score.
-
-    Attributes:
-        instead: text in the place of the number: ``scores for 4 of 11,985``.
-        reason: what is missing, and what to do.
-    """
-
-    instead: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.instead}: {self.reason}"
-
-
-def join_draws(request: MetricRequest, draws: Sequence[Judgements]) -> list[Join]:
-    """A score file joined to the items of each draw of references.
-
-    A file may contain scores for all draws, so a row is strange, or has other references, only if it belongs to no
-    draw.
-
-    Raises:
-        DataError: an item has two different scores, or a row matches two items.
-    """
-    joins = [stored_join(request, judgements.items) for judgements in draws]
-    if len(joins) == 1:
-        return joins
-    unused = set.intersection(*({*joined.strange, *joined.other_references} for joined in joins))
-    other_references = {row for joined in joins for row in joined.other_references if row in unused}
-    strange = tuple(sorted(unused - other_references))
-    return [
-        replace(joined, strange=strange, other_references=tuple(sorted(other_references)), draw=(number, len(joins)))
-        for number, joined in enumerate(joins, 1)
-    ]
-
-
-def joined_note(joins: Sequence[Join]) -> str:
-    """Summary of a join in one line: of all draws if they are alike, else of the first."""
-    line = joins[0].note()
-    if len(joins) > 1 and all(joined.ways == joins[0].ways for joined in joins):
-        return line.replace(f" (draw 1 of {len(joins)})", f" in each of {len(joins)} draws", 1)
-    return line
-
-
-def items_with_scores(
-    items: Sequence[Item], requests: Sequence[MetricRequest], name: str, *, allow_missing: bool = False
-) -> tuple[tuple[Item, ...], tuple[MetricRequest, ...], dict[ScoreColumn, Incomplete], list[str]]:
-    """The scorable part of a user's own captions, where score files may be incomplete.
-
-    Args:
-        items: all items.
-        requests: the metrics, score files among them.
-        name: description of the items.
-        allow_missing: True to leave out items without a score, for all metrics.
-
-    Returns:
-        the items, the requests without incomplete columns, the incomplete columns, and notes.
-
-    Raises:
-        DataError: an item has two scores in a file; or no request, or no item, remains.
-    """
-    joins = {request.label: stored_join(request, items) for request in requests if request.needs(Scores)}
-    notes = [joined.note() for joined in joins.values()]
-    lacking = sorted({place for joined in joins.values() for place in joined.missing.tolist()})
-    if allow_missing and lacking:
-        if len(lacking) == len(items):
-            raise next(error for joined in joins.values() if (error := joined.complaint(words=name)) is not None)
-        kept = np.setdiff1d(np.arange(len(items)), lacking).tolist()
-        notes.append(f"{len(kept):,} of {len(items):,} captions remain, for all metrics (--allow-missing)")
-        return tuple(items[place] for place in kept), tuple(requests), {}, notes
-    complete: list[MetricRequest] = []
-    incomplete: dict[ScoreColumn, Incomplete] = {}
-    errors: list[DataError] = []
-    for request in requests:
-        parts = by_completeness(request, [joins[request.label]]) if request.label in joins else [(request, [])]
-        for part, joined in parts:
-            error = joined[0].complaint(words=name) if joined else None
-            if error is None:
-                complete.append(part)
-                continue
-            errors.append(error)
-            less = Incomplete(f"scores for {joined[0].scored:,} of {len(items):,}", str(error))
-            incomplete |= dict.fromkeys(part.score_columns, less)
-    if errors and not complete:
-        raise errors[0]
-    return tuple(items), tuple(complete), incomplete, notes
-
-
-def common_items(
-    dataset: Dataset,
-    selection: ItemSelection,
-    draws: tuple[Judgements, ...],
-    requests: Sequence[MetricRequest],
-    joins: Joins,
-) -> tuple[tuple[Judgements, ...], Joins]:
-    """The judgements of the items with a score in every file; a file without any belongs to another data set.
-
-    If the draws have the same candidates, an item without a score in one draw is left out of all of them.
-    """
-    here = [joined for joined in joins.values() if not all(one.is_empty for one in joined)]
-    alike = len({tuple((item.image, item.candidate) for item in judgements.items) for judgements in draws}) == 1
-
-    def missing(joined: Sequence[Join], place: int) -> set[int]:
-        return {item for one in (joined if alike else [joined[place]]) for item in one.missing.tolist()}
-
-    def of_emptied_draw(total: int) -> str:
-        for place in range(len(draws)):
-            if len({item for joined in here for item in joined[place].missing.tolist()}) == total:
-                return f" (draw {place + 1} of {len(draws)})" if len(draws) > 1 else ""
-        return ""
-
-    kept_draws = []
-    for place, judgements in enumerate(draws):
-        lacking = {item for joined in here for item in missing(joined, place)}
-        if judgements.reverse is not None:  # a pair needs the scores of both directions
-            lacking |= set(judgements.reverse[sorted(lacking)].tolist())
-        if not lacking:
-            kept_draws.append(judgements)
-            continue
-        total = len(judgements.items)
-        if len(lacking) == total:
-            files = ", ".join(joined[place].file.path.name for joined in here)
-            raise DataError(
-                f"no item of {dataset.name}/{selection.name}{of_emptied_draw(total)} has a score in "
-                f"{'each of ' if len(here) > 1 else ''}{files}",
-                code="missing-scores",
-                hint="Choose files that share items, or a single one"
-                if len(here) > 1
-                else f"'capbench data items {dataset.name}/{selection.name}' writes the items of all draws",
-            )
-        counts = ((len(missing(joined, place)), joined[place].file.path.name) for joined in here)
-        by_file = " and ".join(
-            f"{count:,} {'has' if count == 1 else 'have'} no score in {name}" for count, name in counts if count
-        )
-        note = f"{total - len(lacking):,} of {total:,} items remain, for all metrics: {by_file} (--allow-missing)"
-        places = np.setdiff1d(np.arange(total), sorted(lacking))
-        kept_draws.append(keep_items(judgements, places, f"{dataset.title}, items with scores", [note]))
-    by_label = {request.label: request for request in requests}
-    # Rows of items that were left out are not strange.
-    return tuple(kept_draws), {
-        label: [
-            replace(
-                stored_join(by_label[label], judgements.items),
-                strange=before.strange,
-                other_references=before.other_references,
-                unclear=before.unclear,
-                draw=before.draw,
-            )
-            for judgements, before in zip(kept_draws, joins[label], strict=True)
-        ]
-        for label in joins
-    }
-
+from capbench.studies.score_files import Incomplete, Joins, common_items, join_draws, joined_note
 
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar from a description and a number of steps; yields a function of the steps done, which may
@@ -209,27 +47,17 @@ def no_progress(description: str, steps: int | None) -> AbstractContextManager[C
 
 @dataclass(frozen=True)
 class Lacking:
-    """A request that cannot be scored on all items, and the reason.
-
-    Attributes:
-        request: the request.
-        error: the error of a command that requires it.
-        input_missing: True if an input of the request is missing, whatever the items; False if some items cannot be
-            scored.
-        groups: groups of the items that it can be scored on.
-        of_file: True for columns of a score file in which these items have no score.
-        scored: numbers of items with a score (of the draw of references with the fewest) and of all items: overall
-            (``""``) and by group; empty for other requests.
-        damaged: True if the file cannot be joined to these items: two scores of one item, a row of two items.
-    """
+    """A request that cannot be scored on all items, and the reason."""
 
     request: MetricRequest
-    error: CapbenchError
-    input_missing: bool
-    groups: tuple[str, ...] = ()
-    of_file: bool = False
+    error: CapbenchError  # of a command that requires it
+    input_missing: bool = False  # whether an input of the request is missing, whatever the items
+    groups: tuple[str, ...] = ()  # of the items, that it can be scored on
+    of_file: bool = False  # whether it is columns of a score file in which these items have no score
+    # Numbers of items with a score (of the draw of references with the fewest) and of all items, of columns of a file:
+    # overall ("") and by group.
     scored: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    damaged: bool = False
+    damaged: bool = False  # whether the file cannot be joined to these items: two scores of one item, say
 
     def in_words(self, group: str = "") -> str:
         """Text in the place of a number, overall or of a group: ``scores for 4 of 11,985``."""
@@ -245,15 +73,10 @@ class Lacking:
 
 @dataclass(frozen=True, eq=False)
 class ScoredGroup:
-    """One group of the items, scored separately for requests that cannot be scored on all.
+    """One group of the items, scored separately for requests that cannot be scored on all."""
 
-    Attributes:
-        draws: the group's judgements, one for each draw.
-        tables: their scores, in the same order.
-    """
-
-    draws: tuple[Judgements, ...]
-    tables: tuple[ScoreTable, ...]
+    draws: tuple[Judgements, ...]  # the group's judgements, one for each draw
+    tables: tuple[ScoreTable, ...]  # their scores, in the same order
 
 
 def training_overlaps(
@@ -261,10 +84,7 @@ def training_overlaps(
 ) -> list[TrainingOverlap]:
     """Overlap of the items of all draws with training data; of each group, too, if judged captions were read.
 
-    Args:
-        label: the metric's label.
-        records: the training records of its files.
-        draws: the judgements.
+    ``label``: the metric's label; ``records``: the training records of its files; ``draws``: the judgements.
     """
     items = [item for judgements in draws for item in judgements.items]
     overlaps = [training_overlap(label, records, items)]
@@ -275,23 +95,16 @@ def training_overlaps(
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Judgements with scores.
-
-    Attributes:
-        dataset: the data set.
-        draws: its judgements under one selection of items, one for each draw of references.
-        tables: scores of the requests that cover all items, one table for each draw; empty if there are none.
-        groups: by group, scores of the other requests that cover it.
-        lacking: the requests that could not be scored on all items.
-        whole: number of items of one draw before those without scores were left out; None if none were.
-    """
+    """Judgements with scores."""
 
     dataset: Dataset
-    draws: tuple[Judgements, ...]
+    draws: tuple[Judgements, ...]  # its judgements under one selection of items, one for each draw of references
+    # scores of the requests that cover all items, one table for each draw; empty if there are none
     tables: tuple[ScoreTable, ...]
+    # by group, scores of the other requests that cover it
     groups: Mapping[str, ScoredGroup] = field(default_factory=dict)
-    lacking: tuple[Lacking, ...] = ()
-    whole: int | None = None
+    lacking: tuple[Lacking, ...] = ()  # the requests that could not be scored on all items
+    whole: int | None = None  # number of items of one draw before those without scores were left out; None if none were
 
     def require_all(self) -> Scored:
         """Itself, if every request is scored on all items, except incomplete columns of score files.
@@ -304,12 +117,9 @@ class Scored:
     def complete(self, rows: Sequence[Row], at_least: int = 1) -> list[Row]:
         """The rows that are scored on all items; the others are in :attr:`incomplete`.
 
-        Args:
-            rows: rows of the requests.
-            at_least: minimum number of rows.
+        ``rows``: rows of the requests; ``at_least``: minimum number of rows.
 
-        Raises:
-            CapbenchError: fewer remain, since a score file is incomplete.
+        Raises CapbenchError: fewer remain, since a score file is incomplete.
         """
         complete = [row for row in rows if self.tables and row.key in self.tables[0].values]
         if len(complete) < min(at_least, len(rows)):
@@ -327,28 +137,30 @@ class Scored:
         }
 
     @property
+    def all_tables(self) -> tuple[ScoreTable, ...]:
+        """The tables of all items and of groups."""
+        return (*self.tables, *(table for group in self.groups.values() for table in group.tables))
+
+    @property
     def signatures(self) -> dict[str, str]:
         """One line for each label, of the first draw; draws differ only in their documents."""
         lines: dict[str, str] = {}
-        for table in (*self.tables, *(table for group in self.groups.values() for table in group.tables)):
-            for label, line in table.signatures.items():
-                lines.setdefault(label, line)
+        for table in self.all_tables:
+            lines |= {label: line for label, line in table.signatures.items() if label not in lines}
         return lines
 
     @property
     def cached(self) -> dict[str, int]:
         """By label, the number of scores from the cache, over all draws and groups."""
         counts: dict[str, int] = {}
-        for table in (*self.tables, *(table for group in self.groups.values() for table in group.tables)):
-            for label, count in table.cached.items():
-                counts[label] = counts.get(label, 0) + count
+        for table in self.all_tables:
+            counts |= {label: counts.get(label, 0) + count for label, count in table.cached.items()}
         return counts
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """Warnings of metrics about their scores and training data, each line once, after its label."""
-        tables = (*self.tables, *(table for group in self.groups.values() for table in group.tables))
-        lines = [f"{label}: {line}" for table in tables for label, of in table.cautions.items() for line in of]
+        lines = [f"{label}: {line}" for table in self.all_tables for label, of in table.cautions.items() for line in of]
         return tuple(dict.fromkeys([*lines, *overlap_lines(self.training)]))
 
     @cached_property
@@ -367,35 +179,22 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Judgements, and the requests that can be scored on them. Made by :func:`judge`.
-
-    Attributes:
-        dataset: the data set.
-        selection: the items and their references.
-        draws: the judgements, one for each draw of references.
-        requests: requests that can be scored on all items.
-        lacking: the others.
-        resources: features, weights and images for the metrics.
-        cache: True to use the score cache.
-        whole: number of items of one draw before those without scores were left out; None if none were.
-    """
+    """Judgements, and the requests that can be scored on them. Made by :func:`judge`."""
 
     dataset: Dataset
-    selection: ItemSelection
-    draws: tuple[Judgements, ...]
-    requests: tuple[MetricRequest, ...]
-    lacking: tuple[Lacking, ...]
-    resources: Resources
-    cache: bool = True
-    whole: int | None = None
+    selection: ItemSelection  # the items and their references
+    draws: tuple[Judgements, ...]  # the judgements, one for each draw of references
+    requests: tuple[MetricRequest, ...]  # requests that can be scored on all items
+    lacking: tuple[Lacking, ...]  # the others
+    resources: Resources  # features, weights and images for the metrics
+    cache: bool = True  # True to use the score cache
+    whole: int | None = None  # number of items of one draw before those without scores were left out; None if none were
 
     def require_all(self) -> Judged:
         """Itself, if every request can be scored on all items, except incomplete columns of score files.
 
-        Raises:
-            MetricError: a request is missing an input.
-            MissingFeaturesError: images have no features; groups that can be requested are named.
-            DataError: a score file cannot be joined to the items, or no other request remains.
+        Raises MetricError: a request is missing an input; MissingFeaturesError: images have no features; groups that
+        can be requested are named; DataError: a score file cannot be joined to the items, or no other request remains.
         """
         _raise_first(self.lacking, any_scored=bool(self.requests))
         return self
@@ -403,8 +202,7 @@ class Judged:
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
         """By label, the slow work that :meth:`score` would start with; labels without any are left out.
 
-        Raises:
-            CapbenchError: a metric cannot be computed on the items.
+        Raises CapbenchError: a metric cannot be computed on the items.
         """
         works: dict[str, tuple[SlowWork, ...]] = {}
         for judgements in self.draws:
@@ -418,12 +216,10 @@ class Judged:
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and single groups for requests that do not cover all items.
 
-        Args:
-            progress: makes progress bars.
-            by_group: True to compute corpus scores of each group of the items, as plain means require.
+        ``progress``: makes progress bars; ``by_group``: True to compute corpus scores of each group of the items, as
+        plain means require.
 
-        Raises:
-            CapbenchError: a metric failed.
+        Raises CapbenchError: a metric failed.
         """
         tables: list[ScoreTable] = []
         for judgements in self.draws if self.requests else ():
@@ -472,24 +268,15 @@ class Judged:
 
 def judge(
     dataset: Dataset,
-    selection: ItemSelection,
+    selection: ItemSelection,  # the items and their references
     requests: Sequence[MetricRequest],
-    resources: Resources | None = None,
+    resources: Resources | None = None,  # features, weights and images for the metrics
     *,
-    cache: bool = True,
+    cache: bool = True,  # True to use the score cache
 ) -> Judged:
     """Load judgements, and decide which requests can be scored on all of their items, and which on some groups.
 
-    Args:
-        dataset: the data set.
-        selection: the items and their references.
-        requests: the metrics.
-        resources: features, weights and images for the metrics.
-        cache: True to use the score cache.
-
-    Raises:
-        MissingFileError: a file of the data set is missing.
-        DataError, FeatureError: a file is damaged.
+    Raises MissingFileError: a file of the data set is missing; DataError, FeatureError: a file is damaged.
     """
     resources = with_pictures_of(dataset, resources or Resources())
     draws = tuple(dataset.load(selection))
@@ -501,7 +288,7 @@ def judge(
             try:
                 joins[request.label] = join_draws(request, draws)
             except DataError as error:
-                lacking.append(Lacking(request, error, input_missing=False, of_file=True, damaged=True))
+                lacking.append(Lacking(request, error, of_file=True, damaged=True))
     requests = [request for request in requests if request.label in joins or not request.needs(Scores)]
     whole = min(len(judgements.items) for judgements in draws)
     nothing_left: DataError | None = None
@@ -511,33 +298,18 @@ def judge(
         except DataError as error:
             nothing_left = error
     for request in requests:
-        inapplicable = imageless(dataset, request)
-        if inapplicable is not None:
-            lacking.append(Lacking(request, inapplicable, input_missing=False))
-            continue
-        unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
-        if unmet:
-            lacking.append(Lacking(request, unmet_needs(request.label, unmet), input_missing=True))
-            continue
-        unreferenced = _unreferenced(dataset, selection, draws[0].items, request)
-        if unreferenced is not None:
-            lacking.append(unreferenced)
-            continue
-        of_file = joins.get(request.label)
-        if of_file is not None:
-            for part, joined in by_completeness(request, of_file):
+        found = _unmet(dataset, selection, draws, request, resources)
+        if found is None and request.label in joins:
+            for part, joined in by_completeness(request, joins[request.label]):
                 unscored = _unscored(dataset, selection, part, joined, nothing_left)
-                if unscored is None:
-                    sure.append(part)
-                else:
-                    lacking.append(unscored)
+                lacking += [] if unscored is None else [unscored]
+                sure += [part] if unscored is None else []
             continue
-        unmet_by_items = _unmet_by_items(dataset, draws[0].items, request, resources)
-        unmet_by_items = unmet_by_items or _unworked(draws, request, resources, cache)
-        if unmet_by_items is None:
-            sure.append(request)
-        else:
-            lacking.append(unmet_by_items)
+        if found is None:
+            found = _unmet_by_items(dataset, draws[0].items, request, resources)
+            found = found or _unworked(draws, request, resources, cache)
+        lacking += [] if found is None else [found]
+        sure += [request] if found is None else []
     summaries = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
     if not dataset.under_root:  # a user's own file
         summaries += tuple(damaged_captions(draws[0].items))
@@ -603,7 +375,7 @@ def _unscored(
     selection: ItemSelection,
     request: MetricRequest,
     joins: Sequence[Join],
-    nothing_left: DataError | None = None,
+    nothing_left: DataError | None,
 ) -> Lacking | None:
     """A score file's columns if items have no score, with the groups that are complete; None if all have one.
 
@@ -620,13 +392,24 @@ def _unscored(
         counts = [joined.scored_of(group) for joined in joins]
         scored[group] = min(counts, key=lambda count: count[0] - count[1])
     groups = tuple(group for group, (count, total) in scored.items() if group and count == total)
-    return Lacking(request, nothing_left or error, input_missing=False, groups=groups, of_file=True, scored=scored)
+    return Lacking(request, nothing_left or error, groups=groups, of_file=True, scored=scored)
 
 
-def _unreferenced(
-    dataset: Dataset, selection: ItemSelection, items: Sequence[Item], request: MetricRequest
+def _unmet(
+    dataset: Dataset,
+    selection: ItemSelection,
+    draws: Sequence[Judgements],
+    request: MetricRequest,
+    resources: Resources,
 ) -> Lacking | None:
-    """A request that requires references if an item has none; else None."""
+    """A request that requires images or inputs that are absent, or references that an item has not; else None."""
+    inapplicable = imageless(dataset, request)
+    if inapplicable is not None:
+        return Lacking(request, inapplicable)
+    unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
+    if unmet:
+        return Lacking(request, unmet_needs(request.label, unmet), input_missing=True)
+    items = draws[0].items
     without = sum(not item.references for item in items)
     if not without or not request.needs_references:
         return None
@@ -639,7 +422,7 @@ def _unreferenced(
         value=request.label,
         hint=f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint,
     )
-    return Lacking(request, error, input_missing=False)
+    return Lacking(request, error)
 
 
 def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> MetricError | None:
@@ -672,7 +455,7 @@ def _unmet_by_items(
         error = type(error)(
             error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
         )
-    return Lacking(request, error, input_missing=False, groups=groups)
+    return Lacking(request, error, groups=groups)
 
 
 def _unworked(draws: Sequence[Judgements], request: MetricRequest, resources: Resources, cache: bool) -> Lacking | None:

@@ -20,10 +20,11 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_joining import item_id
 from capbench.metrics.scoring import score, write_scores
 from capbench.stats.correlation import correlation
-from capbench.studies.judged import items_with_scores, judge, no_progress
+from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.score_files import items_with_scores
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from capbench.studies.study_file import load_study
 from tests.errors import raises
