@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
-from capbench.core.arguments import Help, Seed
+from capbench.core.arguments import Help, Resamples, Seed
 
 Draws = Annotated[int, Ge(1), Le(10_000), Help("Random orders of the references. Default: 5.")]
 
@@ -29,4 +30,34 @@ class RetrievalChanges(TypedDict, total=False):
     gallery: Annotated[
         Literal["rest", "one"],
         Help("Queries and gallery: all captions that are not references (default), or one per image."),
+    ]
+
+
+class CombinationChoices(TypedDict, total=False):
+    """Settings for learning and testing a combination."""
+
+    learner: Annotated[
+        Literal["auto", "ridge", "logistic", "monotone", "mean-rank"],
+        Help("auto (default): ridge for ratings, logistic for preferences; mean-rank uses no judgements."),
+    ]
+    test: Annotated[
+        Sequence[str], Help("Another data set or protocol to test the combination on; repeatable.", metavar="NAME")
+    ]
+    lower: Annotated[
+        Sequence[str], Help("Metric or column for which lower scores are better; repeatable.", metavar="NAME")
+    ]
+    folds: Annotated[int, Ge(2), Help("Outer folds of images. Default: 10.")]
+    inner_folds: Annotated[int, Ge(2), Help("Inner folds, which select the penalty. Default: 5.")]
+    seed: Annotated[Seed, Help("Seed of folds, resamples and permutations. Default: 0.")]
+    resamples: Annotated[
+        Resamples, Help("Number of resamples and permutations. Default: 1,000 and 10,000.", ("--bootstrap",), "N")
+    ]
+    correction: Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs. Default: holm.")]
+    save: Annotated[
+        str | PathLike[str],
+        Help("Write the combination as JSON; it is the metric 'combination:FILE'.", metavar="FILE"),
+    ]
+    out: Annotated[
+        str | PathLike[str],
+        Help("Write the out-of-fold scores (.csv, .jsonl or .parquet) for --scores.", ("--out", "-o"), "FILE"),
     ]

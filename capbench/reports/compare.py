@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from capbench import __version__
 from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_json, write_text
-from capbench.datasets.protocol import StatisticSpec, with_version
+from capbench.datasets.protocol import with_version
 from capbench.reports.table import USUAL_TABLE, number
 from capbench.reports.terminal import print_result
 from capbench.reports.uncertainty import p_value_text
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
-from capbench.studies.combine import Combined
+from capbench.studies.combination_result import CombinationResult
 from capbench.studies.examples import Examples
-from capbench.studies.results import StudyResult
+from capbench.studies.results import ProtocolInfo, StudyResult
 from capbench.studies.study import METRIC
 from capbench.studies.uncertainty import too_few_units
 
@@ -103,20 +103,20 @@ def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun:
 # A learned combination in the terminal: next to its metrics, its weights, and its transfer to other data sets.
 
 
-def print_combined(combined: Combined, statistic: StatisticSpec, console: Console) -> None:
-    """Print a combination; ``statistic`` is that of the protocol that it was learned from."""
+def print_combined(combined: CombinationResult, console: Console) -> None:
+    """Print a combination: next to its metrics, its weights, and its transfer to other data sets."""
 
     def say(text: str, style: str = "dim") -> None:
         console.print(text, style=style, markup=False, soft_wrap=True)
 
-    settings = combined.settings
+    settings, (info,) = combined.settings, combined.comparison.protocols
     print_comparison(combined.comparison, console, of=METRIC)
     if settings.learner == "mean-rank":
         say(
             f"{combined.title}: mean of the metrics' quantiles among the judged captions of {combined.images:,} "
             "images; no judgement was used"
         )
-        _print_parts(combined, statistic, console)
+        _print_parts(combined, info, console)
         say("weight: standard deviation of the metric's quantile, divided by the number of metrics")
     else:
         say(
@@ -124,19 +124,19 @@ def print_combined(combined: Combined, statistic: StatisticSpec, console: Consol
             f"({combined.images:,} images, {settings.folds} folds, {settings.inner_folds} inner folds, seed "
             f"{settings.seed}); penalties {_span(combined.fold_penalties)}"
         )
-        _print_parts(combined, statistic, console)
+        _print_parts(combined, info, console)
         say(
             f"weight: change of the score for one standard deviation of the metric, in {_unit(combined)}; learned from "
             f"all images with the penalty {combined.penalty:g}; 95 % bootstrap interval over images"
         )
     if len(combined.parts) > 1:
         say(
-            f"drop: loss of {statistic.label} if {combined.title} is learned without the metric, with the interval "
+            f"drop: loss of {info.statistic} if {combined.title} is learned without the metric, with the interval "
             "of the difference on the same resamples of images"
         )
     for transfer in combined.transfers:
-        (learned,), (tested,) = combined.comparison.protocols, transfer.comparison.protocols
-        say(f"\nLearned on {learned.id}, tested on {tested.id}", style="bold")
+        (tested,) = transfer.comparison.protocols
+        say(f"\nLearned on {info.id}, tested on {tested.id}", style="bold")
         print_comparison(transfer.comparison, console, of=METRIC)
         renamed = transfer.shared_photographs != transfer.shared
         shared = (
@@ -151,11 +151,11 @@ def print_combined(combined: Combined, statistic: StatisticSpec, console: Consol
         say(f"\nnot tested on {protocol}: {reason}", style="")
 
 
-def _print_parts(combined: Combined, statistic: StatisticSpec, console: Console) -> None:
+def _print_parts(combined: CombinationResult, info: ProtocolInfo, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    percent = statistic.kind == "accuracy"
+    percent = info.kind == "accuracy"
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column("metric")
     for head in ("weight", "95 % interval", "without it", "drop", "95 % interval"):
@@ -176,7 +176,7 @@ def _span(penalties: Sequence[float]) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _unit(combined: Combined) -> str:
+def _unit(combined: CombinationResult) -> str:
     return "log-odds of being preferred" if combined.on_pairs else "points of the ratings' scale"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from capbench.core.errors import ProtocolError, StatisticError, StudyError
+from capbench.core.errors import StatisticError, StudyError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
 from capbench.datasets.opening import open_dataset
@@ -21,7 +21,7 @@ from capbench.datasets.root import DataRoot
 from capbench.metrics.combination import image_digest
 from capbench.metrics.requests import resolve_metrics
 from capbench.stats.correlation import correlation
-from capbench.studies.combine import image_codes, inputs_of, learn_out_of_fold, learner_for
+from capbench.studies.combine import image_codes, inputs_of, learn_out_of_fold
 from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
@@ -159,11 +159,6 @@ def test_intervals_and_tests_take_it_as_any_metric(root: DataRoot) -> None:
     }
 
 
-def test_the_same_human_side_gives_the_same_scores_whatever_the_statistic(root: DataRoot) -> None:
-    result = run(root, "all/mean-spearman", "all/mean-tau-b", combine=[CombineEntry(settings=FEW)])
-    assert list(result.signatures["many/all"]) == ["signal", "distance", "combination"]
-
-
 def test_several_draws_of_references_are_several_columns_of_one_combination(root: DataRoot) -> None:
     dataset = Many(root)
     requests = resolve_metrics(METRICS)
@@ -205,14 +200,6 @@ def test_names_that_do_not_fit_are_told_when_it_is_planned(
 ) -> None:
     with raises(StudyError, code, value=name):
         run(root, "all/mean-spearman", combine=entries)
-
-
-def test_what_cannot_be_learnt_from_is_one_line(root: DataRoot) -> None:
-    with raises(ProtocolError, "conflict", value="logistic"):
-        run(root, "all/mean-spearman", combine=[CombineEntry(settings=replace(FEW, learner="logistic"))])
-    dataset = Many(root)
-    with raises(ProtocolError, "conflict", value="ridge"):
-        learner_for(dataset.protocol("all/votes-strict"), "ridge")
 
 
 STUDY = {"schema": 1, "name": "s", "protocols": ["many"], "metrics": ["cider"]}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.reports.compare import print_combined
 from capbench.stats.correlation import correlation
-from capbench.studies.combine import Combined, combine_metrics
+from capbench.studies.combination_result import CombinationResult, combine_metrics
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
@@ -62,10 +62,18 @@ def requests_of(*names: str) -> tuple[MetricRequest, ...]:
     return resolve_metrics([f"tests.studies.test_combine:{name}" for name in names])
 
 
-def combined(root: DataRoot, *names: str, settings: CombineSettings = FEW, protocol: str | None = None) -> Combined:
-    dataset = Many(root)
-    requests = requests_of(*(names or ("Signal", "Distance")))
-    return combine_metrics(dataset, dataset.protocol(protocol), requests, settings, compare=TESTS, cache=False)
+def combined_of(
+    dataset: Many, requests: Sequence[MetricRequest] = (), settings: CombineSettings = FEW, **changes: Any
+) -> tuple[CombinationResult, list[FloatArray]]:
+    """The result, and the out-of-fold scores of each draw."""
+    protocol = dataset.protocol(changes.pop("protocol", None))
+    requests = requests or requests_of("Signal", "Distance")
+    result, tables = combine_metrics(dataset, protocol, requests, settings, compare=TESTS, cache=False, **changes)
+    return result, [values for table in tables for values in table.values.values()]
+
+
+def combined(root: DataRoot, *names: str, settings: CombineSettings = FEW, **changes: Any) -> CombinationResult:
+    return combined_of(Many(root), requests_of(*names), settings, **changes)[0]
 
 
 def value(result: StudyResult, column: str) -> float:
@@ -76,16 +84,14 @@ def value(result: StudyResult, column: str) -> float:
 
 
 def test_metrics_have_the_numbers_of_compare_and_the_combination_those_of_its_scores(root: DataRoot) -> None:
-    result = combined(root)
     dataset = Many(root)
+    result, (scores,) = combined_of(dataset)
     names = tuple(f"tests.studies.test_combine:{name}" for name in ("Signal", "Distance"))
     settings = BootstrapSettings(resamples=200)
     study = Study("s", "S", ("tests.studies.test_combine:Many",), names, bootstrap=settings, human_ceiling=False)
     plain = run_plan(plan_study(study, root), no_progress, cache=False)
     for cell in plain.cells:
         assert result.comparison.cell(cell.protocol, cell.column) == cell
-    (table,) = result.tables
-    (scores,) = table.values.values()
     judgements = dataset.load(dataset.protocol().items)[0]
     means = judgements.ratings["rating"].value.reshape(120, 2).mean(axis=1)
     rho = correlation("spearman", scores, means).value
@@ -113,10 +119,10 @@ def test_scores_from_the_file_are_those_of_what_was_learnt_from_everything(root:
     # Words of a text, so that registered metrics have something to say.
     dataset = Worded(root)
     requests = resolve_metrics(LENGTHS)
-    result = combine_metrics(dataset, dataset.protocol(), requests, FEW, compare=TESTS, cache=False)
-    assert result.file is not None
-    assert len(result.file.learnt_images) == 40
-    write_combination(result.file, tmp_path / "mine.json")
+    result, _ = combined_of(dataset, requests)
+    assert result.combination is not None
+    assert len(result.combination.learnt_images) == 40
+    write_combination(result.combination, tmp_path / "mine.json")
     judgements = dataset.load(dataset.protocol().items)[0]
     table = score(judgements.items, resolve_metrics([f"combination:{tmp_path / 'mine.json'}"]), dataset="d")
     (scores,) = table.values.values()
@@ -133,10 +139,9 @@ def test_a_mean_rank_reads_no_judgement_and_maps_new_captions_to_quantiles_of_th
     root: DataRoot, tmp_path: Path
 ) -> None:
     dataset, requests = Worded(root), resolve_metrics(LENGTHS)
-    settings = replace(FEW, learner="mean-rank")
-    result = combine_metrics(dataset, dataset.protocol(), requests, settings, compare=TESTS, cache=False)
-    assert result.file is not None
-    write_combination(result.file, tmp_path / "mean.json")
+    result, (scores,) = combined_of(dataset, requests, replace(FEW, learner="mean-rank"))
+    assert result.combination is not None
+    write_combination(result.combination, tmp_path / "mean.json")
     judgements = dataset.load(dataset.protocol().items)[0]
     columns = score(judgements.items, requests, dataset="d", cache=False).values.values()
     inputs = np.stack(list(columns), axis=1)
@@ -148,8 +153,6 @@ def test_a_mean_rank_reads_no_judgement_and_maps_new_captions_to_quantiles_of_th
     ]
     midranks = ((rankdata(inputs, axis=0) - 0.5) / len(inputs)).mean(axis=1)
     assert alone == pytest.approx(midranks[:9].tolist(), abs=1e-12)
-    (table,) = result.tables
-    (scores,) = table.values.values()
     np.testing.assert_allclose(scores, midranks, atol=1e-12)
     assert [part.weight for part in result.parts] == pytest.approx(
         (np.std(rankdata(inputs, axis=0) / len(inputs), axis=0) / 2).tolist(), abs=1e-12
@@ -174,24 +177,14 @@ class Worded(Many):
 
 
 def test_a_metric_that_cannot_be_saved_leaves_no_file(root: DataRoot) -> None:
-    assert combined(root).file is None
+    assert combined(root).combination is None
 
 
 def test_on_another_data_set_shared_images_are_scored_by_folds_without_them(root: DataRoot) -> None:
     dataset, other = Many(root), Other(root)
-    result = combine_metrics(
-        dataset,
-        dataset.protocol(),
-        requests_of("Signal", "Distance"),
-        FEW,
-        tests=[(other, other.protocol())],
-        compare=TESTS,
-        cache=False,
-    )
+    result, (out_of_fold,) = combined_of(dataset, tests=[(other, other.protocol())])
     (transfer,) = result.transfers
     assert (transfer.images, transfer.shared) == (40, 10)
-    (own,) = result.tables
-    (out_of_fold,) = own.values.values()
     items = other.load(other.protocol().items)[0].items
     inputs = _inputs(items)
     human = dataset.load(dataset.protocol().items)[0].ratings["rating"].value.reshape(120, 2).mean(axis=1)
@@ -227,45 +220,25 @@ class Twice(Renamed):
 
 
 def test_one_photograph_under_two_ids_is_in_one_fold_and_counted_as_learnt_from(root: DataRoot) -> None:
-    learnt_from, other = Renamed(root), Twice(root)
-
-    def learnt(dataset: Many, *tests: Many) -> Combined:
-        requests = requests_of("Signal", "Distance")
-        others = [(entry, entry.protocol()) for entry in tests]
-        return combine_metrics(dataset, dataset.protocol(), requests, FEW, tests=others, compare=TESTS, cache=False)
-
-    result = learnt(learnt_from, other)
+    other = Twice(root)
+    result, scores = combined_of(Renamed(root), tests=[(other, other.protocol())])
     (transfer,) = result.transfers
     assert (transfer.images, transfer.shared, transfer.shared_photographs) == (50, 50, 40)
     # Every caption of a shared photograph is scored by the fold without it: these are the out-of-fold scores.
     own = value(result.comparison, "combination")
     assert value(transfer.comparison, "combination") == pytest.approx(own, abs=1e-12)
     # Folds, scores and intervals do not depend on which of its ids a photograph has.
-    twice = learnt(other)
-    for first, second in zip(result.tables[0].values.values(), twice.tables[0].values.values(), strict=True):
-        np.testing.assert_array_equal(first, second)
+    twice, of_twice = combined_of(other)
+    np.testing.assert_array_equal(scores, of_twice)
     assert twice.images == 40
     assert twice.comparison.comparisons[0].units == 40
     assert [part.drop_low for part in twice.parts] == [part.drop_low for part in result.parts]
+    text = io.StringIO()
+    print_combined(result, Console(file=text, width=200))
+    assert "50 of these 50 images (they show 40 photographs) were also learned from" in text.getvalue()
     assert "50 image ids show 40 photographs; ids of one photograph are resampled together" in " ".join(
         twice.comparison.protocols[0].notes
     )
-
-
-def test_both_counts_of_shared_images_are_printed(root: DataRoot) -> None:
-    dataset, other = Renamed(root), Twice(root)
-    result = combine_metrics(
-        dataset,
-        dataset.protocol(),
-        requests_of("Signal", "Distance"),
-        FEW,
-        tests=[(other, other.protocol())],
-        compare=TESTS,
-        cache=False,
-    )
-    text = io.StringIO()
-    print_combined(result, dataset.protocol().statistic, Console(file=text, width=200))
-    assert "50 of these 50 images (they show 40 photographs) were also learned from" in text.getvalue()
 
 
 def _inputs(items: Sequence[Item]) -> FloatArray:
@@ -275,7 +248,8 @@ def _inputs(items: Sequence[Item]) -> FloatArray:
 
 def test_the_same_seed_gives_the_same_and_another_one_deals_other_folds(root: DataRoot) -> None:
     first, again = combined(root), combined(root)
-    assert first.as_json() == again.as_json()
+    assert first.rows() == again.rows()
+    assert first.comparison.cells == again.comparison.cells
     other = combined(root, settings=replace(FEW, seed=1))
     assert value(other.comparison, "combination") != value(first.comparison, "combination")
     assert value(other.comparison, "signal") == value(first.comparison, "signal")
@@ -288,37 +262,24 @@ def test_pairs_have_accuracies_and_log_odds(root: DataRoot) -> None:
     assert value(result.comparison, "combination") > 0.6
 
 
-def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:
-    dataset = Many(root)
-    requests = requests_of("Signal", "Distance")
-
-    def refused(error: type[CapbenchError], code: str, value: object, **changes: object) -> None:
-        arguments: dict[str, object] = {"settings": FEW, "compare": TESTS, "cache": False, **changes}
-        with raises(error, code, value=value) as caught:
-            combine_metrics(dataset, dataset.protocol(), requests, **arguments)  # type: ignore[arg-type]
-        assert "\n" not in str(caught.value)
-
-    refused(UsageError, "duplicate", "signal", label="signal")
-    refused(UsageError, "unknown-name", "sgnal", lower=["sgnal"])
-    refused(StatisticError, "too-few", 40, settings=CombineSettings(folds=41))
-    refused(ProtocolError, "conflict", "logistic", settings=CombineSettings("logistic"))
-
-
 @pytest.mark.parametrize(
-    "settings", [CombineSettings(folds=41), CombineSettings(inner_folds=37), CombineSettings("logistic")]
+    ("changes", "error", "code", "refused"),
+    [
+        ({"lower": ["sgnal"]}, UsageError, "unknown-name", "sgnal"),
+        ({"settings": CombineSettings(folds=41)}, StatisticError, "too-few", 40),
+        ({"settings": CombineSettings(inner_folds=37)}, StatisticError, "too-few", 36),
+        ({"settings": CombineSettings("logistic")}, ProtocolError, "conflict", "logistic"),
+    ],
 )
-def test_what_judgements_alone_refuse_is_refused_before_anything_is_scored(
-    root: DataRoot, settings: CombineSettings
+def test_what_does_not_fit_is_refused_before_anything_is_scored(
+    root: DataRoot, changes: dict[str, Any], error: type[CapbenchError], code: str, refused: object
 ) -> None:
-    dataset = Many(root)
     begun: list[str] = []
 
     def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
         begun.append(what)
         return no_progress(what, steps)
 
-    with pytest.raises((StatisticError, ProtocolError)):
-        combine_metrics(
-            dataset, dataset.protocol(), requests_of("Signal", "Distance"), settings, cache=False, progress=progress
-        )
+    with raises(error, code, value=refused):
+        combined_of(Many(root), progress=progress, **changes)
     assert not begun
