@@ -48,6 +48,11 @@ class Agreement(ABC):
         """Name of the statistic."""
 
     @property
+    def n(self) -> int:
+        """Number of data points behind a value."""
+        return len(self.unit)
+
+    @property
     def points(self) -> int:
         """Number of data points that are resampled."""
         return len(self.unit)
@@ -143,11 +148,6 @@ class Correlations(Agreement):
         codes, labels = _units(unit, len(ratings))
         same_draws(arrays)
         return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
-
-    @property
-    def n(self) -> int:
-        """Number of data points."""
-        return len(self.human)
 
     @property
     def label(self) -> str:

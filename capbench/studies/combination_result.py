@@ -38,7 +38,7 @@ from capbench.studies.combine import (
     signed_inputs,
     with_column,
 )
-from capbench.studies.evaluate import agreement
+from capbench.studies.data_points import agreement
 from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress, refuse_means, score_all
 from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.results import Missing, StudyResult

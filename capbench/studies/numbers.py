@@ -12,13 +12,14 @@ from capbench.core.records import ScoreTable
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.pairs import Tests
-from capbench.studies import evaluate as evaluation
+from capbench.studies.answer import answer
 from capbench.studies.evaluate import evaluate, unscored_cells
 from capbench.studies.judged import ProgressFactory, Scored
+from capbench.studies.protocol_notes import protocol_notes
 from capbench.studies.results import Answer, Ceiling, Cell, ProtocolInfo, Sentinels, StudyResult
 from capbench.studies.study import Study, TestSettings
 from capbench.studies.tie_cautions import tie_cautions
-from capbench.studies.uncertainty import answer, assess, common_scores, group_scores
+from capbench.studies.uncertainty import assess, common_scores, group_scores
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def protocol_numbers(
         notes=(
             *dict.fromkeys(note for judgements in draws for note in judgements.notes),
             *notes,
-            *evaluation.notes(protocol, draws, tables, defined),
+            *protocol_notes(protocol, draws, tables, defined),
             *assessed.notes,
             *scored.cautions,
             *tie_cautions(dataset, protocol, draws, tables, rows, cells),

@@ -16,9 +16,10 @@ from capbench.metrics.needs import Resources
 from capbench.stats.agreement import Accuracies
 from capbench.stats.pairs import Unit
 from capbench.stats.power import Power, power
-from capbench.studies import evaluate as evaluation
-from capbench.studies.evaluate import agreement, check_defined, evaluate, photograph_note
+from capbench.studies.data_points import agreement
+from capbench.studies.evaluate import check_defined, evaluate
 from capbench.studies.judged import ProgressFactory, no_progress, score_all
+from capbench.studies.protocol_notes import photograph_note, protocol_notes
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def metric_power(
         signatures=scored.signatures,
         notes=(
             *dict.fromkeys(note for judgements in draws for note in judgements.notes),
-            *evaluation.notes(protocol, draws, scored.tables, rows),
+            *protocol_notes(protocol, draws, scored.tables, rows),
             *filter(None, [photographs]),
         ),
         version=protocol.version,

@@ -29,9 +29,11 @@ from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
 from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels, joint_tests, task_effects
 from capbench.studies.all_protocols import ranks
-from capbench.studies.evaluate import agreement, no_agreement, people
+from capbench.studies.data_points import agreement
+from capbench.studies.human_ceiling import human_ceiling
 from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.plan import Plan
+from capbench.studies.protocol_notes import no_agreement
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell, sentinel_scores
@@ -451,7 +453,7 @@ def _info(gathered: _Gathered, data: Agreement, effects: TaskEffects) -> TaskInf
     spec = task.protocol.statistic
     ceiling = None
     with contextlib.suppress(StatisticError):  # too few photographs with several ratings
-        human = people(task.protocol, gathered.draws[0], "image", task.group)
+        human = human_ceiling(task.protocol, gathered.draws[0], "image", task.group)
         ceiling = None if human is None else human[1].value
     return TaskInfo(
         name=task.name,

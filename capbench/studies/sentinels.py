@@ -40,11 +40,12 @@ import numpy as np
 from capbench.core.errors import ProtocolError, StatisticError, check_choice, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Level, Protocol
-from capbench.stats.agreement import Accuracies, Agreement, Correlations
+from capbench.stats.agreement import Agreement
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.significance import PERMUTATIONS, adjust, better_p_values, permutations_needed
-from capbench.studies.evaluate import PEOPLE, agreement, people
+from capbench.studies.data_points import agreement
+from capbench.studies.human_ceiling import HUMAN_CEILING, human_ceiling
 from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
 from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import draw_intervals, too_few_to_permute, with_intervals
@@ -426,7 +427,7 @@ def assess_sentinels(
     same denominator for metrics and sentinels, from the number of distinct ratings.
 
     Where raters or votes are known, each metric is also tested against the human ceiling, two-sided and on the data
-    points of the ceiling (:func:`capbench.studies.evaluate.people`). These p-values are another family.
+    points of the ceiling (:func:`capbench.studies.human_ceiling.human_ceiling`). These p-values are another family.
 
     ``scores`` are the metrics' (draws, items) scores by column, ``of_groups`` those of metrics that were scored on the
     items of a group only. Metrics without a value in ``cells`` are not tested; ``groups`` False tests overall numbers
@@ -486,8 +487,7 @@ def sentinel_cell(
     value = observed_value(data.statistic(name))
     if not np.isfinite(value):
         return Cell(**of_name, undefined=f"{protocol.statistic.name} is undefined on these scores", n=0)
-    n = len(data.unit) if isinstance(data, Correlations | Accuracies) else data.n
-    return Cell(**of_name, value=value, n=n)
+    return Cell(**of_name, value=value, n=data.n)
 
 
 def _tests(
@@ -543,14 +543,14 @@ def _raters(
     """Tests of the metrics against human raters; None if these are unknown or too few."""
     named = {f"metric|{name}": values for name, values in metrics.items()}
     try:
-        known = people(protocol, judgements, settings.unit, group, named)
+        known = human_ceiling(protocol, judgements, settings.unit, group, named)
     except StatisticError:  # the human ceiling has the reason
         return None
     if known is None:
         return None
     data, ceiling = known
     permutations = _permutations(data, settings, len(metrics))
-    pairs = [(name, PEOPLE) for name in named]
+    pairs = [(name, HUMAN_CEILING) for name in named]
     one_sided = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
     adjusted = adjust(np.minimum(1.0, 2 * np.minimum(one_sided, 1 - one_sided)), settings.correction)
     found: dict[str, list[str]] = {"above": [], "below": [], "alike": []}

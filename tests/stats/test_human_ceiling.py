@@ -15,7 +15,7 @@ from capbench.datasets.protocol import ItemSelection, Protocol, accuracy
 from capbench.datasets.root import find_root
 from capbench.stats.correlation import correlation
 from capbench.stats.human_ceiling import leave_one_rater_out, pairwise_tau_b, vote_credit
-from capbench.studies.evaluate import people
+from capbench.studies.human_ceiling import human_ceiling
 from tests.errors import raises
 
 
@@ -63,7 +63,7 @@ def test_pairs_on_which_people_are_even_do_not_count_in_the_ceiling() -> None:
     pairs = Preferences(np.arange(0, 80, 2), np.arange(1, 80, 2), preferred, ("",) * 40, votes)
     judged = Judgements("mine", "all", items, preferences={"votes": pairs})
     protocol = Protocol("mine", ItemSelection("all", ""), accuracy("votes")["votes-strict"])
-    human = people(protocol, judged, "image")
+    human = human_ceiling(protocol, judged, "image")
     assert human is not None
     # Two of three pairs in which one of four voters differs, one without a doubt. The even pairs would make it .625.
     assert human[1].value == pytest.approx((0.75 + 1 + 0.75) / 3)

@@ -29,7 +29,8 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.system_agreement import Systems
 from capbench.studies.all_protocols import plan_all_protocols
-from capbench.studies.evaluate import leveled, notes
+from capbench.studies.data_points import level_points
+from capbench.studies.protocol_notes import protocol_notes
 from capbench.studies.study import Study
 from tests.conftest import Ran
 from tests.errors import raises
@@ -227,7 +228,7 @@ def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
     judgements = Judgements("toy", "all", items, {"r": ratings}, {})
     scores = rng.normal(size=(2, 12))
     human = ratings.value.reshape(12, 2).mean(axis=1)
-    data = leveled(system_statistics("r")["system-pearson"], judgements, {"a": scores})
+    data = level_points(system_statistics("r")["system-pearson"], judgements, {"a": scores})
     assert isinstance(data, Systems)
     value = data.statistic("a")(np.ones((1, 4), dtype=np.int32))[0]
     by_system = [side.reshape(4, 3).mean(axis=0) for side in (human, *scores)]
@@ -235,9 +236,9 @@ def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
     assert value == pytest.approx(np.mean(want))
     nameless = Judgements("toy", "all", tuple(Item(i.image, i.candidate, ()) for i in items), {"r": ratings}, {})
     with raises(StatisticError, "missing-value"):
-        leveled(system_statistics("r")["system-pearson"], nameless, {"a": scores})
+        level_points(system_statistics("r")["system-pearson"], nameless, {"a": scores})
     with raises(StatisticError, "missing-value"):
-        leveled(within_source_statistics("r")["within-source-tau-b"], nameless, {"a": scores})
+        level_points(within_source_statistics("r")["within-source-tau-b"], nameless, {"a": scores})
 
 
 def test_images_with_one_score_are_counted_on_every_draw() -> None:
@@ -248,7 +249,7 @@ def test_images_with_one_score_are_counted_on_every_draw() -> None:
     values = (np.arange(8.0), np.array([0, 0, 1, 1, 2, 2, 3, 4.0]))
     tables = [ScoreTable("toy", items, {row.key: of_draw}, {row.key: 0.0}, {"m": "m"}) for of_draw in values]
     spec = StatisticSpec("within-image-tau-b", "correlation", "r", within="tau-b")
-    (line,) = notes(Protocol("toy", ItemSelection("all", "all"), spec), draws, tables, [row])
+    (line,) = protocol_notes(Protocol("toy", ItemSelection("all", "all"), spec), draws, tables, [row])
     assert line.endswith("M on 0 to 3")
 
 

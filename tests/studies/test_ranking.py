@@ -18,7 +18,7 @@ from capbench.datasets.root import find_root
 from capbench.metrics.from_file import ScoresEntry
 from capbench.reports.ranking import ranking_table
 from capbench.stats.significance import compare
-from capbench.studies.evaluate import agreement
+from capbench.studies.data_points import agreement
 from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.ranking import TaskRanking, run_ranking

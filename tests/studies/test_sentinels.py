@@ -33,7 +33,7 @@ from capbench.stats.human_ceiling import leave_one_rater_out
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
 from capbench.stats.significance import adjust, better_p_values
-from capbench.studies.evaluate import agreement
+from capbench.studies.data_points import agreement
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import Cell, Sentinels

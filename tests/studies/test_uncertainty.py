@@ -26,7 +26,7 @@ from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import compare, permutations_needed
-from capbench.studies.evaluate import FEWEST_IN_CEILING
+from capbench.studies.human_ceiling import FEWEST_IN_CEILING
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -229,7 +229,7 @@ def test_what_a_formula_cannot_compare_becomes_a_note(root: DataRoot) -> None:
 
 
 def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 6)
+    monkeypatch.setattr("capbench.studies.human_ceiling.FEWEST_IN_CEILING", 6)
     result = run(root, bootstrap=BootstrapSettings(300))
     ratings = np.array(HUMAN)
     expected = scipy.stats.kendalltau(ratings[:, ::-1].ravel(), ratings.ravel(), variant="c").statistic
@@ -248,7 +248,7 @@ def test_a_ceiling_has_an_interval_without_settings_and_none_below_thirty_images
     root: DataRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert FEWEST_IN_CEILING == 30
-    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 6)
+    monkeypatch.setattr("capbench.studies.human_ceiling.FEWEST_IN_CEILING", 6)
     (ceiling,) = run(root).ceilings
     (again,) = run(root, bootstrap=BootstrapSettings()).ceilings
     assert ceiling == again
@@ -256,7 +256,7 @@ def test_a_ceiling_has_an_interval_without_settings_and_none_below_thirty_images
     assert (ceiling.n, ceiling.bootstrap.units, ceiling.bootstrap.resamples, ceiling.bootstrap.unit) == (
         12, 6, 1000, "image",
     )  # fmt: skip
-    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 7)
+    monkeypatch.setattr("capbench.studies.human_ceiling.FEWEST_IN_CEILING", 7)
     result = run(root)
     assert result.ceilings == ()
     assert [table.ceiling for table in tables(result)] == [None, None]
@@ -287,7 +287,7 @@ def test_aggregated_ratings_and_pairs_without_votes_have_no_ceiling(root: DataRo
 
 
 def test_the_ceiling_can_be_left_out(root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 6)
+    monkeypatch.setattr("capbench.studies.human_ceiling.FEWEST_IN_CEILING", 6)
     assert run(root).ceilings
     assert run(root, human_ceiling=False).ceilings == ()
 
@@ -355,16 +355,13 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     result = cb.correlate(file, METRICS)
     (answer,) = result.answers
     compared = cb.compare(file, METRICS)
-    titles, table = result.columns, compared.table
     # Best first, with the intervals and tests of 'compare'.
-    assert [titles[column] for column in answer.ranking] == list(table.values)
-    assert list(result.columns) == list(answer.ranking)
-    for cell in result.cells:
-        interval = compared.intervals[cell.title]
-        assert (cell.low, cell.high) == (interval.low, interval.high)
-    assert [titles[column] for column in answer.ties] == list(table.top[1:])
-    assert {titles[column]: rank for rank, group in enumerate(answer.groups, 1) for column in group} == table.ranks
-    assert {titles[pair.better] for pair in result.comparisons[0].pairs} == {pair.better for pair in table.pairs}
+    (tests,) = compared.comparisons
+    assert list(result.columns) == list(answer.ranking) == list(tests.ranks)
+    assert result.cells == compared.cells
+    assert result.comparisons == compared.comparisons
+    assert answer.ties == tests.top[1:]
+    assert {column: rank for rank, group in enumerate(answer.groups, 1) for column in group} == tests.ranks
     # The best and the next of another metric with the power analysis of 'power'.
     assert answer.needed is not None
     assert answer.needed.better == answer.ranking[0]
@@ -372,7 +369,7 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     assert (answer.needed.needed, answer.needed.units) == (expected.needed, expected.units)
     assert answer.reasons == {}
     # The sentences have these numbers, and all forms have the sentences.
-    best = table.values[titles[answer.ranking[0]]]
+    titles, best = result.columns, result.value(answer.ranking[0])
     shown = f"{best:.2f}" if make is own_ratings else f"{100 * best:.1f} %"
     assert f"{titles[answer.ranking[0]]} agrees best" in answer.text[0]
     assert shown in answer.text[0]

@@ -1,0 +1,176 @@
+"""Notes below the numbers of a protocol: what it leaves out, its chance level, captions' lengths, photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import (
+    FloatArray,
+    Judgements,
+    ScoreTable,
+    photograph,
+)
+from capbench.datasets.protocol import Protocol, StatisticSpec
+from capbench.metrics.metric_request import Row
+from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
+from capbench.stats.tie_calibration import chance_level
+from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
+from capbench.studies.data_points import balanced_sides, item_column, length_differences, level_points, rated_points
+from capbench.studies.evaluate import accuracies
+
+_LISTED = 6
+"""Number of sources that a note lists by name."""
+
+
+def protocol_notes(
+    protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
+) -> tuple[str, ...]:
+    """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length."""
+    spec = protocol.statistic
+    if not tables or spec.graded is not None:
+        return ()
+    if spec.level == "captions":
+        of_length = _of_length(spec, draws[0], tables, rows)
+        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *of_length))
+    scores = _by_title(tables, rows)
+    if not scores:
+        return ()
+    try:
+        data = level_points(spec, draws[0], scores)
+    except StatisticError:  # the cells give the reason
+        return ()
+    lines = _of_images(data) if isinstance(data, WithinImages) else []
+    lines += _of_sources(data) if isinstance(data, WithinSources) else []
+    lines += _of_systems(data) if isinstance(data, Systems) else []
+    return tuple(f"{protocol}: {line}" for line in (*lines, *_chance(spec, draws[0])))
+
+
+def _by_title(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
+    """(draws, items) scores by title, of the rows with scores in all draws: a copy of all scores."""
+    return {
+        row.title: np.stack([table.values[row.key] for table in tables])
+        for row in rows
+        if all(row.key in table.values for table in tables)
+    }
+
+
+def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
+    """The chance level of acc*_eq; empty for other statistics and without pairs."""
+    if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
+        return []
+    item, human = rated_points(spec, judgements, "")
+    try:
+        level, tied = chance_level(human, item_column(judgements, item, "image") if spec.within else None)
+    except StatisticError:  # the cells give the reason
+        return []
+    ties = "all pairs tied" if tied else "no pairs tied"
+    return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
+
+
+def no_agreement(spec: StatisticSpec, judgements: Judgements, group: str) -> float:
+    """The value of scores without information: the chance level of acc*_eq, 0 for correlations."""
+    if "acc-eq" not in str(spec.within or spec.coefficient):
+        return 0.0
+    item, human = rated_points(spec, judgements, group)
+    return chance_level(human, item_column(judgements, item, "image") if spec.within else None)[0]
+
+
+def _of_length(
+    spec: StatisticSpec, judgements: Judgements, tables: Sequence[ScoreTable], rows: Sequence[Row]
+) -> list[str]:
+    """The accuracy of preferring the longer caption, and each metric's length-balanced accuracy, on graded pairs.
+
+    Both are means over the groups of pairs, like the accuracy itself.
+    """
+    pairs = judgements.preferences[spec.human] if spec.kind == "accuracy" else None
+    if pairs is None or pairs.grade is None or spec.ties is None:
+        return []
+    scores = _by_title(tables, rows)
+    if not scores:
+        return []
+    groups = np.array(pairs.group, dtype=object)
+    decided = np.asarray(pairs.preferred) != 0
+    if not decided.any():
+        return []
+    longer = length_differences(judgements, pairs)
+    right = np.where(longer == 0, 0.5, longer * pairs.preferred > 0)
+    of_groups = [right[decided & (groups == group)].mean() for group in dict.fromkeys(groups[decided].tolist())]
+    mean = 100 * float(np.mean(of_groups))
+    lines = [f"always preferring the longer caption (in words between spaces) has the accuracy {mean:.2f}"]
+    balanced = replace(spec, ties="ties-half", length_balanced=True)
+    if spec.length_balanced or not np.any(balanced_sides(balanced, judgements)):
+        return lines
+    numbers = {
+        title: [accuracies(balanced, judgements, of_draw, title)[""].value for of_draw in draws]
+        for title, draws in scores.items()
+    }
+    values = {title: [one for one in of_draws if one is not None] for title, of_draws in numbers.items()}
+    listed = ", ".join(
+        f"{title} {100 * np.mean(known):.2f}" for title, known in values.items() if len(known) == len(numbers[title])
+    )
+    return [*lines, f"length-balanced accuracy (any preference for length alone: 50.00): {listed}"]
+
+
+def _of_images(data: WithinImages) -> list[str]:
+    lines = []
+    left_out = [
+        f"{count:,} {why}"
+        for count, why in ((data.few, "with one caption only"), (data.tied, "whose captions all have one rating"))
+        if count
+    ]
+    if left_out:
+        total = data.images + data.few + data.tied
+        lines.append(f"{data.images:,} of {total:,} images are used; excluded are {' and '.join(left_out)}")
+    flat = {name: data.flat(name) for name in data.names}
+    if any(map(any, flat.values())):
+        tied = ", ".join(f"{name} on {_range(counts)}" for name, counts in flat.items() if any(counts))
+        lines.append(f"images count 0 if a metric gives all their captions the same score: {tied}")
+    return lines
+
+
+def _range(counts: Sequence[int]) -> str:
+    """A number for each draw, in words: ``3``, or ``3 to 5``."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _of_sources(data: WithinSources) -> list[str]:
+    captions = zip(data.sources[:_LISTED], data.sizes.tolist(), strict=False)
+    listed = [f"{name} ({size:,} captions)" for name, size in captions]
+    listed += [f"and {len(data.sources) - _LISTED:,} more"] if len(data.sources) > _LISTED else []
+    lines = [f"captions of one source are compared: {', '.join(listed)}"]
+    if data.few:
+        lines.append(f"excluded are {data.few:,} source{'s' if data.few != 1 else ''} with one caption only")
+    return lines
+
+
+def _of_systems(data: Systems) -> list[str]:
+    lines = []
+    if data.n < FEW_SYSTEMS:
+        lines.append(
+            f"only {data.n} systems ({', '.join(data.systems)}): with fewer than {FEW_SYSTEMS}, agreement over systems "
+            "is unreliable, and its interval covers the choice of images, not the choice of systems"
+        )
+    if data.shared < data.units:
+        lines.append(
+            f"{data.shared:,} of {data.units:,} images have a caption of every system; a system's mean is over all of "
+            "its captions"
+        )
+    return lines
+
+
+def photograph_note(judgements: Judgements) -> str | None:
+    """A note on judgements in which one photograph has two image ids, None for others.
+
+    ``unit: image`` resamples photographs.
+    """
+    images = {item.image for item in judgements.items}
+    photographs = len({photograph(image) for image in images})
+    if photographs == len(images):
+        return None
+    return f"{len(images):,} image ids show {photographs:,} photographs; ids of one photograph are resampled together"
