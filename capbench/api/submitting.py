@@ -3,116 +3,62 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from capbench.api.agreement import CorrelationResult, StudyRequest, plan_agreement
+from pydantic import Field
+
+from capbench.api.agreement import StudyRequest, plan_agreement
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.leaderboard import COLUMNS
-from capbench.api.resolve import MetricInputs, PathGiven
-from capbench.core.training_record import TrainingOverlap
+from capbench.api.resolve import PathGiven
+from capbench.core.typed_json import Strict
 from capbench.datasets.root import find_root
+from capbench.studies.results import StudyResult
 from capbench.studies.study import StatisticsChoice
-from capbench.studies.submissions import (
-    Covered,
-    Submission,
-    covered_data,
-    judged_overlaps,
-    load_submission,
-    submission_entries,
-)
+from capbench.studies.submissions import covered_data, judged_overlaps, load_submission, submission_entries
 from capbench.studies.task_file import load_tasks, resolve_tasks
 
-__all__ = ["SubmissionCheck", "check_submission"]
+__all__ = ["SubmissionResult", "SubmissionRow", "check_submission"]
 
 
-@dataclass(frozen=True, eq=False)
-class SubmissionCheck:
-    """A submission that was accepted.
+class SubmissionRow(Strict):
+    """One column of scores under one column of the leaderboard."""
 
-    Attributes:
-        submission: the card and the score files.
-        covered: the data sets that are covered completely.
-        result: the numbers, with intervals and sentinels.
-        tasks: (name, protocol, group) of the leaderboard's columns with a number.
-        overlaps: photographs shared with the training, for each of ``covered``.
-        notes: what was not checked, one line each.
-    """
+    column: str
+    task: str
+    protocol: str
+    group: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    undefined: str
+    sentinels: dict[str, float]
+    no_better: bool  # not significantly better than every sentinel
+    signature: str
 
-    submission: Submission
-    covered: tuple[Covered, ...]
-    result: CorrelationResult
-    tasks: tuple[tuple[str, str, str], ...]
-    overlaps: tuple[TrainingOverlap, ...]
-    notes: tuple[str, ...]
 
-    @property
-    def judged_ratings(self) -> list[str]:
-        """Data sets whose ratings were used for training and are among the judged ones."""
-        return [name for name in self.submission.card.ratings if name in {one.dataset for one in self.covered}]
+class SubmissionResult(Strict):
+    """A submission that was accepted, as JSON."""
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each column of scores and task, as JSON values."""
-        rows = []
-        for task, protocol, group in self.tasks:
-            sentinels = self.result.sentinels_of(protocol)
-            cells = [] if sentinels is None else [cell for cell in sentinels.cells if cell.group == group]
-            below = set() if sentinels is None else set(sentinels.no_better(group))
-            for name in self.submission.card.columns:
-                cell = self.result.cell(protocol, name, group)
-                if cell is None:
-                    continue
-                rows.append(
-                    {
-                        "column": name,
-                        "task": task,
-                        "protocol": protocol,
-                        "group": group,
-                        "value": cell.value,
-                        "low": cell.low,
-                        "high": cell.high,
-                        "n": cell.n,
-                        "undefined": cell.undefined,
-                        "sentinels": {one.column: one.value for one in cells if one.value is not None},
-                        "no_better": name in below,
-                        "signature": self.result.signatures[protocol.rpartition("/")[0]][cell.label or cell.metric],
-                    }
-                )
-        return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        keys = ("photographs", "trained", "fitted")
-        return {
-            "ok": True,
-            "name": self.submission.card.name,
-            "sample": self.result.sample,
-            "data": [{"items": one.items, "joined": one.joined, "file": one.file.name} for one in self.covered],
-            "rows": self.rows(),
-            "overlap": [{"items": one.group, **{key: asdict(one)[key] for key in keys}} for one in self.overlaps],
-            "ratings": list(self.submission.card.ratings),
-            "judged_ratings": self.judged_ratings,
-            "notes": list(self.notes),
-        }
+    ok: Literal[True] = True
+    name: str
+    sample: bool
+    data: tuple[dict[str, str], ...]  # completely covered data sets: items, joined (how), file
+    rows: tuple[SubmissionRow, ...]
+    overlap: tuple[dict[str, Any], ...]  # by items: judged photographs, trained (shared ones), fitted (rated ones)
+    ratings: tuple[str, ...]
+    judged_ratings: tuple[str, ...]  # data sets whose ratings were used for training and that are judged
+    notes: tuple[str, ...]  # what was not checked
+    overlap_lines: tuple[str, ...] = Field(exclude=True)
 
 
 def check_submission(
     path: str | os.PathLike[str], caller: Caller = PYTHON, *, data: PathGiven | None = None, bootstrap: int = 1000
-) -> SubmissionCheck:
-    """Check a submission and compute its row.
-
-    Args:
-        path: the card, or its folder.
-        caller: Python or the command line.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        bootstrap: number of resamples for intervals.
-
-    Raises:
-        DataError: the submission is not valid; see :mod:`capbench.studies.submissions`.
-    """
-    submission = load_submission(Path(path))
-    root = find_root(data)
+) -> SubmissionResult:
+    """Check a submission (the card, or its folder) and compute its row, with sentinels and ``bootstrap`` resamples."""
+    submission, root = load_submission(Path(path)), find_root(data)
     tasks = resolve_tasks(load_tasks(COLUMNS), COLUMNS, root)
     covered = covered_data(submission, tasks, root)
     overlaps, notes = judged_overlaps(submission, covered, root)
@@ -123,7 +69,50 @@ def check_submission(
         statistics=StatisticsChoice(bootstrap=bootstrap),
         sentinels=True,
     )
-    inputs = MetricInputs(scores=submission_entries(submission, shown=False), data=data)
-    result = plan_agreement(request, inputs, caller).run()
-    places = tuple((task.name, str(task.protocol), task.group) for task in chosen)
-    return SubmissionCheck(submission, tuple(covered), result, places, tuple(overlaps), tuple(notes))
+    scores = submission_entries(submission, shown=False)
+    result = plan_agreement(request, {"scores": scores, "data": data}, caller).run()
+    card = submission.card
+    return SubmissionResult(
+        name=card.name,
+        sample=result.sample,
+        data=tuple({"items": one.items, "joined": one.joined, "file": one.file.name} for one in covered),
+        rows=tuple(
+            row
+            for task in chosen
+            for name in card.columns
+            if (row := _row(result, task.name, str(task.protocol), task.group, name)) is not None
+        ),
+        overlap=tuple(
+            {"items": one.group, "photographs": one.photographs, "trained": one.trained, "fitted": one.fitted}
+            for one in overlaps
+        ),
+        ratings=card.ratings,
+        judged_ratings=tuple(name for name in card.ratings if name in {one.dataset for one in covered}),
+        notes=tuple(notes),
+        overlap_lines=tuple(
+            f"{card.name} on {one.group}: {one.line() or 'no photograph shared with the declared training data'}"
+            for one in overlaps
+        ),
+    )
+
+
+def _row(result: StudyResult, task: str, protocol: str, group: str, name: str) -> SubmissionRow | None:
+    """The row of a column of scores; None if it has no number there."""
+    cell, sentinels = result.cell(protocol, name, group), result.sentinels_of(protocol)
+    if cell is None:
+        return None
+    cells = [] if sentinels is None else [one for one in sentinels.cells if one.group == group]
+    return SubmissionRow(
+        column=name,
+        task=task,
+        protocol=protocol,
+        group=group,
+        value=cell.value,
+        low=cell.low,
+        high=cell.high,
+        n=cell.n,
+        undefined=cell.undefined,
+        sentinels={one.column: one.value for one in cells if one.value is not None},
+        no_better=sentinels is not None and name in sentinels.no_better(group),
+        signature=result.signatures[protocol.rpartition("/")[0]][cell.label or cell.metric],
+    )

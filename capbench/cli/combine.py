@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,7 +46,7 @@ def combine(
             "no metric is named", code="missing-option", hint="Name metrics with -m, such as -m cider -m meteor"
         )
     caller = common.caller(json_output=json_output)
-    values = {**inputs.values(), **choices}
+    values: Any = {**inputs.values(), **choices}
     result, samples = learn_combination(target.dataset, metric or [], target.protocol, values, caller)
     if json_output:
         common.print_json(result.model_dump(mode="json"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,7 +53,8 @@ def retrieve(
             "requires either a study file or metrics", code=code, hint="Example: capbench explore retrieve -m cider"
         )
     caller = common.caller(json_output=json_output)
-    found = compute_retrieval(metric or (), study, left_out.names, {**inputs.values(), **changes}, caller)
+    values: Any = {**inputs.values(), **changes}
+    found = compute_retrieval(metric or (), study, left_out.names, values, caller)
     if json_output:
         common.print_json(found.rows())
     else:

@@ -44,26 +44,24 @@ def check(
 
     result = check_submission(submission, common.caller(json_output=json_output), data=data)
     if json_output:
-        common.print_json(result.to_dict())
+        common.print_json(result.model_dump(mode="json"))
         return
-    name = result.submission.card.name
-    for one in result.covered:
-        print(f"{one.file.name}: covers {one.items} (joined by {one.joined})")
-    for row in result.rows():
-        place = f"{row['column']}  {row['task']}  {row['protocol']}{', ' + row['group'] if row['group'] else ''}"
-        if row["value"] is None:
-            print(f"{place}: {row['undefined']}")
+    for one in result.data:
+        print(f"{one['file']}: covers {one['items']} (joined by {one['joined']})")
+    for row in result.rows:
+        place = f"{row.column}  {row.task}  {row.protocol}{', ' + row.group if row.group else ''}"
+        if row.value is None:
+            print(f"{place}: {row.undefined}")
             continue
-        interval = "" if row["low"] is None else f"  [{row['low']:.4f}, {row['high']:.4f}]"
-        sentinels = ", ".join(f"{sentinel} {value:.4f}" for sentinel, value in row["sentinels"].items())
-        print(f"{place}: {row['value']:.4f}{interval}  n={row['n']:,}")
-        if sentinels:
-            marked = "; not significantly better than every sentinel" if row["no_better"] else ""
-            print(f"  sentinels: {sentinels}{marked}")
-        print(f"  signature: {row['signature']}")
-    for overlap in result.overlaps:
-        print(f"{name} on {overlap.group}: {overlap.line() or 'no photograph shared with the declared training data'}")
+        interval = "" if row.low is None else f"  [{row.low:.4f}, {row.high:.4f}]"
+        print(f"{place}: {row.value:.4f}{interval}  n={row.n:,}")
+        if row.sentinels:
+            marked = "; not significantly better than every sentinel" if row.no_better else ""
+            print(f"  sentinels: {', '.join(f'{name} {value:.4f}' for name, value in row.sentinels.items())}{marked}")
+        print(f"  signature: {row.signature}")
+    for line in result.overlap_lines:
+        print(line)
     for dataset in result.judged_ratings:
-        print(f"{name}: its training used the human ratings of {dataset}, which is judged")
+        print(f"{result.name}: its training used the human ratings of {dataset}, which is judged")
     for line in result.notes:
         common.note(line)

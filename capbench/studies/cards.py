@@ -29,11 +29,11 @@ The card of a submission (:mod:`capbench.studies.submissions`) also has::
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from capbench.core.errors import DataError
 from capbench.core.files import read_lines, sha256_file, write_text
@@ -50,50 +50,27 @@ _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Cost(Strict):
-    """Cost of a metric.
+    """Cost of a metric."""
 
-    Attributes:
-        seconds_per_caption: processor time, in seconds.
-        peak_mb: peak memory of the process, in megabytes of 10⁶ bytes.
-        machine: the processor.
-    """
-
-    seconds_per_caption: Annotated[float, Field(gt=0)]
-    peak_mb: Annotated[float, Field(gt=0)] | None = None
+    seconds_per_caption: Annotated[float, Field(gt=0)]  # processor time
+    peak_mb: Annotated[float, Field(gt=0)] | None = None  # of the process, in megabytes of 10⁶ bytes
     machine: str = ""
 
 
 class CardColumn(Strict):
-    """A column of scores.
+    """A column of scores."""
 
-    Attributes:
-        title: its title; by default that of the card.
-        seeds: seeds of the networks.
-        networks: checksums of the networks.
-        image: the image that the networks see: the caption's own, or a substitute.
-        twin_of: for a substitute, the column with the caption's own image.
-        shown: False for columns that are not rows of the leaderboard.
-        reads_references: by default that of the twin, or else of the card.
-    """
-
-    title: str = ""
+    title: str = ""  # by default that of the card
     seeds: tuple[int, ...] = ()
-    networks: tuple[str, ...] = ()
-    image: Literal["own", "mean", "blank", "shuffled", "none"] = "own"
-    twin_of: str = ""
-    shown: bool = True
-    reads_references: bool | None = None
+    networks: tuple[str, ...] = ()  # checksums
+    image: Literal["own", "mean", "blank", "shuffled", "none"] = "own"  # what the networks see
+    twin_of: str = ""  # for a substitute image, the column with the caption's own
+    shown: bool = True  # as a row of the leaderboard
+    reads_references: bool | None = None  # by default that of the twin, or else of the card
 
 
 class Card(Strict):
-    """A card; the keys are described in the module.
-
-    Attributes:
-        ratings: names of the data sets whose human ratings were used for training.
-        training_images: caption corpora (``flickr8k``) or their splits (``flickr8k@train``), and files next to the
-            card: lists of image names (``.txt``) and trained networks with a training record; None if unknown.
-        files: score files next to the card, with their SHA-256.
-    """
+    """A card; the keys are described in the module."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     name: _Name
@@ -110,8 +87,21 @@ class Card(Strict):
     licence: str = ""
     cost: Cost | None = None
     ratings: tuple[_Text, ...] = ()
+    # caption corpora (flickr8k) or splits (flickr8k@train), and files next to the card: lists of image names (.txt) and
+    # trained networks with a training record; None if unknown
     training_images: tuple[_Text, ...] | None = None
     files: dict[_FileName, _Sha256] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Card:
+        for name, column in self.columns.items():
+            if column.twin_of and column.twin_of not in self.columns:
+                raise ValueError(f"{name}: twin_of names '{column.twin_of}', which is not a column")
+            if bool(column.twin_of) != (column.image not in ("own", "none")):
+                raise ValueError(f"{name}: a substitute image requires twin_of, and twin_of a substitute image")
+        if self.ratings and not self.uses_ratings:
+            raise ValueError(f"'ratings' names {', '.join(self.ratings)}, but 'uses_ratings' is false")
+        return self
 
     def score_entry(self, path: Path, column: str) -> ScoresEntry:
         """A column of a score file, for ``scores`` of :func:`capbench.leaderboard`."""
@@ -129,25 +119,9 @@ class Card(Strict):
 
 
 def load_card(path: str | os.PathLike[str]) -> Card:
-    """Read a card.
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: it is not a valid card; the first wrong key is named.
-    """
+    """Read a card. Raises DataError, which names the first wrong key."""
     raw = read_yaml(path, "a card (a mapping with 'schema', 'name', 'columns')")
-    card = validated(Card, raw, path, code="invalid", hint="See docs/leaderboard.md")
-    for name, column in card.columns.items():
-        if column.twin_of and column.twin_of not in card.columns:
-            message = f"{name}: twin_of names '{column.twin_of}', which is not a column"
-            raise DataError(message, code="unknown-name", value=column.twin_of, path=path)
-        if bool(column.twin_of) != (column.image not in ("own", "none")):
-            message = f"{name}: a substitute image requires twin_of, and twin_of a substitute image"
-            raise DataError(message, code="mismatch", value=name, path=path)
-    if card.ratings and not card.uses_ratings:
-        message = f"'ratings' names {', '.join(card.ratings)}, but 'uses_ratings' is false"
-        raise DataError(message, code="mismatch", path=path, hint="Set 'uses_ratings: true', or remove 'ratings'")
-    return card
+    return validated(Card, raw, path, code="invalid", hint="See docs/leaderboard.md")
 
 
 def score_file(card: Path) -> Path:
@@ -156,14 +130,11 @@ def score_file(card: Path) -> Path:
 
 
 def read_cards(folder: Path) -> dict[Path, Card]:
-    """The cards of a folder by score file, after a check of all checksums; empty if the folder does not exist.
-
-    Raises:
-        DataError: a file is missing, was changed, or has no checksum; or a card and its score file differ in name.
-    """
-    sums = _read_sums(folder)
-    present = {path.name for path in folder.glob("*") if path.suffix in (".gz", ".yaml")}
-    for name in sorted(present ^ sums.keys()):
+    """The cards of a folder by score file, after a check of all checksums; empty if the folder does not exist."""
+    lines = [line.split() for line in read_lines(folder / SUMS)] if (folder / SUMS).exists() else []
+    sums = {name: digest for digest, name in filter(None, lines)}
+    present = {path.name: path for path in _files(folder)}
+    for name in sorted(present.keys() ^ sums.keys()):
         problem = "has no checksum" if name in present else "is missing"
         hint = f"Write the checksums again, or remove the line from {SUMS}"
         raise DataError(problem, code="mismatch", path=folder / name, hint=hint)
@@ -172,37 +143,27 @@ def read_cards(folder: Path) -> dict[Path, Card]:
             message = f"its checksum differs from that in {SUMS}: the file was changed"
             raise DataError(message, code="damaged", path=folder / name, hint="Restore the file")
     cards = {}
-    for path in sorted(folder.glob("*.yaml")):
-        card = load_card(path)
-        scores = score_file(path)
-        if path.stem != card.name or scores.name not in present:
-            message = f"its name is '{card.name}', but there is no {card.name}.yaml with {card.name}.csv.gz"
-            raise DataError(message, code="mismatch", value=card.name, path=path)
-        cards[scores] = card
+    for path in present.values():
+        if path.suffix == ".yaml":
+            card, scores = load_card(path), score_file(path)
+            if path.stem != card.name or scores.name not in present:
+                message = f"its name is '{card.name}', but there is no {card.name}.yaml with {card.name}.csv.gz"
+                raise DataError(message, code="mismatch", value=card.name, path=path)
+            cards[scores] = card
     return cards
 
 
-def _read_sums(folder: Path) -> dict[str, str]:
-    path = folder / SUMS
-    if not path.exists():
-        return {}
-    lines = [line.partition("  ") for line in read_lines(path) if line.strip()]
-    return {name: digest for digest, _, name in lines}
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.suffix in (".gz", ".yaml"))
 
 
 def write_sums(folder: Path) -> None:
     """Write the checksums of all cards and score files of a folder."""
-    paths = sorted(path for path in folder.glob("*") if path.suffix in (".gz", ".yaml"))
-    write_text(folder / SUMS, "".join(f"{sha256_file(path)}  {path.name}\n" for path in paths))
+    write_text(folder / SUMS, "".join(f"{sha256_file(path)}  {path.name}\n" for path in _files(folder)))
 
 
-def score_entries(cards: Mapping[Path, Card], *, shown: bool = True) -> Sequence[ScoresEntry]:
-    """Score files for ``scores`` of :func:`capbench.leaderboard`, an entry for each column.
-
-    Args:
-        cards: cards by score file.
-        shown: False for all columns, True for those that are rows of the leaderboard.
-    """
+def score_entries(cards: Mapping[Path, Card], *, shown: bool = True) -> list[ScoresEntry]:
+    """Score files for ``scores`` of :func:`capbench.leaderboard`, an entry for each column or shown row."""
     return [
         card.score_entry(path, name)
         for path, card in cards.items()

@@ -90,8 +90,8 @@ class CombinationResult(Strict):
         default_factory=dict
     )  # protocols of --test that files do not cover, with the reason
     combination: CombinationFile | None  # learned from all judgements; None if one of its metrics cannot be saved
-    saved: Path | None = Field(None, exclude=True)  # the file for combination:FILE
-    scores: Path | None = Field(None, exclude=True)  # the file of out-of-fold scores
+    saved: Path | None = Field(default=None, exclude=True)  # the file for combination:FILE
+    scores: Path | None = Field(default=None, exclude=True)  # the file of out-of-fold scores
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each metric: its weight and what it adds."""

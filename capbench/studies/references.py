@@ -66,7 +66,7 @@ class ReferenceCurves(Strict):
     protocol: str
     dataset_title: str
     statistic: str  # short name (τ-c, accuracy)
-    kind: Literal["correlation", "accuracy"]  # an accuracy is a share in [0, 1]
+    kind: Literal["correlation", "accuracy", "mean"]  # an accuracy is a share in [0, 1]
     sample: bool = False
     n_items: int
     groups: tuple[str, ...] = ()

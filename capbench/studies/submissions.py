@@ -7,6 +7,7 @@ items are all scored.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,61 +37,36 @@ _REQUIRED = ("paper", "link", "licence", "training_data", "cost", "files")
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """A card with its score files, whose checksums are correct.
+    """A card with its score files, whose checksums are correct."""
 
-    Attributes:
-        path: the card's path.
-        card: the card.
-        files: the score files.
-        columns: columns of the card by score file.
-    """
-
-    path: Path
+    path: Path  # of the card
     card: Card
     files: tuple[ScoreFile, ...]
-    columns: Mapping[Path, tuple[str, ...]]
+    columns: Mapping[Path, tuple[str, ...]]  # of the card, by score file
 
 
 @dataclass(frozen=True, eq=False)
 class Covered:
-    """A data set's items that are all scored by a file.
+    """A data set's items that are all scored by a file."""
 
-    Attributes:
-        items: id of the selection: *dataset/items*.
-        dataset: name of the data set.
-        judged: the items, repeats included, of all draws.
-        joined: identifiers of the joined rows (``id``, ``caption``).
-        file: the score file.
-    """
-
-    items: str
+    items: str  # id of the selection: dataset/items
     dataset: str
-    judged: tuple[Item, ...]
-    joined: str
+    judged: tuple[Item, ...]  # repeats included, of all draws
+    joined: str  # identifiers of the joined rows (id, caption)
     file: Path
 
 
 def load_submission(path: Path) -> Submission:
-    """Read the card of a submission and its score files.
-
-    Args:
-        path: the card, or the folder with one card.
-
-    Raises:
-        MissingFileError: the card or a score file is missing.
-        DataError: the card is not valid or not complete, a file was changed, or a column is missing or in two files.
-    """
+    """Read the card of a submission, or of the folder with one card, and its score files."""
     if path.is_dir():
         cards = sorted(path.glob("*.yaml"))
         if len(cards) != 1:
-            problem = "contains no card (.yaml)" if not cards else f"contains {len(cards)} files .yaml instead of one"
-            hint = "Write one card; see docs/leaderboard.md"
-            raise MissingFileError(problem, path=path, hint=hint)
+            message, hint = f"contains {len(cards)} cards (.yaml) instead of one", "Write one card"
+            raise MissingFileError(message, path=path, hint=f"{hint}; see docs/leaderboard.md")
         path = cards[0]
     card = load_card(path)
     absent = [name for name in _REQUIRED if not getattr(card, name)]
-    if card.uses_ratings and not card.ratings:
-        absent.append("ratings")
+    absent += ["ratings"] if card.uses_ratings and not card.ratings else []
     if absent:
         message = f"a submission requires {', '.join(map(repr, absent))}"
         raise DataError(message, code="missing-key", value=absent[0], path=path, hint="See docs/leaderboard.md")
@@ -104,29 +80,24 @@ def load_submission(path: Path) -> Submission:
             message = f"was changed: its SHA-256 is {found}, but the card has {digest}"
             hint = "Restore the file, or submit it as a new version with a new checksum"
             raise DataError(message, code="damaged", value=found, path=file, hint=hint)
-    owners: dict[str, Path] = {}
-    columns: dict[Path, tuple[str, ...]] = {}
-    files: list[ScoreFile] = []
-    for name in card.files:
-        scored = read_score_file(path.parent / name)
-        columns[scored.path] = tuple(column for column in card.columns if column in scored.columns)
-        for column in columns[scored.path]:
-            if column in owners:
-                message = f"has the column '{column}', which {owners[column].name} has, too"
-                hint = "Put the rows of all data sets into one file"
-                raise DataError(message, code="duplicate", value=column, path=scored.path, hint=hint)
-            owners[column] = scored.path
-        if not columns[scored.path]:
-            message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(scored.columns)}"
-            raise DataError(message, code="missing-column", path=scored.path, hint="Correct 'columns' of the card")
-        _refuse_repeated(scored)
-        files.append(scored)
-    if missing := [name for name in card.columns if name not in owners]:
-        message = f"no score file has the column '{missing[0]}'"
-        raise DataError(
-            message, code="missing-column", value=missing[0], path=path, hint="Correct 'columns' or 'files'"
-        )
-    return Submission(path, card, tuple(files), columns)
+    files = tuple(read_score_file(path.parent / name) for name in card.files)
+    columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
+    counts = Counter(column for of_file in columns.values() for column in of_file)
+    for file in files:
+        if not columns[file.path]:
+            message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(file.columns)}"
+            raise DataError(message, code="missing-column", path=file.path, hint="Correct 'columns' of the card")
+        if twice := [column for column in columns[file.path] if counts[column] > 1]:
+            message, hint = (
+                f"has the column '{twice[0]}', as another file",
+                "Put the rows of all data sets into one file",
+            )
+            raise DataError(message, code="duplicate", value=twice[0], path=file.path, hint=hint)
+        _refuse_repeated(file)
+    if missing := [name for name in card.columns if not counts[name]]:
+        message, hint = f"no score file has the column '{missing[0]}'", "Correct 'columns' or 'files'"
+        raise DataError(message, code="missing-column", value=missing[0], path=path, hint=hint)
+    return Submission(path, card, files, columns)
 
 
 def check_names(card: Card, path: Path, committed: Iterable[str] = ()) -> None:
@@ -151,55 +122,38 @@ def committed_columns(path: Path) -> set[str]:
 
 def _refuse_repeated(file: ScoreFile) -> None:
     names = file.names
-    if "id" in names:
-        keys: list[tuple[str, ...]] = [(name,) for name in names["id"]]
-    elif "candidate_id" in names:
-        keys = list(zip(*(names[key] for key in ("image", "candidate_id") if key in names), strict=True))
-    else:
-        images = map(image_id, names["image"])
-        more = (names[key] for key in ("caption", "references_hash") if key in names)
-        keys = list(zip(images, *more, strict=True))
+    kinds = ["id"] if "id" in names else ["image", "candidate_id"]
+    if not names.keys() & {"id", "candidate_id"}:
+        names, kinds = {**names, "image": [*map(image_id, names["image"])]}, ["image", "caption", "references_hash"]
     rows: dict[tuple[str, ...], int] = {}
-    for row, key in enumerate(keys):
+    for row, key in enumerate(zip(*(names[kind] for kind in kinds if kind in names), strict=True)):
         if (first := rows.setdefault(key, row)) != row:
-            message = f"the item '{key[-1][:60]}' is already in {_where(file, first)}"
+            message = f"the item '{key[-1][:60]}' is already in row {file.place(first)}"
             hint = "Keep one row per item"
             raise DataError(message, code="duplicate", value=key[-1], path=file.path, row=file.place(row), hint=hint)
 
 
-def _where(file: ScoreFile, row: int) -> str:
-    place = file.place(row)
-    return f"row {place}" if isinstance(place, int) else place
-
-
 def covered_data(submission: Submission, tasks: Sequence[RankedTask], root: DataRoot) -> list[Covered]:
-    """The data sets that the score files cover completely.
+    """The data sets of tasks (those whose files are installed) that the score files cover completely.
 
-    Args:
-        submission: the submission.
-        tasks: tasks of the leaderboard; those whose files are not installed are omitted.
-        root: the data folder.
-
-    Raises:
-        DataError: a file has scores for a part of a data set, a row matches no item, or a column is constant.
+    Raises DataError if a file has scores for a part of a data set, a row matches no item, or a column is constant.
     """
-    draws: dict[str, tuple[str, Sequence[Sequence[Item]]]] = {}
+    draws: dict[str, tuple[str, list[tuple[Item, ...]]]] = {}
     for task in tasks:
         name = task.spelled.rpartition("/")[0]
-        if name not in draws:
-            dataset = open_dataset(name.partition("/")[0], root)
-            try:
+        dataset = open_dataset(name.partition("/")[0], root)
+        try:
+            if name not in draws:
                 draws[name] = dataset.name, [judgements.items for judgements in dataset.load(task.protocol.items)]
-            except MissingFileError:
-                continue
+        except MissingFileError:
+            continue
     return [one for file in submission.files for one in _covered(submission, file, draws)]
 
 
 def _covered(
-    submission: Submission, file: ScoreFile, draws: Mapping[str, tuple[str, Sequence[Sequence[Item]]]]
+    submission: Submission, file: ScoreFile, draws: Mapping[str, tuple[str, list[tuple[Item, ...]]]]
 ) -> list[Covered]:
-    columns = submission.columns[file.path]
-    unused = np.ones(len(file), dtype=bool)
+    columns, unused = submission.columns[file.path], np.ones(len(file), dtype=bool)
     partial: list[tuple[str, list[Join]]] = []
     covered = []
     for name, (dataset, of_draws) in draws.items():
@@ -212,8 +166,7 @@ def _covered(
             if all(is_constant(joined.values[column]) for joined in joins):
                 message = f"'{column}' has the same score for all items of {name}"
                 raise DataError(message, code="undefined", value=column, path=file.path, hint="Check the scores")
-        for joined in joins:
-            unused &= ~_used(joined)
+        unused &= ~np.any([_used(joined) for joined in joins], axis=0)
         judged = tuple(item for items in of_draws for item in items)
         covered.append(Covered(name, dataset, judged, joins[0].way, file.path))
     if not unused.any():
@@ -221,12 +174,10 @@ def _covered(
     # Rows may also match items of a data set that is not submitted: only rows that nothing else explains count.
     counts = [sum(int((_used(joined) & unused).sum()) for joined in joins) for _, joins in partial]
     if any(counts):
-        name, joins = partial[int(np.argmax(counts))]
-        raise _partial(file, name, joins)
-    for _, joins in partial:
-        for joined in joins:
-            if any(unused[row] for row in joined.other_references) and (problem := joined.complaint()) is not None:
-                raise problem
+        raise _partial(file, *partial[int(np.argmax(counts))])
+    for joined in (joined for _, joins in partial for joined in joins):
+        if any(unused[row] for row in joined.other_references) and (problem := joined.complaint()) is not None:
+            raise problem
     row = int(np.flatnonzero(unused)[0])
     key = next(file.names[kind][row] for kind in ("id", "candidate_id", "caption") if kind in file.names)
     rows = f"{unused.sum():,} of its {len(file):,} rows"
@@ -265,27 +216,21 @@ def judged_overlaps(
 ) -> tuple[list[TrainingOverlap], list[str]]:
     """Photographs that the judged images share with the training images and with the ratings used for training.
 
-    Args:
-        submission: the submission.
-        covered: the covered data.
-        root: the data folder.
-
-    Returns:
-        an overlap for each of ``covered``, whose ``group`` is *dataset/items*; and notes on what is unknown.
-
-    Raises:
-        DataError: training images cannot be found.
+    An overlap for each of ``covered``, whose ``group`` is *dataset/items*; and notes on what is unknown.
     """
     card, notes = submission.card, list[str]()
     records = [_images(name, submission.path, root) for name in card.training_images or ()]
     if card.training_images is None:
         notes.append("the card has no 'training_images': contamination is not checked")
     for name in card.ratings:
-        rated = _rated(name, root)
-        if rated is None:
-            notes.append(f"ratings of '{name}': not an installed data set, whose photographs are not checked")
-        else:
+        try:
+            if name not in dataset_names():
+                raise MissingFileError(name)
+            dataset = open_dataset(name, root)
+            rated = {item.image for judged in dataset.load(dataset.protocol().items) for item in judged.items}
             records.append(TrainingRecord(name, fitted=photographs_of(rated)))
+        except MissingFileError:
+            notes.append(f"ratings of '{name}': not an installed data set, whose photographs are not checked")
     return [training_overlap(card.name, records, one.judged, one.items) for one in covered], notes
 
 
@@ -311,24 +256,8 @@ def _images(name: str, card: Path, root: DataRoot) -> TrainingRecord:
     return TrainingRecord(name, photographs=photographs_of(images))
 
 
-def _rated(name: str, root: DataRoot) -> set[str] | None:
-    if name not in dataset_names():
-        return None
-    dataset = open_dataset(name, root)
-    try:
-        draws = dataset.load(dataset.protocol().items)
-    except MissingFileError:
-        return None
-    return {item.image for judgements in draws for item in judgements.items}
-
-
 def submission_entries(submission: Submission, *, shown: bool = True) -> list[ScoresEntry]:
-    """Score files of a submission for ``scores`` of :func:`capbench.leaderboard`, an entry for each column.
-
-    Args:
-        submission: the submission.
-        shown: False for all columns, True for those that are rows of the leaderboard.
-    """
+    """Score files of a submission for ``scores`` of :func:`capbench.leaderboard`, an entry for each column or row."""
     card = submission.card
     return [
         card.score_entry(path, name)
