@@ -536,7 +536,7 @@ class CorrelationResult(StudyResult):
             )
         return cell.value
 
-    def write(self, folder: PathGiven, *, escape_formulas: bool = False, by_source: bool = True) -> list[Path]:
+    def write(self, folder: PathGiven, *, escape_formulas: bool = False, by_source: bool = False) -> list[Path]:
         """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does.
 
         Args:
@@ -560,15 +560,15 @@ class CorrelationResult(StudyResult):
         bold: bool = True,
         daggers: bool = True,
         intervals: bool = True,
-        by_source: bool = True,
+        by_source: bool = False,
     ) -> str:
-        """The tables as LaTeX, for the packages booktabs and threeparttable.
+        """The tables as LaTeX, for the packages booktabs and graphicx.
 
         Args:
             columns: the columns to show, in this order: names or titles of data sets, heads (``MM``), or parts of
                 protocol ids; all by default.
-            digits: digits after the decimal point of our values; by default four, or two for percentages.
-            percent: True to multiply all values by 100, False for none; by default accuracies only.
+            digits: digits after the decimal point of our values; by default one, or four without ``percent``.
+            percent: False for correlations and accuracies as fractions, not × 100.
             bold: True to emphasise the best value of each column.
             daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
             intervals: True to show intervals, if there are any.
@@ -592,7 +592,7 @@ class CorrelationResult(StudyResult):
         bold: bool = True,
         daggers: bool = True,
         intervals: bool = True,
-        by_source: bool = True,
+        by_source: bool = False,
     ) -> str:
         """The tables as Markdown; the arguments are those of :meth:`to_latex`, as for errors."""
         from capbench.reports.markup import to_markdown
@@ -618,7 +618,7 @@ class CorrelationResult(StudyResult):
 
         from capbench.reports.markup import cell_rows
         from capbench.reports.table import TableStyle
-        from capbench.reports.tables import tables
+        from capbench.reports.tables import chosen_places
         from capbench.studies.results import Cell
 
         style = TableStyle.of(columns, digits, percent=percent)
@@ -626,7 +626,7 @@ class CorrelationResult(StudyResult):
         names += ["beats_sentinels"] if self.sentinels else []
         rows = cell_rows(self)
         if style.columns:
-            shown = [(column.protocol, column.group) for table in tables(self, style=style) for column in table.columns]
+            shown = chosen_places(self, style)
             by_place = {place: [row for row in rows if (row["protocol"], row["group"]) == place] for place in shown}
             rows = [row for of_place in by_place.values() for row in of_place]
         numbers = ["value", "low", "high", "sd", "published", "published_sd", "difference", "chance"]
@@ -671,7 +671,7 @@ class CorrelationResult(StudyResult):
         console = Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None)
         if self.sample:
             console.print(SAMPLE, markup=False)
-        print_result(self, console)
+        print_result(self, console, details=True)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:

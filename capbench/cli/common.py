@@ -84,6 +84,12 @@ CiteOption = Annotated[
     bool,
     typer.Option("--cite", help="Also print a sentence for a paper, and the BibTeX of data sets and metrics."),
 ]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="Also print protocols, counts, methods, remarks and signatures.")
+]
+DigitsOption = Annotated[
+    int | None, typer.Option("--digits", metavar="N", min=0, max=9, help="Digits after the decimal point. Default: 1.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
 
 

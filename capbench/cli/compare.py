@@ -54,6 +54,8 @@ def compare(
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
     cite: common.CiteOption = False,
+    details: common.DetailsOption = False,
+    digits: common.DigitsOption = None,
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -136,8 +138,9 @@ def compare(
         common.print_json(made.model_dump(mode="json"))
     else:
         from capbench.reports.compare import print_comparison
+        from capbench.reports.table import TableStyle
 
-        print_comparison(made, common.out())
+        print_comparison(made, common.out(), details=details, style=TableStyle(digits=digits))
         if cite:
             print(f"\n{made.cite()}", end="")
     write_report(report, made, collector, planned.plan, explanations)
@@ -153,7 +156,7 @@ def _print_power(result: MetricPower) -> None:
     from capbench.reports.table import number
 
     def show(value: float) -> str:
-        return number(value, result.percent)
+        return number(value)
 
     power = result.power
     better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)

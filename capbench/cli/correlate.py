@@ -70,10 +70,12 @@ def correlate(
             help="Rank the metrics under every protocol of the data sets.",
         ),
     ] = False,
-    no_by_source: Annotated[
+    by_source: Annotated[
         bool,
-        typer.Option("--no-by-source", help="Omit the tables by source or domain."),
+        typer.Option("--by-source", help="Also a table by source, domain or kind of pairs for each protocol."),
     ] = False,
+    details: common.DetailsOption = False,
+    digits: common.DigitsOption = None,
     sentinels: SentinelsOption = None,
     references_curve: Annotated[
         bool,
@@ -130,10 +132,14 @@ def correlate(
     from capbench.datasets.root import results_folder
 
     if references_curve:
-        others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "no_by_source": no_by_source}
+        others = asdict(replace(statistics, seed=None)) | {
+            "all_protocols": all_protocols,
+            "by_source": by_source,
+            "details": details,
+        }
         others["compare"] = others.pop("test")
         others |= {"report": report, "explanations": explanations, "items": items, "sentinels": sentinels}
-        others |= {"cite": cite}
+        others |= {"cite": cite, "digits": digits, "details": details, "by_source": by_source}
         common.refuse_options(others, "does not apply to --references-curve")
         _references(
             study,
@@ -197,15 +203,24 @@ def correlate(
 
             written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
     else:
+        from capbench.reports.table import TableStyle
+        from capbench.reports.terminal import print_result
+
         result = measured = planned.run(collector)
         if for_page_only:
             measured = measured.model_copy(update={"sentinels": ()})
-        _print(measured, json_output=json_output, by_source=not no_by_source)
+        if json_output:
+            common.print_json(measured.model_dump(mode="json"))
+        else:
+            style = TableStyle(digits=digits)
+            print_result(measured, common.out(), by_source=by_source, details=details, style=style)
+        numbers = common.count(len(measured.cells) - len(measured.undefined), "number")
+        common.note(f"{numbers} in {measured.seconds['total']:.1f} s")
         if cite:
             print(f"\n{measured.cite()}", end="")
         written = []
         if out is not None:
-            written = measured.write(out, escape_formulas=escape_formulas, by_source=not no_by_source)
+            written = measured.write(out, escape_formulas=escape_formulas, by_source=by_source)
     for path in written:
         common.note(f"wrote {path}")
     if out is not None:
@@ -235,15 +250,6 @@ def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
-    from capbench.reports.terminal import print_result
-
-    if json_output:
-        common.print_json(result.model_dump(mode="json"))
-    else:
-        print_result(result, common.out(), by_source=by_source)
-    numbers = common.count(len(result.cells) - len(result.undefined), "number")
-    common.note(f"{numbers} in {result.seconds['total']:.1f} s")
 
 
 def _print_all_protocols(sensitivity: SensitivityResult, *, json_output: bool) -> None:

@@ -32,6 +32,8 @@ def rank(
     ] = None,
     escape_formulas: common.EscapeOption = False,
     left_out: LeftOut,
+    details: common.DetailsOption = False,
+    digits: common.DigitsOption = None,
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -74,8 +76,9 @@ def rank(
         common.print_json(result.model_dump(mode="json"))
     else:
         from capbench.reports.ranking import print_ranking
+        from capbench.reports.table import TableStyle
 
-        print_ranking(result, common.out())
+        print_ranking(result, common.out(), details=details, style=TableStyle(digits=digits))
     for path in result.write(out, escape_formulas=escape_formulas) if out is not None else ():
         common.note(f"wrote {path}")
     if result.is_incomplete or (tasks is not None and result.missing_tasks):

@@ -11,9 +11,10 @@ from capbench import __version__
 from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_json, write_text
 from capbench.datasets.protocol import with_version
-from capbench.reports.table import USUAL_TABLE, number
+from capbench.reports.markup import markdown_text
+from capbench.reports.methods import p_value_text
+from capbench.reports.table import USUAL_TABLE, TableStyle, number
 from capbench.reports.terminal import print_result
-from capbench.reports.uncertainty import p_value_text
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
 from capbench.studies.combination_result import CombinationResult
@@ -29,16 +30,25 @@ if TYPE_CHECKING:
     from capbench.studies.references import ReferenceCurves
 
 
-def print_comparison(result: StudyResult, console: Console, *, of: str | None = None) -> None:
-    """Print the tables of a result, and a sentence for each tested pair, or for each pair with the metric ``of``."""
-    print_result(result, console, by_source=False)
-    for tests in result.comparisons:
-        for pair in tests.pairs if not tests.group else ():
-            if of is None or of in (pair.better, pair.worse):
-                console.print(sentence(pair, tests, result), markup=False, soft_wrap=True)
+def print_comparison(
+    result: StudyResult,
+    console: Console,
+    *,
+    of: str | None = None,
+    details: bool = False,
+    style: TableStyle = USUAL_TABLE,
+) -> None:
+    """Print the table of a result with a sentence for each tested pair, or for each pair with the metric ``of``."""
+    answer = [
+        sentence(pair, tests, result, style)
+        for tests in result.comparisons
+        for pair in tests.pairs
+        if not tests.group and (of is None or of in (pair.better, pair.worse))
+    ]
+    print_result(result, console, details=details, style=style, answer=answer)
 
 
-def sentence(pair: Pair, tests: Tests, result: StudyResult) -> str:
+def sentence(pair: Pair, tests: Tests, result: StudyResult, style: TableStyle = USUAL_TABLE) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
     With too few units for any difference to be significant, it has no p-value and no verdict. Otherwise the corrected
@@ -46,10 +56,7 @@ def sentence(pair: Pair, tests: Tests, result: StudyResult) -> str:
     gives the reason.
     """
     (info,) = [info for info in result.protocols if info.id == tests.protocol]
-    scale = USUAL_TABLE.scale(info.kind == "accuracy")
-
-    def show(value: float) -> str:
-        return USUAL_TABLE.number(value, scale)
+    show = style.number
 
     def value(column: str) -> str:
         cell = result.cell(tests.protocol, column, tests.group)
@@ -165,8 +172,8 @@ def _print_parts(combined: CombinationResult, info: ProtocolInfo, console: Conso
         if part.without is None or part.drop is None or part.drop_low is None or part.drop_high is None:
             cells += ["", "", ""]
         else:
-            low, high = number(part.drop_low, percent), number(part.drop_high, percent)
-            cells += [number(part.without, percent), number(part.drop, percent), f"{low} – {high}"]
+            low, high = number(part.drop_low), number(part.drop_high)
+            cells += [number(part.without), number(part.drop), f"{low} – {high}"]
         shown.add_row(f"{part.title} (negated)" if part.lower_is_better else part.title, *cells)
     console.print(shown)
 
@@ -202,19 +209,19 @@ tr.kind th{background:#eef4f9;border-bottom:1px solid #0072B2}
 def examples_markdown(examples: Examples) -> str:
     """A GitHub Markdown table: image, references, candidate, rating, score group with the score."""
     lines = [
-        f"### {plain_markdown(examples.metric)} and human ratings on {plain_markdown(examples.dataset_title)}",
+        f"### {markdown_text(examples.metric)} and human ratings on {markdown_text(examples.dataset_title)}",
         "",
-        f"| | image | references | candidate | human rating | {plain_markdown(examples.metric)} |",
+        f"| | image | references | candidate | human rating | {markdown_text(examples.metric)} |",
         "|---|---|---|---|---:|---:|",
     ]
     for place, example in enumerate(examples.examples, 1):
-        references = "<br>".join(plain_markdown(text) for text in example.references) or "none"
-        kind = plain_markdown(KIND_TITLES[example.kind].format(metric=examples.metric))
+        references = "<br>".join(markdown_text(text) for text in example.references) or "none"
+        kind = markdown_text(KIND_TITLES[example.kind].format(metric=examples.metric))
         lines.append(
-            f"| {place} {kind} | {plain_markdown(example.image)} | {references} | {plain_markdown(example.candidate)} "
+            f"| {place} {kind} | {markdown_text(example.image)} | {references} | {markdown_text(example.candidate)} "
             f"| {example.human:g} | {example.group:g} ({example.score:.3f}) |"
         )
-    lines += ["", *(f"- {plain_markdown(line)}" for line in _notes(examples))]
+    lines += ["", *(f"- {markdown_text(line)}" for line in _notes(examples))]
     return "\n".join(lines) + "\n"
 
 
@@ -262,13 +269,6 @@ def _notes(examples: Examples) -> list[str]:
         examples.signature,
     ]
     return [_SAMPLE, *lines] if examples.sample else lines
-
-
-def plain_markdown(text: str) -> str:
-    """A user's text for Markdown, with all of its special characters escaped, in one line."""
-    for character in "\\`*_{}[]<>#|":
-        text = text.replace(character, "\\" + character)
-    return " ".join(text.split())
 
 
 # Curves over the number of references as files: JSON, CSV and the picture.

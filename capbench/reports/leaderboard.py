@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from capbench.core.errors import count
 from capbench.reports.markup import SAMPLE, tex_text
+from capbench.reports.methods import MARK, SENTINEL_MARK, sentinel_title
 from capbench.reports.page.elements import Html, joined, tag, wide
 from capbench.reports.ranking import missing_lines
-from capbench.reports.table import Column, Entry, Row, Table
-from capbench.reports.uncertainty import MARK, SENTINEL_MARK, sentinel_title
+from capbench.reports.table import CEILING, SENTINELS, Cell, Column, Row, Table
 from capbench.studies.leaderboard import (
     BY_RANK,
     BoardColumn,
@@ -176,66 +176,48 @@ def print_leaderboard(
 
 def _table(board: Leaderboard, columns: Sequence[BoardColumn], sort: str, digits: int, intervals: bool) -> Table:
     overall = board.has_overall(columns)
-    ranked = ("rank", "overall") if overall else ()
-    heads = [Column(("", head), "", "", compared=False, percent=False) for head in ranked]
+    ranked = [Column(head) for head in ("rank", "overall")] if overall else []
     rows = []
     best = {column.name: board.best(column.name) for column in columns}
-    bold: dict[str, str] = {}
     for row in board.sorted(sort):
-        entries = [Entry(text) for text in _rank_texts(row, digits)] if overall else []
+        cells = []
         for column in columns:
             shown = _shown(row, column.name, digits)
             if shown is None:
-                entries.append(Entry("–" + _SPACE))
+                cells.append(Cell("–", _SPACE))
                 continue
-            text = f"{shown.text}{MARKS[shown.origin] or _SPACE}"
             interval = shown.interval if intervals else ""
-            entries.append(Entry(text, interval=interval, top=shown.top, no_better=shown.no_better))
-            if best[column.name] == row.name:
-                bold[column.name] = text
-        if any(entry.ours.strip("–" + _SPACE) for entry in entries[len(ranked) :]):
-            rows.append(Row(_title(row, overall), tuple(entries)))
-    heads += [
-        Column(
-            (column.title, column.statistic),
-            column.protocol,
-            column.group,
-            compared=False,
-            percent=True,
-            best=bold.get(column.name),
-            marks=(column.permutations is not None)
-            + any(ours is not None and ours.no_better for row in board.rows for ours in [row.ours.get(column.name)]),
-        )
-        for column in columns
-    ]
+            bold = best[column.name] == row.name
+            cells.append(Cell(shown.text, (MARKS[shown.origin] or _SPACE) + shown.tests, interval, bold))
+        if any(cell.value != "–" for cell in cells):
+            before = [Cell(text) for text in _rank_texts(row, digits)] if overall else []
+            rows.append(Row(_title(row, overall), (*before, *cells)))
     title = f"{count(len(rows), 'metric')} on {count(len(columns), 'task')}, numbers × 100"
-    notes = tuple(_notes(board, columns))
-    ceiling = _ceiling(columns, digits, intervals, len(ranked))
-    sentinels = tuple(_sentinels(columns, digits, len(ranked)))
-    return Table(title, tuple(heads), tuple(rows), notes, ceiling, sentinels=sentinels)
+    rows += _ceiling(columns, digits, intervals, len(ranked))
+    rows += _sentinels(columns, digits, len(ranked))
+    heads = [*ranked, *(Column(column.statistic, column.title) for column in columns)]
+    return Table(title, tuple(heads), tuple(rows), legend=tuple(_notes(board, columns)))
 
 
-def _ceiling(columns: Sequence[BoardColumn], digits: int, intervals: bool, before: int) -> Row | None:
-    """The row of human ceilings, with a number of empty cells before them; None if all are unknown."""
-    if all(column.ceiling is None for column in columns):
-        return None
-    entries = [Entry()] * before
-    for column in columns:
-        known = column.ceiling
-        entries.append(
-            Entry()
-            if known is None
-            else Entry(_number(known.value, digits) + _SPACE, interval=_interval(known, digits) if intervals else "")
-        )
-    return Row("human ceiling", tuple(entries))
+def _ceiling(columns: Sequence[BoardColumn], digits: int, intervals: bool, before: int) -> Iterator[Row]:
+    """The row of human ceilings, with a number of empty cells before them; none if all are unknown."""
+    known = [column.ceiling for column in columns]
+    if any(known):
+        cells = [
+            Cell()
+            if one is None
+            else Cell(_number(one.value, digits), _SPACE, _interval(one, digits) if intervals else "")
+            for one in known
+        ]
+        yield Row("human ceiling", (*[Cell()] * before, *cells), CEILING)
 
 
 def _sentinels(columns: Sequence[BoardColumn], digits: int, before: int) -> Iterator[Row]:
     """The rows of sentinels, with a number of empty cells before their numbers."""
     for name in dict.fromkeys(name for column in columns for name in column.sentinels):
         values = [column.sentinels.get(name) for column in columns]
-        texts = [("–" if value is None else _number(value, digits)) + _SPACE for value in values]
-        yield Row(sentinel_title(name), (*[Entry()] * before, *map(Entry, texts)))
+        cells = [Cell("–" if value is None else _number(value, digits), _SPACE) for value in values]
+        yield Row(sentinel_title(name), (*[Cell()] * before, *cells), SENTINELS)
 
 
 def _others(board: Leaderboard, digits: int) -> Iterator[tuple[str, str]]:

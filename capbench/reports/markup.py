@@ -1,4 +1,4 @@
-"""Results as Markdown, LaTeX (booktabs), CSV and HTML, and writing them to a folder."""
+"""Tables as Markdown, LaTeX (booktabs) and HTML with the special characters of each format; files of a result."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.core.records import signature_lines
-from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
-from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, by_own_model
-from capbench.reports.tables import tables as make_tables
+from capbench.datasets.protocol import with_version
+from capbench.reports.table import PUBLISHED, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.tables import by_own_model, tables
 from capbench.stats.pairs import Pair
-from capbench.studies.results import Cell, StudyResult, missing_word
+from capbench.studies import results
+from capbench.studies.results import StudyResult
 
+SAMPLE = "Computed on the embedded synthetic sample: these numbers say nothing about metrics."
 LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -30,44 +33,84 @@ LATEX_CHARACTERS = {
     "^": r"\textasciicircum{}",
     "τ": r"$\tau$",
     "ρ": r"$\rho$",
+    "Δ": r"$\Delta$",
+    "α": r"$\alpha$",
     "±": r"$\pm$",
     "×": r"$\times$",
     "–": "--",
     "≥": r"$\geq$",
     "≤": r"$\leq$",
+    "<": "$<$",
+    ">": "$>$",
     "†": r"$^{\dagger}$",
     "‡": r"$^{\ddagger}$",
     "§": r"$^{\S}$",
     "°": r"$^{\circ}$",
-    "α": r"$\alpha$",
     "▲": r"$\uparrow$",
     "▼": r"$\downarrow$",
-    "<": "$<$",
-    ">": "$>$",
     "|": r"\textbar{}",
+    "ˢ": r"\textsuperscript{s}",
+    "ᵖ": r"\textsuperscript{p}",
+    "ʰ": r"\textsuperscript{h}",
+    "\u00a0": "~",
 }
 
 
-def to_markdown(result: StudyResult, *, by_source: bool = True, style: TableStyle = USUAL_TABLE) -> str:
-    """All tables as GitHub Markdown, with notes, missing metrics and signatures; see :func:`tables.tables`."""
-    made = make_tables(result, by_source=by_source, style=style)
-    signatures = dict.fromkeys(s for by_label in result.signatures.values() for s in signature_lines(by_label))
-    signatures |= dict.fromkeys(line for one in result.sentinels for line in one.signatures.values())
-    return markdown_document(
-        [*map(markdown_table, made), _md_missing(result), markdown_signatures(signatures)],
-        f"capbench {result.capbench}, {result.created}",
-        sample=result.sample,
-    )
+def markdown_text(text: str) -> str:
+    """A text with Markdown's special characters escaped, in one line.
+
+    >>> markdown_text("$a_1$ & *b* &lt;|")
+    '\\\\$a\\\\_1\\\\$ \\\\& \\\\*b\\\\* \\\\&lt;\\\\|'
+    """
+    return " ".join(re.sub(r"[\\`*_{}\[\]<>#|$&]", r"\\\g<0>", text).split())
+
+
+def tex_text(text: str) -> str:
+    """A text with LaTeX's special characters escaped, and true minus signs before numbers.
+
+    ``*`` or ``[`` at the start follows ``{}``: after the end of a row, LaTeX would read it as an argument.
+
+    >>> tex_text("*VIFIDEL"), tex_text("-0.5†")
+    ('{}*VIFIDEL', '$-$0.5$^{\\\\dagger}$')
+    """
+    start = "{}" if text.startswith(("*", "[")) else ""
+    escaped = "".join(LATEX_CHARACTERS.get(character, character) for character in text)
+    return start + re.sub(r"(?<![\w)-])-(?=\d)", "$-$", escaped)
+
+
+# Markdown.
+
+
+def markdown_table(table: Table) -> str:
+    """A table as GitHub Markdown with its title and notes, of which data and methods can be opened."""
+    heads = [table.head, *(column.heading for column in table.columns)]
+    rules = ["---", *("---" if column.text else "---:" for column in table.columns)]
+    lines = [f"### {markdown_text(table.title)}", "", _md_row(map(markdown_text, heads)), f"|{'|'.join(rules)}|"]
+    for part, rows in groupby(table.rows, lambda row: row.part):
+        if part == PUBLISHED:
+            lines.append(_md_row([f"*{PUBLISHED}*", *[""] * len(table.columns)]))
+        lines += [_md_row([markdown_text(row.title), *map(_md_cell, row.cells)]) for row in rows]
+    shown = dict.fromkeys((*table.answer, *table.warnings, *table.legend, *table.footnotes))
+    lines += ["", *(f"- {markdown_text(line)}" for line in shown)]
+    if table.notes:
+        lines += ["", "<details><summary>Data and methods</summary>", ""]
+        lines += [*(f"- {markdown_text(note)}" for note in table.notes), "", "</details>"]
+    return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip()
+
+
+def _md_row(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _md_cell(cell: Cell) -> str:
+    text = markdown_text(cell.marked)
+    # An interval never breaks.
+    below = cell.below.replace(" ", "\u00a0").replace("|", r"\|")
+    return f"{f'**{text}**' if cell.bold else text} {below}".strip()
 
 
 def markdown_document(blocks: Iterable[str], origin: str, *, sample: bool) -> str:
-    """A document of Markdown.
-
-    Args:
-        blocks: the blocks; empty ones are omitted.
-        origin: the origin of the numbers, for a comment at the top.
-        sample: True if the numbers were computed on the embedded sample.
-    """
+    """A document of blocks, of which empty ones are omitted; the origin of the numbers is a comment at the top."""
     head = f"<!-- {origin} -->\n\n" + (f"{SAMPLE}\n\n" if sample else "")
     return head + "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -78,151 +121,94 @@ def markdown_signatures(signatures: Iterable[str]) -> str:
     return "Signatures:\n\n" + "\n".join(lines) if lines else ""
 
 
-def markdown_table(table: Table) -> str:
-    """One table as GitHub Markdown, with its title and notes."""
-    heads = ["metric"]
-    for column in table.columns:
-        heads += column.parts(column.heading, column.heading if column.published_alone else "published", "diff")
-    lines = [
-        f"### {table.title}",
-        "",
-        "| " + " | ".join(markdown_text(head) for head in heads) + " |",
-        "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|",
-    ]
-    for row in table.all_rows:
-        if table.published_only and row is table.published_only[0]:
-            lines.append(f"| *{PUBLISHED_ONLY}* " + "| " * (len(heads) - 1) + "|")
-        texts = [row.title.replace("*", r"\*")]
-        for entry, column in zip(row.entries, table.columns, strict=True):
-            ours = " ".join(_ours(row, entry).split())
-            ours = f"**{ours}**" if table.is_metric(row) and _is_best(entry, column.best) else ours
-            paper = entry.published.replace("*", r"\*")
-            texts += column.parts(f"{ours} {entry.interval}".rstrip(), paper, entry.difference)
-        lines.append("| " + " | ".join(markdown_text(text, keep_bold=True) for text in texts) + " |")
-    lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
-    lines += [f"- ranks, {markdown_text(ranks)}" for ranks in table.ranks]
-    return "\n".join(lines)
+# LaTeX.
+
+_NARROW = 4
+"""The largest number of columns of a table that fits one of two columns of a page."""
 
 
-def _ours(row: Row, entry: Entry) -> str:
-    return entry.marked or entry.instead or (missing_word(row.missing) if row.missing else "")
-
-
-def _is_best(entry: Entry, best: str | None) -> bool:
-    return best is not None and entry.ours.split(" ")[0] == best
-
-
-def markdown_text(text: str, keep_bold: bool = False) -> str:
-    """A text with Markdown's special characters escaped; with ``keep_bold``, except asterisks."""
-    escaped = re.sub(r"[|_$&]", r"\\\g<0>", text)
-    return escaped if keep_bold else escaped.replace("*", "\\*")
-
-
-def _md_missing(result: StudyResult) -> str:
-    lines = [f"- {markdown_text(', '.join(names))}: {markdown_text(why)}" for why, names in result.reasons().items()]
-    return "Not computed:\n\n" + "\n".join(lines) if lines else ""
-
-
-def to_latex(result: StudyResult, *, by_source: bool = True, style: TableStyle = USUAL_TABLE) -> str:
-    """All tables as LaTeX ``table`` environments with footnotes; see :func:`tables.tables`.
-
-    They require the packages ``booktabs`` and ``threeparttable``. Remarks on published numbers are footnotes, whose
-    letters follow the numbers.
-    """
-    made = make_tables(result, by_source=by_source, style=style)
-    return latex_document(made, result.name, f"capbench {result.capbench}, {result.created}", sample=result.sample)
-
-
-def latex_document(tables: Iterable[Table], name: str, origin: str, *, sample: bool, small: bool = False) -> str:
-    """Tables as LaTeX ``table`` environments.
-
-    Args:
-        tables: the tables.
-        name: name of the result, for the labels (``tab:NAME-1``).
-        origin: the origin of the numbers, for a comment at the top.
-        sample: True if the numbers were computed on the embedded sample.
-        small: True for a small font and narrow columns.
-    """
-    blocks = [f"% {origin}; needs \\usepackage{{booktabs,threeparttable}}"]
+def latex_document(tables: Iterable[Table], name: str, origin: str, *, sample: bool) -> str:
+    """Tables for the packages booktabs and graphicx, labelled ``tab:NAME-1``; the origin is a comment at the top."""
+    blocks = [f"% {origin}; needs \\usepackage{{booktabs,graphicx}}"]
     if sample:
         blocks.append(f"% {SAMPLE}")
     label = "".join(c if c.isalnum() else "-" for c in name)
-    blocks += [latex_table(table, f"tab:{label}-{number}", small=small) for number, table in enumerate(tables, 1)]
+    blocks += [latex_table(table, f"tab:{label}-{number}") for number, table in enumerate(tables, 1)]
     return "\n\n".join(blocks) + "\n"
 
 
-def latex_table(table: Table, label: str, *, small: bool = False) -> str:
-    """One table as a LaTeX ``table`` environment; see :func:`latex_document`."""
-    spans = [len(column.parts("", "", "")) for column in table.columns]
-    inner = ["Metric"]
-    outer: list[tuple[str, int]] = []
-    for column, span in zip(table.columns, spans, strict=True):
-        name, head = column.outer, tex_text(column.inner)
-        inner += column.parts(head, head if column.published_alone else "paper", "diff.")
-        # Adjacent columns of one data set share its head.
-        if outer and outer[-1][0] == name:
-            outer[-1] = (name, outer[-1][1] + span)
-        else:
-            outer.append((name, span))
-    heads, rules, position = [""], [], 2
-    for name, span in outer:
-        heads.append(rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}")
-        if name:
-            rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
-        position += span
-    body = []
+def latex_table(table: Table, label: str) -> str:
+    """One ``table``, or ``table*`` of more than four columns; one that is wider than the line is reduced to its width.
+
+    Remarks on cells are lettered footnotes. Data and methods are comments above it.
+    """
+    environment = "table*" if len(table.columns) > _NARROW else "table"
     letters: dict[str, str] = {}
-    for row in table.all_rows:
-        if row is table.ceiling or (table.sentinels and row is table.sentinels[0]):
-            body.append(r"\midrule")
-        if table.published_only and row is table.published_only[0]:
-            body += [r"\midrule", rf"\emph{{{PUBLISHED_ONLY}}}" + " &" * sum(spans) + r" \\"]
-        texts, below = [tex_text(row.title)], [""]
-        for entry, column in zip(row.entries, table.columns, strict=True):
-            ours = tex_text(" ".join(_ours(row, entry).split())) or "--"
-            best = table.is_metric(row) and _is_best(entry, column.best)
-            paper, difference = (tex_text(text) or "--" for text in (_unmarked(entry), entry.difference))
-            texts += column.parts(
-                rf"\textbf{{{ours}}}" if best else ours, f"{paper}{_footnote_mark(entry, letters)}", difference
-            )
-            interval = re.sub(r"-(?=\d)", "$-$", entry.interval)
-            below += column.parts(rf"{{\scriptsize {interval}}}" if interval else "", "", "")
-        body.append(" & ".join(texts) + r" \\")
-        if any(below):
-            body.append(" & ".join(below) + r" \\")
+    body = []
+    for place, (part, rows) in enumerate(groupby(table.rows, lambda row: row.part)):
+        body += [r"\midrule"] if place else []
+        if part == PUBLISHED:
+            body.append(rf"\emph{{{PUBLISHED}}}{' &' * len(table.columns)} \\")
+        for row in rows:
+            body += _tex_row(row, table.columns, letters)
+    types = "".join(_tex_type(column) for column in table.columns)
     return "\n".join(
         [
-            *(f"% ranks, {' '.join(ranks.split())}" for ranks in table.ranks),
-            r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}" if small else r"\centering",
-            r"\begin{threeparttable}",
+            *(f"% {' '.join(line.split())}" for line in (*table.answer, *table.notes)),
+            rf"\begin{{{environment}}}[tb]",
+            r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{tex_text(table.title)}}}",
             rf"\label{{{label}}}",
-            rf"\begin{{tabular}}{{l{'r' * sum(spans)}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{l{types}}}",
             r"\toprule",
-            " & ".join(heads) + r" \\",
-            "".join(rules),
-            " & ".join(inner) + r" \\",
+            *_tex_heads(table),
             r"\midrule",
             *body,
             r"\bottomrule",
-            r"\end{tabular}",
-            *_latex_notes(table, letters),
-            r"\end{threeparttable}",
-            r"\end{table}",
+            r"\end{tabular}}",
+            *_tex_notes(table, letters),
+            rf"\end{{{environment}}}",
         ]
     )
 
 
-def _unmarked(entry: Entry) -> str:
-    """The published number without its mark, which LaTeX replaces by a letter."""
-    return entry.published.rstrip(f"*{UNEXPLAINED}") if entry.note or entry.unexplained else entry.published
+def _tex_type(column: Column) -> str:
+    return rf"p{{{column.width:g}\linewidth}}" if column.width else "l" if column.text else "r"
 
 
-def _footnote_mark(entry: Entry, letters: dict[str, str]) -> str:
-    """The mark of a published number's footnote; a new footnote gets the next letter."""
-    note = entry.note or (NOT_EXPLAINED if entry.unexplained else "")
-    return rf"\tnote{{{letters.setdefault(note, _letter(len(letters)))}}}" if note else ""
+def _tex_heads(table: Table) -> list[str]:
+    """The heads; neighbours of one group share its head."""
+    inner = " & ".join(tex_text(" ".join(head.split())) for head in _tex_head_texts(table)) + r" \\"
+    if not any(column.group for column in table.columns):
+        return [inner]
+    heads, rules, position = [""], [], 2
+    for group, columns in groupby(table.columns, lambda column: column.group):
+        span = len(list(columns))
+        heads.append(rf"\multicolumn{{{span}}}{{c}}{{{tex_text(' '.join(group.split()))}}}")
+        if group:
+            rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
+        position += span
+    return [" & ".join(heads) + r" \\", "".join(rules), inner]
+
+
+def _tex_head_texts(table: Table) -> list[str]:
+    return [table.head.capitalize(), *(column.full or column.head for column in table.columns)]
+
+
+def _tex_row(row: Row, columns: Sequence[Column], letters: dict[str, str]) -> list[str]:
+    """The line of a row, and one of its cells' second lines."""
+    texts, below = [tex_text(row.title)], [""]
+    for cell, column in zip(row.cells, columns, strict=True):
+        if cell.note:
+            letter = letters.setdefault(cell.note, _letter(len(letters)))
+            text = rf"{tex_text(cell.value)}\textsuperscript{{{letter}}}"
+        else:
+            text = tex_text(cell.marked) or ("" if column.text else "--")
+        texts.append(rf"\textbf{{{text}}}" if cell.bold else text)
+        interval = re.sub(r"-(?=\d)", "$-$", cell.below)
+        below.append(rf"{{\scriptsize {interval}}}" if interval else "")
+    return [" & ".join(line) + r" \\" for line in (texts, below) if any(line)]
 
 
 def _letter(place: int) -> str:
@@ -234,32 +220,98 @@ def _letter(place: int) -> str:
     return ("" if place < 26 else _letter(place // 26 - 1)) + chr(ord("a") + place % 26)
 
 
-def _latex_notes(table: Table, letters: dict[str, str]) -> list[str]:
-    """The text below the table: its footnotes by letter, then its other notes as one paragraph."""
-    general = " ".join(f"{tex_text(note.removesuffix('.'))}." for note in table.notes if note not in table.footnotes)
-    items = [rf"\item[{letter}] {tex_text(note.removesuffix('.'))}." for note, letter in letters.items()]
-    if not items and not general:
-        return []
+def _tex_notes(table: Table, letters: dict[str, str]) -> list[str]:
+    """The text below the table: warnings, the meaning of marks, and footnotes by letter."""
+    lines = [*table.warnings, *table.legend, *([] if letters else table.footnotes)]
+    texts = [f"{tex_text(line.removesuffix('.'))}." for line in lines]
+    texts += [rf"\textsuperscript{{{letter}}}{tex_text(note.removesuffix('.'))}." for note, letter in letters.items()]
+    return [r"\par\smallskip\parbox{\linewidth}{\footnotesize " + " ".join(texts) + "}"] if texts else []
+
+
+# HTML, as pieces for notebooks with every text escaped.
+
+
+def document(*blocks: str, notes: Sequence[str] = (), signatures: Sequence[str] = ()) -> str:
+    """HTML blocks, followed by notes and signatures as plain texts."""
+    listed = "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(notes))
+    signed = "".join(f"<li><code>{escape(line)}</code></li>" for line in dict.fromkeys(signatures))
+    parts = [*blocks, *([f"<ul>{listed}</ul>"] if listed else [])]
+    if signed:
+        parts.append(f"<details><summary>Signatures</summary><ul>{signed}</ul></details>")
+    return f'<div class="capbench">{"".join(parts)}</div>'
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1, title: str = "") -> str:
+    """A table of plain texts; the first ``texts`` columns have texts, the others numbers."""
+    columns = [Column(head, text=place < texts - 1) for place, head in enumerate(heads[1:])]
+    made = [Row(row[0], tuple(map(Cell, row[1:]))) for row in rows]
+    return table_html(Table(title, tuple(columns), tuple(made), head=heads[0]))
+
+
+def table_html(table: Table) -> str:
+    """A table without its notes."""
+
+    def line(tag: str, first: str, texts: Iterable[str]) -> str:
+        cells = [f'<{tag} style="text-align:left">{escape(first)}</{tag}>']
+        for column, text in zip(table.columns, texts, strict=True):
+            cells.append(f'<{tag} style="text-align:{"left" if column.text else "right"}">{text}</{tag}>')
+        return f"<tr>{''.join(cells)}</tr>"
+
+    rows = []
+    for part, group in groupby(table.rows, lambda row: row.part):
+        if part == PUBLISHED:
+            rows.append(line("td", PUBLISHED, [""] * len(table.columns)))
+        rows += [line("td", row.title, map(_html_cell, row.cells)) for row in group]
+    caption = f"<caption>{escape(table.title)}</caption>" if table.title else ""
+    head = line("th", table.head, [escape(column.heading) for column in table.columns])
+    return f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _html_cell(cell: Cell) -> str:
+    text = escape(cell.marked)
+    below = escape(cell.below.replace(" ", "\u00a0"))
+    return f"{f'<b>{text}</b>' if cell.bold else text} {below}".strip()
+
+
+# A study's result in each format, and in a folder.
+
+
+def result_signatures(result: StudyResult) -> list[str]:
+    """Signatures of metrics and sentinels, with the items on which they hold if they do not hold everywhere."""
+    places: dict[str, list[str]] = {}
+    versions = {info.id.rpartition("/")[0]: info.version for info in result.protocols}
+    for items, by_label in result.signatures.items():
+        for signature in signature_lines(by_label):
+            places.setdefault(signature, []).append(with_version(items, versions.get(items, "")))
+    for sentinels in result.sentinels:
+        for signature in sentinels.signatures.values():
+            places.setdefault(signature, []).append(sentinels.protocol)
     return [
-        r"\begin{tablenotes}[flushleft]\footnotesize",
-        *items,
-        *([rf"\item {general}"] if general else []),
-        r"\end{tablenotes}",
+        signature if len(where) == len(result.signatures) else f"{signature}  [{', '.join(where)}]"
+        for signature, where in places.items()
     ]
 
 
-def tex_text(text: str) -> str:
-    """A text with LaTeX's special characters escaped, and a true minus sign before a number.
+def to_markdown(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> str:
+    """All tables as GitHub Markdown, with notes and signatures; see :func:`tables.tables`."""
+    made = tables(result, by_source=by_source, style=style)
+    return markdown_document(
+        [*map(markdown_table, made), markdown_signatures(result_signatures(result))],
+        f"capbench {result.capbench}, {result.created}",
+        sample=result.sample,
+    )
 
-    ``*`` or ``[`` at the start follows ``{}``: after the end of a row, LaTeX would read it as an argument.
 
-    >>> tex_text("*VIFIDEL"), tex_text("-0.5†")
-    ('{}*VIFIDEL', '$-$0.5$^{\\\\dagger}$')
-    """
-    start = "{}" if text.startswith(("*", "[")) else ""
-    if text.startswith("-") and text[1:2].isdigit():
-        start, text = "$-$", text[1:]
-    return start + "".join(LATEX_CHARACTERS.get(character, character) for character in text)
+def to_latex(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> str:
+    """All tables as LaTeX for the packages booktabs and graphicx; see :func:`tables.tables`."""
+    made = tables(result, by_source=by_source, style=style)
+    return latex_document(made, result.name, f"capbench {result.capbench}, {result.created}", sample=result.sample)
+
+
+def to_html(result: StudyResult) -> str:
+    """All tables as HTML, with notes and signatures."""
+    blocks = [block for table in tables(result) for block in (table_html(table), document(notes=table.lines))]
+    return document(*blocks, notes=[SAMPLE] if result.sample else [], signatures=result_signatures(result))
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
@@ -271,7 +323,7 @@ def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
     true if the published number is that of another model, the authors' own. Published numbers without one of ours have
     lines without ``value``; ``published_column`` is the head of their column in print.
     """
-    columns = [*Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
+    columns = [*results.Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
     columns += ["beats_sentinels"] if result.sentinels else []
     return csv_text(columns, _lines(result), escape_formulas=escape_formulas)
 
@@ -308,7 +360,7 @@ def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _beats_sentinels(result: StudyResult, cell: Cell) -> bool | None:
+def _beats_sentinels(result: StudyResult, cell: results.Cell) -> bool | None:
     """True if a metric is significantly better than every sentinel; None without a test."""
     sentinels = result.sentinels_of(cell.protocol)
     tests = None if sentinels is None else sentinels.tests_of(cell.group)
@@ -353,108 +405,15 @@ def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) ->
     return csv_text([*shared, *(field.name for field in fields(Pair)), *how], rows, escape_formulas=escape_formulas)
 
 
-# Results as pieces of HTML for notebooks: tables, notes and signatures, with every text escaped.
-
-SAMPLE = "Computed on the embedded synthetic sample: these numbers say nothing about metrics."
-
-
-def document(*blocks: str, notes: Sequence[str] = (), signatures: Sequence[str] = ()) -> str:
-    """HTML blocks, followed by notes and signatures.
-
-    Args:
-        blocks: HTML.
-        notes: plain texts.
-        signatures: plain texts.
-    """
-    listed = "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(notes))
-    signed = "".join(f"<li><code>{escape(line)}</code></li>" for line in dict.fromkeys(signatures))
-    parts = [*blocks, *([f"<ul>{listed}</ul>"] if listed else [])]
-    if signed:
-        parts.append(f"<details><summary>Signatures</summary><ul>{signed}</ul></details>")
-    return f'<div class="capbench">{"".join(parts)}</div>'
-
-
-def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1, title: str = "") -> str:
-    """A table of plain texts as HTML.
-
-    Args:
-        heads: one for each column.
-        rows: the texts.
-        texts: number of columns, from the left, with texts; the others have numbers.
-        title: its caption.
-    """
-
-    def cell(tag: str, place: int, text: str) -> str:
-        side = "left" if place < texts else "right"
-        return f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>'
-
-    def line(tag: str, row: Sequence[str]) -> str:
-        return f"<tr>{''.join(cell(tag, place, text) for place, text in enumerate(row))}</tr>"
-
-    caption = f"<caption>{escape(title)}</caption>" if title else ""
-    body = "".join(line("td", row) for row in rows)
-    return f"<table>{caption}<thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
-
-
-def to_html(result: StudyResult) -> str:
-    """All tables of a result, with notes, missing metrics and signatures."""
-    blocks = []
-    for table in make_tables(result):
-        blocks.append(table_html(table))
-        below = [*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)]
-        blocks.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in below) + "</ul>")
-    notes = [SAMPLE] if result.sample else []
-    notes += [f"{', '.join(names)}: {reason}" for reason, names in result.reasons().items()]
-    signatures = [line for by_label in result.signatures.values() for line in signature_lines(by_label)]
-    signatures += [line for one in result.sentinels for line in one.signatures.values()]
-    return document(*blocks, notes=notes, signatures=signatures)
-
-
-def table_html(table: Table) -> str:
-    """One table as HTML, without its notes."""
-    heads = ["metric"]
-    for column in table.columns:
-        heads += column.parts(column.heading, column.heading if column.published_alone else "published", "diff")
-    return html_table(heads, _rows(table), title=table.title)
-
-
-def _rows(table: Table) -> list[list[str]]:
-    rows = []
-    for row in table.all_rows:
-        if table.published_only and row is table.published_only[0]:
-            rows.append([PUBLISHED_ONLY, *[""] * sum(len(column.parts("", "", "")) for column in table.columns)])
-        texts = [row.title]
-        for entry, column in zip(row.entries, table.columns, strict=True):
-            texts += _texts(row, entry, column)
-        rows.append(texts)
-    return rows
-
-
-def _texts(row: Row, entry: Entry, column: Column) -> tuple[str, ...]:
-    ours = entry.marked or entry.instead or (missing_word(row.missing) if row.missing else "")
-    return column.parts(f"{ours} {entry.interval}".strip(), entry.published, entry.difference)
-
-
-# Writing a result to a folder: CSV, JSON, Markdown and LaTeX.
-
-
 def write_result(
-    result: StudyResult, folder: Path, *, escape_formulas: bool = False, by_source: bool = True
+    result: StudyResult, folder: Path, *, escape_formulas: bool = False, by_source: bool = False
 ) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
 
     With tests between metrics there is also ``comparisons.csv``, one line per pair; without them an earlier one is
     removed. Each file is replaced as a whole. Two runs with the same folder take turns, so that the files belong to one
-    run.
-
-    Args:
-        result: the result.
-        folder: created if it does not exist.
-        escape_formulas: for CSV files, see :func:`capbench.core.files.csv_text`.
-        by_source: False to omit the tables by source from Markdown and LaTeX; the other files have all numbers.
-
-    Raises:
-        UsageError: a file cannot be written.
+    run. ``by_source`` adds
+    tables of groups to Markdown and LaTeX; the other files have all numbers.
     """
     texts = {
         "results.json": json_text(result.model_dump(mode="json")) + "\n",

@@ -18,7 +18,7 @@ from capbench.reports.markup import (
     markdown_table,
     markdown_text,
 )
-from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
+from capbench.reports.table import CEILING, SENTINELS, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
 from capbench.studies.ranking import RankedMetric, RankedSentinel, TaskInfo, TaskRanking
 from capbench.studies.results import is_left_out
 from capbench.studies.uncertainty import RANK_RULE
@@ -30,65 +30,54 @@ _INCOMPLETE = "*"
 """Marks a metric that does not have all tasks."""
 _CONSTANT = "°"
 """Marks the value of no agreement of a metric with constant scores."""
-_LATEX_COLUMNS = 8
 
 
 def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> Table:
-    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task.
-
-    Raises:
-        UsageError: there is no column of the name that ``style`` has.
-    """
+    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task."""
     heads = ["rank", "overall", "tasks"]
     if result.discretised is not None:
         heads += [f"rank,\n{result.classes} classes", f"overall,\n{result.classes} classes"]
     metrics = result.ranking.metrics
-    columns = [_column("", head) for head in heads]
-    best = _overall(max(metric.overall for metric in metrics), style) if style.bold and len(metrics) > 1 else None
-    columns[1] = replace(columns[1], best=best, rescaled=style.rescaled(False))
-    columns += [_of_task(result, task, style) for task in result.tasks]
+    columns = [*map(Column, heads), *(_of_task(task) for task in result.tasks)]
     style.check(columns)
-    places = [columns.index(column) for column in style.chosen(columns)]
+    several = style.bold and len(metrics) > 1
+    best = ["", style.number(max(metric.overall for metric in metrics)) if several else "", *[""] * (len(heads) - 2)]
+    for task in result.tasks:
+        values = [metric.values[task.name] for metric in metrics if task.name in metric.values]
+        best.append(style.number(max(values)) if style.bold and len(values) > 1 else "")
 
-    def row(title: str, texts: Iterable[str]) -> Row:
-        shown = [*texts]
-        return Row(title, tuple(Entry(ours=shown[place]) for place in places))
+    def row(title: str, texts: Iterable[str], part: str = "") -> Row:
+        cells = []
+        for text, top in zip(texts, best, strict=True):
+            value, _, rank = text.partition(" ")
+            mark = _CONSTANT if value.endswith(_CONSTANT) else ""
+            value = value.removesuffix(_CONSTANT)
+            cells.append(Cell(value, mark, rank.strip(), bold=not part and bool(top) and value == top))
+        return Row(title, tuple(cells), part)
 
     rows = [row(_title(metric.title, metric), _texts(result, metric, style)) for metric in metrics]
-    ceiling = None
+    title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')} (× 100)"
     if any(task.ceiling is not None for task in result.tasks):
-        shown = ["" if task.ceiling is None else _value(task, task.ceiling, style) for task in result.tasks]
-        ceiling = row("human ceiling", [*[""] * len(heads), *shown])
-    title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')}"
-    sentinels = tuple(
-        row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads), style))
+        shown = ["" if task.ceiling is None else style.number(task.ceiling) for task in result.tasks]
+        rows.append(row("human ceiling", [*[""] * len(heads), *shown], CEILING))
+    rows += [
+        row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads), style), SENTINELS)
         for sentinel in result.sentinels
-    )
-    chosen = tuple(columns[place] for place in places)
-    return Table(title, chosen, tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
+    ]
+    missing = [f"task not computed: {task}: {reason}" for task, reason in result.missing_tasks.items()]
+    for name, reason in result.missing_metrics.items():
+        missing.append(f"{name} {reason}" if is_left_out(reason) else f"{name} is not ranked: {reason}")
+    raised = [f"{_INCOMPLETE} not on all tasks: overall value adjusted for how difficult the others are"]
+    legend = ["overall: mean over tasks, where a correlation r counts as (1 + r) / 2"]
+    legend += [f"ranks: significance clusters, α = {result.alpha:g}"] if result.permutations is not None else []
+    legend += raised if any(row.title.endswith(_INCOMPLETE) for row in rows) else []
+    return Table(
+        title, tuple(columns), tuple(rows), warnings=tuple(missing), legend=tuple(legend), notes=tuple(_notes(result))
+    ).chosen(style)
 
 
-def _column(outer: str, inner: str) -> Column:
-    return Column((outer, inner), "", "", compared=False, percent=False)
-
-
-def _of_task(result: TaskRanking, task: TaskInfo, style: TableStyle) -> Column:
-    """The column of a task, with the best value of a metric."""
-    percent = style.scale(task.kind == "accuracy")
-    values = [metric.values[task.name] for metric in result.ranking.metrics if task.name in metric.values]
-    return Column(
-        (task.name, f"{task.statistic}{', %' if percent and task.kind == 'accuracy' else ''}"),
-        task.protocol,
-        task.group,
-        compared=False,
-        percent=percent,
-        best=_value(task, max(values), style) if style.bold and len(values) > 1 else None,
-        rescaled=style.rescaled(task.kind == "accuracy"),
-    )
-
-
-def _overall(value: float, style: TableStyle) -> str:
-    return style.number(value, bool(style.percent))
+def _of_task(task: TaskInfo) -> Column:
+    return Column(task.statistic, task.name, names=(task.protocol, task.group))
 
 
 def _title(title: str, ranked: RankedMetric | RankedSentinel) -> str:
@@ -96,25 +85,21 @@ def _title(title: str, ranked: RankedMetric | RankedSentinel) -> str:
 
 
 def _texts(result: TaskRanking, metric: RankedMetric, style: TableStyle) -> Iterator[str]:
-    yield from (str(metric.rank), _overall(metric.overall, style), str(len(metric.values)))
+    yield from (str(metric.rank), style.number(metric.overall), str(len(metric.values)))
     if result.discretised is not None:
         coarse = next((each for each in result.discretised.metrics if each.column == metric.column), None)
-        yield from ("", "") if coarse is None else (str(coarse.rank), _overall(coarse.overall, style))
+        yield from ("", "") if coarse is None else (str(coarse.rank), style.number(coarse.overall))
     for task in result.tasks:
         known = task.name in metric.values
         mark = _CONSTANT if task.name in metric.constant else ""
-        yield f"{_value(task, metric.values[task.name], style)}{mark} {metric.ranks[task.name]:>2}" if known else "–"
+        yield f"{style.number(metric.values[task.name])}{mark} {metric.ranks[task.name]:>2}" if known else "–"
 
 
 def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int, style: TableStyle) -> Iterator[str]:
-    yield from ("", "–" if sentinel.overall is None else _overall(sentinel.overall, style), str(len(sentinel.values)))
+    yield from ("", "–" if sentinel.overall is None else style.number(sentinel.overall), str(len(sentinel.values)))
     yield from [""] * (heads - 3)
     for task in result.tasks:
-        yield _value(task, sentinel.values[task.name], style) if task.name in sentinel.values else "–"
-
-
-def _value(task: TaskInfo, value: float, style: TableStyle) -> str:
-    return style.number(value, style.scale(task.kind == "accuracy"))
+        yield style.number(sentinel.values[task.name]) if task.name in sentinel.values else "–"
 
 
 def _notes(result: TaskRanking) -> Iterator[str]:
@@ -140,11 +125,7 @@ def _notes(result: TaskRanking) -> Iterator[str]:
     yield from missing_lines({metric.title: metric.missing for metric in result.ranking.metrics})
     constant = {metric.title: metric.constant for metric in result.ranking.metrics}
     yield from missing_lines(constant, f"{_CONSTANT} counts as no agreement: ")
-    for task, reason in result.missing_tasks.items():
-        yield f"task not computed: {task}: {reason}"
     yield from missing_lines({sentinel.name: sentinel.missing for sentinel in result.sentinels})
-    for title, reason in result.missing_metrics.items():
-        yield f"{title} {reason}" if is_left_out(reason) else f"{title} is not ranked: {reason}"
 
 
 def missing_lines(missing: Mapping[str, Mapping[str, str]], head: str = "no value of ") -> Iterator[str]:
@@ -162,11 +143,18 @@ def _signatures(result: TaskRanking) -> list[str]:
     return list(dict.fromkeys(line for by_label in result.signatures.values() for line in signature_lines(by_label)))
 
 
-def print_ranking(result: TaskRanking, console: Console) -> None:
-    """Print the table; tasks that do not fit next to each other are printed below each other."""
-    from capbench.reports.terminal import print_table
+def print_ranking(
+    result: TaskRanking, console: Console, *, details: bool = False, style: TableStyle = USUAL_TABLE
+) -> None:
+    """Print ranks and overall values; with ``details`` also the tasks, methods and signatures."""
+    from capbench.reports.terminal import print_lines, print_table
 
-    print_table(ranking_table(result), console)
+    table = ranking_table(result, style)
+    if not details and not style.columns:
+        table = table.chosen(replace(style, columns=tuple(column.head for column in table.columns if not column.group)))
+    print_table(table, console, details=details)
+    lines = [*map(_task, result.tasks), *_signatures(result)] if details else ["Tasks, methods, signatures: --details"]
+    print_lines(console, lines, style="dim")
 
 
 def to_markdown(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
@@ -189,30 +177,10 @@ def _task(task: TaskInfo) -> str:
 
 
 def to_latex(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
-    """The table as LaTeX ``table`` environments of at most eight columns, the first with the notes.
-
-    They require the packages ``booktabs`` and ``threeparttable``.
-    """
+    """The table as LaTeX for the packages booktabs and graphicx."""
     table = ranking_table(result, style)
-    made = []
-    for start in range(0, len(table.columns), _LATEX_COLUMNS):
-        places = slice(start, start + _LATEX_COLUMNS)
-
-        def part(row: Row, places: slice = places) -> Row:
-            return Row(row.title, row.entries[places])
-
-        made.append(
-            Table(
-                table.title,
-                table.columns[places],
-                tuple(map(part, table.rows)),
-                () if start else (*table.notes, *map(_task, result.tasks)),
-                None if table.ceiling is None else part(table.ceiling),
-                sentinels=tuple(map(part, table.sentinels)),
-            )
-        )
-    origin = f"capbench {result.capbench}, {result.created}"
-    return latex_document(made, "ranking", origin, sample=result.sample, small=True)
+    table = replace(table, notes=(*table.notes, *map(_task, result.tasks)))
+    return latex_document([table], "ranking", f"capbench {result.capbench}, {result.created}", sample=result.sample)
 
 
 _CSV = ["column", "title", "overall", "rank", "task", "protocol", "group", "weight", "value", "task_rank", "missing"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.reports.markup import comparisons_to_csv, markdown_text, tex_text
-from capbench.reports.uncertainty import MARK, notes
+from capbench.reports.methods import MARK, notes
 from capbench.stats.pairs import Tests
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.results import NO_TESTS, is_left_out

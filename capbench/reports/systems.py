@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from capbench import __version__
 from capbench.core.files import csv_text, json_text, write_text
 from capbench.core.records import signature_lines
-from capbench.reports.compare import interval_caveat, plain_markdown
-from capbench.reports.markup import tex_text
-from capbench.reports.uncertainty import p_value_text
+from capbench.reports.compare import interval_caveat
+from capbench.reports.markup import markdown_text, tex_text
+from capbench.reports.methods import p_value_text
 from capbench.stats.significance import at_floor
 
 if TYPE_CHECKING:
@@ -124,15 +124,15 @@ def systems_markdown(comparison: SystemComparison) -> str:
     """Scores, tests and differing captions as GitHub Markdown tables, with notes and signatures."""
     blocks = [f"<!-- capbench {__version__} -->"]
     for table in _tables(comparison):
-        lines = [f"### {plain_markdown(table.title)}", ""]
-        lines.append("| " + " | ".join(map(plain_markdown, table.heads)) + " |")
+        lines = [f"### {markdown_text(table.title)}", ""]
+        lines.append("| " + " | ".join(map(markdown_text, table.heads)) + " |")
         lines.append("|" + "|".join("---" if width else "---:" for width in table.columns) + "|")
         for row in table.rows:
             cells = zip(row, table.columns, strict=True)
-            texts = (plain_markdown(cell) if width else " ".join(cell.split()) for cell, width in cells)
+            texts = (markdown_text(cell) if width else " ".join(cell.split()) for cell, width in cells)
             lines.append("| " + " | ".join(texts) + " |")
         if table.notes:
-            lines += ["", *(f"- {plain_markdown(note)}" for note in table.notes)]
+            lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
         blocks.append("\n".join(lines))
     signatures = [*signature_lines(comparison.signatures), comparison.signature]
     blocks.append("Signatures:\n\n" + "\n".join(f"- `{signature}`" for signature in signatures))

@@ -1,177 +1,121 @@
-"""A table of results as texts, and the user's choices about it: columns, digits, percentages, emphasis and marks."""
+"""One table of results as texts, which each format prints, and the user's choices: columns, digits, scale, marks.
+
+``terminal.print_table`` prints a table, ``markup.markdown_table``, ``latex_table`` and ``table_html`` write it::
+
+    Table(
+        "Corpus scores, 150 images",
+        columns=(Column("CIDEr"), Column("p", with_previous=True)),
+        rows=(Row("mine", (Cell("113.1", marks="†", below="[110.2, 116.0]", bold=True), Cell("< 0.001"))),),
+        warnings=("12 images are left out",),
+        legend=("† differs significantly from the baseline",),
+        notes=("paired permutation test over images, 10,000 permutations, seed 0",),
+        head="system",
+    )
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from capbench.core.errors import UsageError
-from capbench.datasets.protocol import statistic_title
-from capbench.reports.uncertainty import MARK, READ_MARK, SENTINEL_MARK
 
 if TYPE_CHECKING:
     import pandas as pd
 
+CEILING, SENTINELS, PUBLISHED = "ceiling", "sentinels", "published only"
+"""Parts of a table below its metrics (:attr:`Row.part`); the last has a heading."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed cell."""
+
+    value: str = ""
+    marks: str = ""  # signs right after the value: †, ‡, §, *, ?
+    below: str = ""  # a second line, such as an interval
+    bold: bool = False
+    note: str = ""  # a remark: a lettered footnote in LaTeX, in place of the marks
+
+    @property
+    def marked(self) -> str:
+        """The value with its marks, which precede a standard deviation."""
+        value, space, deviation = self.value.partition(" ±")
+        return f"{value}{self.marks}{space}{deviation}"
+
 
 @dataclass(frozen=True)
 class Column:
-    """One value column.
+    """One column after the first."""
 
-    Attributes:
-        head: its head, outer part first (``("Composite", "τ-c")``).
-        protocol: id of its protocol.
-        group: its group, ``""`` for overall.
-        compared: True if published numbers are printed next to ours.
-        percent: True if values are shown times 100.
-        best: our highest number as printed, for emphasis; None if there is only one.
-        tested: True if its metrics were tested against each other.
-        marks: the largest number of marks of its values.
-        detail: the part of the protocol's id that distinguishes columns with the same head, or ``""``.
-        where: name of the column in notes.
-        published_alone: True if it has published numbers only.
-        rescaled: power of ten by which published numbers are multiplied, for a scale other than the statistic's own.
-    """
-
-    head: tuple[str, str]
-    protocol: str
-    group: str
-    compared: bool
-    percent: bool
-    best: str | None = None
-    tested: bool = False
-    marks: int = 0
-    detail: str = ""
-    where: str = ""
-    published_alone: bool = False
-    rescaled: int = 0
-
-    @property
-    def outer(self) -> str:
-        """The outer head and the detail."""
-        return ", ".join(part for part in (self.head[0], self.detail) if part)
+    head: str  # τ-c
+    group: str = ""  # a head above it, shared by neighbours: Flickr8k Expert
+    full: str = ""  # the head in full, by default the head: Kendall's τ-c
+    text: bool = False  # its cells are texts, at the left
+    width: float = 0.0  # share of the line that a column of long texts takes in LaTeX
+    with_previous: bool = False  # never separated from the column at its left
+    names: tuple[str, ...] = ()  # other names by which the user can choose it: data set, group, protocol id
 
     @property
     def name(self) -> str:
         """The whole head in one line."""
-        return " ".join(part for part in (self.outer, self.head[1]) if part)
-
-    @property
-    def inner(self) -> str:
-        """The inner head in full: ``Kendall's τ-c`` for ``τ-c``, with its scale if that is not the usual one."""
-        title = " ".join(statistic_title(self.head[1]).split())
-        return f"{title} ×100" if self.rescaled > 0 else title
+        return " ".join(f"{self.group} {self.head}".split())
 
     @property
     def heading(self) -> str:
         """The whole head in full, in one line: ``Flickr8k Expert, Kendall's τ-c``."""
-        separator = ", " if self.inner != self.head[1] else " "
-        return separator.join(part for part in (self.outer, self.inner) if part)
+        parts = [" ".join(part.split()) for part in (self.group, self.full or self.head) if part]
+        return (", " if self.full and self.full != self.head else " ").join(parts)
 
-    def parts(self, ours: str, paper: str, difference: str) -> tuple[str, ...]:
-        """Those of three texts that the column prints."""
-        if self.published_alone:
-            return (paper,)
-        return (ours, paper, difference) if self.compared else (ours,)
+    def is_called(self, name: str) -> bool:
+        """True if a name of the user denotes this column."""
+        wanted = _plain(name)
+        names = {_plain(known) for known in (self.head, self.group, self.name, self.heading, *self.names)}
+        return wanted in names or (("/" in wanted or "-" in wanted) and any(wanted in n for n in names if "/" in n))
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One printed value: ours, its interval, published, difference; ``""`` for those that do not exist.
-
-    Attributes:
-        ours: the value, with its standard deviation over draws.
-        published: the number in the paper.
-        difference: ours minus published.
-        interval: ``[low, high]``.
-        top: True for the best metric of a tested column and those that are not significantly worse.
-        note: a remark on the published number.
-        unexplained: True if the difference has no known reason.
-        instead: the text that replaces our number if it could not be computed.
-        undefined: the reason, one sentence.
-        no_better: True if the metric is not significantly better than every sentinel.
-        has_read: True if the metric's training has read captions, photographs or judgements of the items.
-    """
-
-    ours: str = ""
-    published: str = ""
-    difference: str = ""
-    interval: str = ""
-    top: bool = False
-    note: str = ""
-    unexplained: bool = False
-    instead: str = ""
-    undefined: str = ""
-    no_better: bool = False
-    has_read: bool = False
-
-    @property
-    def marks(self) -> str:
-        """The marks of our value."""
-        marks = ((MARK, self.top), (SENTINEL_MARK, self.no_better), (READ_MARK, self.has_read))
-        return "".join(mark for mark, is_set in marks if is_set)
-
-    @property
-    def marked(self) -> str:
-        """Our value with its marks right after it."""
-        value, space, deviation = self.ours.partition(" ")
-        return f"{value}{self.marks}{space}{deviation}" if value else self.ours
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().split()) or "\0"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One metric's row: an entry for each column, or the reason why the metric is missing."""
+    """A row: its title, and a cell for each column."""
 
     title: str
-    entries: tuple[Entry, ...]
-    missing: str = ""
+    cells: tuple[Cell, ...]
+    part: str = ""  # "" or one of the parts above; a rule separates parts
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption and notes, ready to be printed.
-
-    Attributes:
-        title: its caption.
-        columns: the value columns.
-        rows: one for each metric.
-        notes: one line each.
-        ceiling: the row of the human ceiling, None if it is unknown.
-        ranks: the significance clusters of each tested column, one line each.
-        published_only: rows that the paper has and the study has not.
-        footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
-            print these instead.
-        answer: those of ``notes`` that answer which metric fits a user's judgements best; they come first.
-        sentinels: one row for each sentinel.
-    """
+    """A table with a caption, and the lines around it."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    ceiling: Row | None = None
-    ranks: tuple[str, ...] = ()
-    published_only: tuple[Row, ...] = ()
-    footnotes: tuple[str, ...] = ()
-    answer: tuple[str, ...] = ()
-    sentinels: tuple[Row, ...] = ()
+    answer: tuple[str, ...] = ()  # sentences that say what the table shows
+    warnings: tuple[str, ...] = ()  # what could mislead, a short line each
+    legend: tuple[str, ...] = ()  # meaning of marks and intervals, a short line each
+    footnotes: tuple[str, ...] = ()  # remarks on single cells, which they name; LaTeX has letters instead
+    notes: tuple[str, ...] = ()  # data and methods: on the screen with --details only
+    head: str = "metric"  # head of the first column
+
+    def chosen(self, style: TableStyle) -> Table:
+        """The table with the columns that the user chose, in that order, without rows that are empty then."""
+        places = style.places(self.columns)
+        rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in self.rows)
+        kept = tuple(row for row in rows if not row.part or any(cell.value for cell in row.cells))
+        return replace(self, columns=tuple(self.columns[place] for place in places), rows=kept)
 
     @property
-    def protocols(self) -> set[str]:
-        """Ids of the columns' protocols."""
-        return {column.protocol for column in self.columns}
+    def lines(self) -> tuple[str, ...]:
+        """All lines below the table."""
+        return tuple(
+            dict.fromkeys((*self.answer, *self.warnings, *self.legend, *self.footnotes, *self.notes)),
+        )
 
-    @property
-    def all_rows(self) -> tuple[Row, ...]:
-        """All rows: ours, the ceiling, sentinels, those of the paper only."""
-        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.sentinels, *self.published_only)
-
-    def is_metric(self, row: Row) -> bool:
-        """True if a row is neither the ceiling nor a sentinel."""
-        return row is not self.ceiling and not any(row is one for one in self.sentinels)
-
-
-# The user's choices.
 
 _DIGITS = 9
 """Maximum number of digits after the decimal point."""
@@ -179,33 +123,18 @@ _DIGITS = 9
 
 @dataclass(frozen=True, kw_only=True)
 class TableStyle:
-    """Choices that apply to every table of a result.
+    """The user's choices for all tables of a result."""
 
-    Attributes:
-        columns: the columns to show, in this order: heads (``τ-c``, ``MM``, ``rank``), groups, titles or names of data
-            sets, or parts of protocol ids; empty for all.
-        digits: digits after the decimal point of values, intervals and notes; by default four, or two for percentages,
-            and one less for intervals.
-        percent: True to multiply all values by 100, False for none; by default accuracies only.
-        bold: True to emphasise the best value of each column.
-        daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
-        intervals: True to show intervals.
-    """
-
-    columns: tuple[str, ...] = ()
-    digits: int | None = None
-    percent: bool | None = None
-    bold: bool = True
-    daggers: bool = True
+    columns: tuple[str, ...] = ()  # in this order (:meth:`Column.is_called`); empty for all
+    digits: int | None = None  # after the decimal point; by default one of numbers × 100, else four
+    percent: bool | None = None  # True, the default, multiplies correlations and accuracies by 100
+    bold: bool = True  # emphasise the best value of each column
+    daggers: bool = True  # mark metrics that are not significantly worse than the best, or not better than sentinels
     intervals: bool = True
 
     @classmethod
     def of(cls, columns: str | Sequence[str] | None = None, digits: int | None = None, **choices: Any) -> TableStyle:
-        """From the arguments of a Python function.
-
-        Raises:
-            UsageError: the number of digits is not valid.
-        """
+        """From the arguments of a Python function, of which the number of digits is checked."""
         if digits is not None and (
             isinstance(digits, bool) or not isinstance(digits, int) or not 0 <= digits <= _DIGITS
         ):
@@ -218,50 +147,49 @@ class TableStyle:
         names = (columns,) if isinstance(columns, str) else tuple(columns or ())
         return cls(columns=names, digits=digits, **choices)
 
-    def number(self, value: float, percent: bool) -> str:
-        """A printed statistic; with ``percent`` times 100."""
-        return number(value, percent, self.digits)
+    @property
+    def hundredfold(self) -> bool:
+        """True if correlations and accuracies are multiplied by 100."""
+        return self.percent is not False
 
-    def interval(self, low: float | None, high: float | None, percent: bool) -> str:
-        """A printed interval, by default with one digit less than values; ``""`` if there is or should be none."""
+    def number(self, value: float, *, share: bool = True) -> str:
+        """A printed number; one that is no ``share``, such as a mean score, keeps its scale."""
+        scaled = share and self.hundredfold
+        digits = (1 if scaled else 4) if self.digits is None else self.digits
+        return f"{100 * value if scaled else value:z.{digits}f}"
+
+    def interval(self, low: float | None, high: float | None, *, share: bool = True) -> str:
+        """A printed interval ``[low, high]``; ``""`` if there is or should be none."""
         if low is None or high is None or not self.intervals:
             return ""
-        digits = (1 if percent else 3) if self.digits is None else self.digits
-        return f"[{number(low, percent, digits)}, {number(high, percent, digits)}]"
+        return f"[{self.number(low, share=share)}, {self.number(high, share=share)}]"
 
-    def rescaled(self, is_percent: bool) -> int:
-        """The power of ten between a statistic's usual scale and the chosen one."""
-        return 2 * (self.scale(is_percent) - is_percent)
-
-    def scale(self, is_percent: bool) -> bool:
-        """True if values are shown times 100; the argument is the statistic's own scale."""
-        return is_percent if self.percent is None else self.percent
-
-    def chosen(self, columns: Sequence[Column]) -> list[Column]:
-        """The columns of a table that were chosen, in the order of the choice; all without one."""
+    def places(self, columns: Sequence[Column]) -> list[int]:
+        """Places of the chosen columns, in the order of the choice; those that go with a column follow it."""
         if not self.columns:
-            return list(columns)
-        places = [place for name in self.columns for place, column in enumerate(columns) if _matches(name, column)]
-        return [columns[place] for place in dict.fromkeys(places)]
+            return [*range(len(columns))]
+        found: dict[int, None] = {}
+        for name in self.columns:
+            for place, column in enumerate(columns):
+                if column.is_called(name) and not column.with_previous:
+                    found[place] = None
+                    while place + 1 < len(columns) and columns[place + 1].with_previous:
+                        place += 1
+                        found[place] = None
+        return [*found]
 
     def check(self, columns: Iterable[Column]) -> None:
         """Raise UsageError, with the choices, for a name that matches none of all columns."""
-        known = list(columns)
+        known = [column for column in columns if not column.with_previous]
         for name in self.columns:
-            if not any(_matches(name, column) for column in known):
-                choices = dict.fromkeys(" ".join(column.name.split()) for column in known)
-                raise unknown_column(name, choices)
+            if not any(column.is_called(name) for column in known):
+                raise unknown_column(name, dict.fromkeys(column.name for column in known))
 
     def frame(self, frame: pd.DataFrame, numbers: Sequence[str], *, keep: Sequence[str] | None = None) -> pd.DataFrame:
-        """A data frame with the chosen columns, scale and digits.
+        """A data frame with the chosen columns, scale and digits; by default fractions in full.
 
-        Args:
-            frame: the frame, with correlations and shares from 0 to 1.
-            numbers: its columns with such values.
-            keep: columns that are always kept if :attr:`columns` chooses some; None if these are columns of tables.
-
-        Raises:
-            UsageError: the frame has no column of this name.
+        ``numbers`` are its columns with correlations and shares. With ``keep``, :attr:`columns` are columns of the
+        frame, which follow those kept; None if they are columns of tables.
         """
         frame = frame.copy()
         for name in numbers:
@@ -280,6 +208,11 @@ USUAL_TABLE = TableStyle()
 """The default choices."""
 
 
+def number(value: float, share: bool = True) -> str:
+    """A printed statistic with the default choices."""
+    return USUAL_TABLE.number(value, share=share)
+
+
 def unknown_column(name: str, choices: Iterable[str]) -> UsageError:
     """The error for a column that no table has."""
     return UsageError(
@@ -288,19 +221,3 @@ def unknown_column(name: str, choices: Iterable[str]) -> UsageError:
         value=name,
         hint=f"Choices: {', '.join(choices) or 'none'}",
     )
-
-
-def _matches(name: str, column: Column) -> bool:
-    """True if a name of the user denotes a column."""
-    wanted = " ".join(name.casefold().split())
-    heads = {*column.head, column.outer, column.name, column.heading, column.group, column.protocol.partition("/")[0]}
-    shown = {" ".join(head.casefold().split()) for head in heads if head}
-    is_part = ("/" in wanted or "-" in wanted) and wanted in column.protocol.casefold()
-    return wanted in shown or is_part
-
-
-def number(value: float, percent: bool, digits: int | None = None) -> str:
-    """A printed statistic: four digits, or a percentage with two, unless the number of digits is given."""
-    if digits is None:
-        digits = 2 if percent else 4
-    return f"{100 * value if percent else value:z.{digits}f}"

@@ -1,30 +1,31 @@
-"""Results tables: the structure that terminal, Markdown, LaTeX, CSV and HTML print. Only differences are computed.
+"""The tables of a study's result, from which all formats are written. Only differences and means of ranks are computed.
 
-A study has one main table, whose columns are protocols (or, for accuracies, groups of pairs), and one table of groups
-for every correlation or mean with groups (Composite's sources, nocaps' domains).
+The main table has a column for the main number of each protocol, and the best metric first. A study of one protocol of
+accuracies has its groups of pairs and their mean as columns. Tables by group (Composite's sources, nocaps' domains,
+kinds of pairs) follow on request.
+
+A study with a published table has the paper's order, the published numbers next to ours, and the groups that the paper
+prints. Rows that only the paper has follow below; published columns without one of ours form a separate table.
 
 If metrics were tested against each other, :data:`MARK` marks the best metric of a column and all metrics that are not
 significantly worse. The human ceiling is a separate row and never the best, and so are sentinels; :data:`SENTINEL_MARK`
 marks metrics that are not significantly better than every sentinel, :data:`READ_MARK` those whose training has read
 captions on which they are tested.
-
-Published numbers are printed next to ours. Rows that only the paper has follow below; published columns without one of
-ours form a separate table.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from capbench.datasets.protocol import with_version
-from capbench.reports import uncertainty
-from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
-from capbench.reports.uncertainty import MARK, READ_NOTE, SENTINEL_MARK
+from capbench.datasets.protocol import statistic_title, with_version
+from capbench.reports import methods
+from capbench.reports.methods import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
+from capbench.reports.table import CEILING, PUBLISHED, SENTINELS, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.studies import results
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, given_parts, rescaled, tells_no_reason
-from capbench.studies.results import OURS, Cell, ProtocolInfo, StudyResult
-
-# Column headings.
+from capbench.studies.results import OURS, ProtocolInfo, StudyResult, missing_word
 
 
 def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
@@ -146,21 +147,6 @@ def by_own_model(result: StudyResult, cell: Cell) -> bool:
     return cell.published is not None and bool(given)
 
 
-def footnotes(noted: Mapping[str, Sequence[str]], unexplained: Sequence[str]) -> list[str]:
-    """One line for each remark on numbers, with all numbers concerned, and one for differences without explanation.
-
-    Args:
-        noted: names of numbers (row and column) by remark.
-        unexplained: names of numbers that differ for no known reason.
-    """
-    lines = [
-        f"{UNEXPLAINED if tells_no_reason(note) else '*'} {'; '.join(names)}: {note}" for note, names in noted.items()
-    ]
-    if unexplained:
-        lines.append(f"{UNEXPLAINED} {NOT_EXPLAINED}: {'; '.join(unexplained)}")
-    return lines
-
-
 def no_numbers(result: StudyResult) -> list[str]:
     """One line on a published table whose file has no numbers."""
     table = result.published_table
@@ -184,278 +170,408 @@ def unplaced_columns(result: StudyResult) -> dict[str, list[PublishedColumn]]:
     return columns
 
 
-PUBLISHED_ONLY = "published only"
-"""Heading of the rows that only the paper has."""
+def tables(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> list[Table]:
+    """The tables of a result, the main one first; those without any column that the user chose are omitted.
 
-
-def tables(result: StudyResult, *, by_source: bool = True, style: TableStyle = USUAL_TABLE) -> list[Table]:
-    """The tables of a result, the main one first.
-
-    Correlations share one table. Each data set with accuracies has its own, whose columns are the groups of pairs and
-    their mean. Published columns without one of ours are last.
-
-    Args:
-        result: the result.
-        by_source: False to omit the tables of a correlation's groups (Composite's sources, nocaps' domains).
-        style: the user's choices. A table without any chosen column is omitted.
-
-    Raises:
-        UsageError: no table has a column of this name.
+    With ``by_source`` there is a table of groups for each protocol that has any.
     """
-    builder = _Builder(result, details(result.protocols), style)
-    correlations = [p for p in result.protocols if p.kind == "correlation"]
-    if correlations:
-        builder.add(result.title, [builder.column(p, "", p.statistic) for p in correlations], correlations)
-    for info in (p for p in result.protocols if p.kind != "correlation"):
-        columns = [builder.column(info, group, group) for group in builder.groups(info)]
-        overall = "mean" if info.kind == "accuracy" and columns else "all"
-        columns.append(builder.column(info, "", overall))
-        title = ", ".join(word for word in (info.dataset_title, builder.details[info.id], info.statistic) if word)
-        builder.add(title if builder.made else result.title, columns, [info])
-    for info in correlations if by_source else ():
-        groups = builder.groups(info)
-        if groups:
-            columns = [builder.column(info, group, group) for group in groups]
-            # The main table already compares the pooled value with the paper.
-            columns.append(builder.column(info, "", "pooled", compare=False))
-            source = ", ".join(word for word in (info.dataset_title, builder.details[info.id]) if word)
-            # The title names the protocol; the heads need not.
-            columns = [replace(column, detail="") for column in columns]
-            what = "group" if info.level == "pairs" else "source"
-            builder.add(f"{source} by {what}, {info.statistic}", columns, [info])
-    unplaced = unplaced_columns(result)
-    if not result.protocols and (result.columns or not unplaced):
-        builder.add(result.title, [], [])
-    for title, printed in unplaced.items():
-        builder.add_unplaced(title if builder.made else f"{result.title}. {title}", printed)
+    builder = _build(result, by_source=by_source, style=style)
     style.check(builder.offered)
     return builder.made
 
 
+def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str]]:
+    """Protocol and group of the columns that the user chose, in the order of the tables."""
+    builder = _build(result, by_source=False, style=style)
+    style.check(builder.offered)
+    return list(dict.fromkeys(builder.shown))
+
+
+def _build(result: StudyResult, *, by_source: bool, style: TableStyle) -> _Builder:
+    builder = _Builder(result, details(result.protocols), style)
+    printed = result.published_table is not None
+    main, apart = [], []  # protocols of the main table, and those with a table of their own
+    for info in result.protocols:
+        own = info.kind != "correlation" and (printed or len(result.protocols) == 1)
+        (apart if own else main).append(info)
+    if main:
+        builder.add(result.title, [builder.place(info, "", _statistic(info)) for info in main])
+    for info in apart:
+        groups = builder.groups(info)
+        overall = "mean" if info.kind == "accuracy" and groups else _statistic(info)
+        places = [builder.place(info, group, group) for group in groups] + [builder.place(info, "", overall)]
+        title = ", ".join(word for word in (info.dataset_title, builder.details[info.id], info.statistic) if word)
+        builder.add(title if builder.made else result.title, places)
+    wanted = {name.casefold() for name in style.columns}
+    for info in main:
+        printed_ones = builder.printed_groups(info)
+        groups = [g for g in builder.groups(info) if by_source or g in printed_ones or g.casefold() in wanted]
+        builder.offered += [Column(group, info.dataset_title) for group in builder.groups(info)]
+        if groups:
+            # The main table already compares the main value with the paper, and the title names the protocol.
+            overall = "mean" if info.kind == "accuracy" else "pooled"
+            places = [builder.place(info, group, group) for group in groups]
+            places.append(replace(builder.place(info, "", overall), compared=False))
+            source = ", ".join(word for word in (info.dataset_title, builder.details[info.id]) if word)
+            what = "group" if info.level == "pairs" else "source"
+            builder.add(
+                f"{source} by {what}, {info.statistic}", [replace(place, title=info.dataset_title) for place in places]
+            )
+    unplaced = unplaced_columns(result)
+    if not result.protocols and (result.columns or not unplaced):
+        builder.add(result.title, [])
+    for title, columns in unplaced.items():
+        builder.add_unplaced(title if builder.made else f"{result.title}. {title}", columns)
+    return builder
+
+
+_SHARES = ("fraction", "percent")
+"""Units of correlations and accuracies in print."""
+
+
+def _statistic(info: ProtocolInfo) -> str:
+    return "acc." if info.statistic == "accuracy" else info.statistic
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A column of ours."""
+
+    info: ProtocolInfo
+    group: str
+    head: str
+    title: str  # the head above it
+    where: str  # its name in notes
+    compared: bool  # published numbers are printed next to ours
+    power: int  # power of ten by which published numbers are multiplied
+    best: str  # our highest number as printed, for emphasis; "" without one
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.info.id, self.group
+
+    @property
+    def share(self) -> bool:
+        """True for correlations and accuracies, which are multiplied by 100."""
+        return self.info.kind != "mean"
+
+    def columns(self) -> list[Column]:
+        head = self.head
+        full = {"acc.": "accuracy"}.get(head) or " ".join(statistic_title(head).split())
+        names = (self.info.dataset, self.info.dataset_title, self.group, self.info.id, full, self.info.statistic)
+        column = Column(head, self.title, full, names=names)
+        beside = [Column(name, self.title, full=name, with_previous=True) for name in ("paper", "diff")]
+        return [column, *(beside if self.compared else [])]
+
+
 @dataclass
 class _Builder:
-    """Builds the tables of one result.
-
-    Attributes:
-        result: the result.
-        details: distinguishing parts of protocol ids, by id (:func:`details`).
-        style: the user's choices.
-        made: the tables so far.
-        offered: their columns, and those that were not chosen.
-        remarked: True once a table has the remarks on the whole published table.
-    """
+    """Builds the tables of one result."""
 
     result: StudyResult
     details: dict[str, str]
-    style: TableStyle = USUAL_TABLE
+    style: TableStyle
     made: list[Table] = field(default_factory=list)
-    offered: list[Column] = field(default_factory=list)
-    remarked: bool = False
+    offered: list[Column] = field(default_factory=list)  # columns of all tables, chosen or not
+    shown: list[tuple[str, str]] = field(default_factory=list)  # protocol and group of the chosen ones
+    remarked: bool = False  # a table has the remarks on the whole published table
+
+    def printed_groups(self, info: ProtocolInfo) -> tuple[str, ...]:
+        """Groups of a protocol that the paper prints."""
+        table = self.result.published_table
+        columns = () if table is None or info.n_items_whole is not None else table.columns
+        return tuple(dict.fromkeys(c.group for c in columns if c.protocol == info.id and c.group))
 
     def groups(self, info: ProtocolInfo) -> tuple[str, ...]:
         """Groups of a protocol with numbers: ours or published ones."""
-        table = self.result.published_table
-        of_table = [] if table is None or info.n_items_whole is not None else table.columns
-        printed = [c.group for c in of_table if c.protocol == info.id and c.group]
-        return tuple(dict.fromkeys((*info.groups, *printed)))
+        return tuple(dict.fromkeys((*info.groups, *self.printed_groups(info))))
 
-    def column(self, info: ProtocolInfo, group: str, inner: str, *, compare: bool = True) -> Column:
+    def place(self, info: ProtocolInfo, group: str, head: str) -> _Place:
         result = self.result
-        cells = [c for c in result.cells if c.protocol == info.id and c.group == group]
-        percent = self.style.scale(info.kind == "accuracy")
-        compare = compare and info.n_items_whole is None
-        printed = result.published_table is not None and result.published_table.column(info.id, group) is not None
-        best = None
-        if self.style.bold and info.kind != "mean" and len(cells) > 1:
-            values = [c.value for c in cells if c.value is not None]
-            best = number(max(values), percent, self.style.digits) if len(values) > 1 else None
-        tested = uncertainty.decided(result, info.id, group) is not None
+        values = [c.value for c in result.cells if (c.protocol, c.group) == (info.id, group) and c.value is not None]
+        printed = None if result.published_table is None else result.published_table.column(info.id, group)
+        own = any(c.published is not None for c in result.cells if (c.protocol, c.group) == (info.id, group))
+        emphasised = self.style.bold and info.kind != "mean" and len(values) > 1
         detail = self.details[info.id]
-        title = f"{info.dataset_title}{f' ({detail})' if detail else ''}"
-        return Column(
-            (info.dataset_title, inner),
-            info.id,
+        unit = {"correlation": "fraction", "accuracy": "percent"}.get(info.kind, "")
+        in_notes = f"{info.dataset_title}{f' ({detail})' if detail else ''}{f' {group}' if group else ''}"
+        return _Place(
+            info,
             group,
-            compared=compare and (printed or any(c.published is not None for c in cells)),
-            percent=percent,
-            best=best,
-            tested=tested,
-            marks=self.style.daggers * (tested + bool(uncertainty.no_better(result, info.id, group)))
-            + any(result.has_read(info.id, cell.label or cell.metric, group) for cell in cells),
-            detail=detail,
-            where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
-            rescaled=self.style.rescaled(info.kind == "accuracy"),
+            head,
+            title=", ".join(part for part in (info.dataset_title, detail) if part),
+            where=f"{in_notes}, {info.statistic}",
+            compared=info.n_items_whole is None and (printed is not None or own),
+            power=self._power(unit if printed is None else printed.unit),
+            best=self.style.number(max(values)) if emphasised else "",
         )
 
-    def add(self, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> None:
-        """Build the table of some columns of ours, if the user chose any of them."""
-        result = self.result
+    def _power(self, unit: str) -> int:
+        """The power of ten from published numbers to shown ones."""
+        return {"fraction": 2, "percent": 0}[unit] - (0 if self.style.hundredfold else 2) if unit in _SHARES else 0
+
+    def add(self, title: str, places: list[_Place]) -> None:
+        """Build the table of some columns, if the user chose any of them."""
+        result, style = self.result, self.style
+        columns = [place.columns()[0] for place in places]
         self.offered += columns
-        if not (chosen := self.style.chosen(columns)) and columns:
+        chosen = style.places(columns)
+        if columns and not chosen:
             return
-        columns = chosen
-        infos = [info for info in infos if any(column.protocol == info.id for column in columns)]
+        places = [places[at] for at in chosen]
         if result.stand_in and OURS not in title:
             title = f"{title} ({OURS})"
-        missing_by_row = {missing.column: missing for missing in result.missing if missing.column}
-        rows = []
-        for name, row_title in result.columns.items():
-            missing = missing_by_row.get(name)
-            entries = tuple(self._entry(name, column) for column in columns)
-            rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
-        only = self._published_only(columns)
-        sentinels = self._sentinels(columns)
-        places = [(column.protocol, column.group) for column in columns]
-        shown = set().union(*(made.protocols for made in self.made))
-        first = [info for info in infos if info.id not in shown]  # tables by source follow that of all items
-        answer = [line for info in first for line in _answer(result, info)]
-        notes = [
-            *answer,
-            *_practices(result, first, self.style),
-            *_sizes(result, infos),
-            *_undefined(columns, rows),
-            *_undefined_sentinels(columns, sentinels),
-            *self._published_notes(columns, [*rows, *only]),
-            *uncertainty.notes(result, places),
-            *([READ_NOTE] if any(entry.has_read for row in rows for entry in row.entries) else []),
+        if style.hundredfold and any(place.share for place in places):
+            title = f"{title} (× 100)"
+        missing = {one.column: missing_word(one.reason) for one in result.missing if one.column}
+        rows = [
+            Row(title, tuple(cell for place in places for cell in self._cells(name, place, missing.get(name, ""))))
+            for name, title in self._order(places).items()
         ]
-        notes = [note for note in notes if self._shows(note)]
-        ranks = tuple(
-            f"{column.name}: {uncertainty.ranks(result, tests)}"
-            for column in columns
-            if (tests := uncertainty.decided(result, column.protocol, column.group)) is not None
-            and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
-        )
-        ranks += _raters(result, columns, self.style)
-        ceiling = self._ceiling(columns)
-        compared = any(column.compared for column in columns)
-        footnotes = _footnotes(columns, [*rows, *only]) if compared else []
+        below = [*self._ceiling(places), *self._sentinels(places)]
+        only = self._published_only(places)
+        seen = {key[0] for key in self.shown}
+        infos = list({place.info.id: place.info for place in places}.values())
+        first = [info for info in infos if info.id not in seen]  # tables by group follow that of all items
+        keys = [place.key for place in places]
+        self.shown += keys
+        compared = [place for place in places if place.compared]
+        own = [line for info in first for line in _answer(result, info)]
+        whole = [] if self.made else [*missing_lines(result), *no_numbers(result)]
+        wheres, at = dict[int, str](), 0  # by place of the published numbers' cells
+        for place in places:
+            wheres |= {at + 1: place.where} if place.compared else {}
+            at += 3 if place.compared else 1
+        remarks = remarks_on_cells([*rows, *only], wheres)
+        ranked = [
+            f"ranks, {place.columns()[0].name}: {methods.ranks(result, tests)}"
+            for place in places
+            if (tests := methods.decided(result, *place.key)) is not None
+            and (place.group or result.answer(place.info.id) is None)  # an answer has its groups in words
+        ]
+        notes = [
+            *(line for info in infos for line in _size(result, info)),
+            *_practices(result, first, style),
+            *self._published_notes(compared),
+            *methods.notes(result, keys),
+            *ranked,
+            *self._raters(places),
+            *_undefined_sentinels(result, keys),
+        ]
+        legend = [
+            *methods.legend(result, keys),
+            *([READ_NOTE] if any(READ_MARK in cell.marks for row in rows for cell in row.cells) else []),
+        ]
         self.made.append(
             Table(
                 title,
-                tuple(columns),
-                tuple(rows),
-                tuple(dict.fromkeys(notes)),
-                ceiling,
-                ranks,
-                tuple(only),
-                tuple(footnotes),
-                tuple(answer),
-                tuple(sentinels),
+                tuple(column for place in places for column in place.columns()),
+                (*rows, *below, *only),
+                answer=tuple(own or ([] if self.made else self._highest(places))),
+                warnings=(*whole, *self._undefined(places), *_changed(result, first)),
+                legend=tuple(filter(self._shows, [*legend, *(line for line in remarks if line[0] == UNEXPLAINED)])),
+                footnotes=tuple(remarks),
+                notes=tuple(filter(self._shows, dict.fromkeys(notes))),
             )
         )
 
-    def _shows(self, note: str) -> bool:
-        """False for a note on marks or intervals that the user does not want."""
+    def _shows(self, line: str) -> bool:
+        """False for a line on marks or intervals that the user does not want."""
         unwanted = () if self.style.daggers else (MARK, SENTINEL_MARK)
-        return not note.startswith((*unwanted, *(() if self.style.intervals else ("[low, high]",))))
+        return not line.startswith((*unwanted, *(() if self.style.intervals else ("[a, b]", "human ceiling: [a, b]"))))
 
-    def add_unplaced(self, title: str, printed: list[PublishedColumn]) -> None:
-        """Build the table of published columns without one of ours."""
-        columns = [
-            Column(
-                ("", column.head),
-                column.protocol or "",
-                column.group,
-                compared=False,
-                percent=column.unit == "percent",
-                where=column.head,
-                published_alone=True,
-            )
-            for column in printed
-        ]
-        self.offered += columns
-        chosen = self.style.chosen(columns)
-        printed = [printed[columns.index(column)] for column in chosen]
-        if not (columns := chosen):
-            return
-        rows = self._printed_rows(printed)
-        footnotes = _footnotes(columns, rows)
-        notes = [f"published: {self.result.published}", *self._remarks(), *footnotes]
-        self.made.append(Table(title, tuple(columns), tuple(rows), tuple(notes), footnotes=tuple(footnotes)))
+    def _order(self, places: list[_Place]) -> dict[str, str]:
+        """Titles of the metrics by name, the best first by the mean of their ranks in the main columns; in the paper's
+        order with a published table."""
+        names = self.result.columns
+        if self.result.published_table is not None:
+            return names
+        ranks: dict[str, list[int]] = {name: [] for name in names}
+        for place in [place for place in places if not place.group] or places:
+            values = {name: value for name in names if (value := self._value(name, place)) is not None}
+            for name, value in values.items():
+                ranks[name].append(sum(other > value for other in values.values()))
+        means = {name: sum(of_name) / len(of_name) if of_name else float("inf") for name, of_name in ranks.items()}
+        return {name: names[name] for name in sorted(names, key=lambda name: means[name])}
 
-    def _entry(self, name: str, column: Column) -> Entry:
+    def _value(self, name: str, place: _Place) -> float | None:
+        cell = self.result.cell(place.info.id, name, place.group)
+        return None if cell is None else cell.value
+
+    def _highest(self, places: list[_Place]) -> list[str]:
+        """One sentence on the metrics with the highest values."""
         result = self.result
-        cell = result.cell(column.protocol, name, column.group)
-        if cell is not None:
-            tests = uncertainty.decided(result, column.protocol, column.group)
-            entry = _cell_entry(cell, column, self.style, tests is not None and name in tests.top)
-            no_better = uncertainty.no_better(result, column.protocol, column.group)
-            has_read = result.has_read(column.protocol, cell.label or cell.metric, column.group)
-            is_marked = self.style.daggers and name in no_better
-            return replace(entry, no_better=is_marked, has_read=has_read and bool(entry.ours))
-        if not column.compared or result.published_table is None:
-            return Entry()
-        return _printed_entry(result.published_table.number(name, column.protocol, column.group), column.rescaled)
+        winners: dict[str, list[str]] = {}
+        for place in [place for place in places if not place.group and place.info.kind != "mean"]:
+            values = {name: value for name in result.columns if (value := self._value(name, place)) is not None}
+            if len(values) > 1:
+                winners.setdefault(max(values, key=lambda name: values[name]), []).append(place.title)
+        if not winners or result.published_table is not None:
+            return []
+        total = sum(map(len, winners.values()))
+        (best, on), *others = sorted(winners.items(), key=lambda entry: -len(entry[1]))
+        text = f"{result.columns[best]} has the highest value"
+        if total > 1:
+            text += f" on {len(on)} of {total}" if others else f" on all {total}"
+            text += "".join(f", {result.columns[name]} on {', '.join(titles)}" for name, titles in others)
+        tested = any(result.comparison(place.info.id) is not None for place in places)
+        return [f"{text}." if tested else f"{text}. Not tested: add --compare permutation"]
 
-    def _sentinels(self, columns: list[Column]) -> list[Row]:
-        """A row for each sentinel with a number or a reason in one of the columns."""
-        of_columns = [self.result.sentinels_of(column.protocol) for column in columns]
-        names = dict.fromkeys(cell.column for one in of_columns if one is not None for cell in one.cells)
+    def _cells(self, name: str, place: _Place, missing: str) -> list[Cell]:
+        """The cells of a metric: ours, and with ``compared`` the published number and the difference."""
+        result, style = self.result, self.style
+        cell = result.cell(*place.key[:1], name, place.group)
+        if cell is None:
+            table = result.published_table
+            printed = table.number(name, *place.key) if place.compared and table is not None else None
+            return [Cell(missing), *([_printed_cell(printed, place.power), Cell()] if place.compared else [])]
+        marks = ""
+        if cell.value is not None:
+            tests = methods.decided(result, *place.key)
+            is_top = tests is not None and name in tests.top
+            has_read = result.has_read(place.info.id, cell.label or cell.metric, place.group)
+            marks = MARK * (style.daggers and is_top)
+            marks += SENTINEL_MARK * (style.daggers and name in methods.no_better(result, *place.key))
+            marks += READ_MARK * has_read
+        text = self._number(cell, place)
+        ours = Cell(text, marks, self._interval(cell, place), bold=bool(text) and text.split(" ")[0] == place.best)
+        if not place.compared:
+            return [ours]
+        if cell.published is None:
+            return [ours, Cell(), Cell()]
+        note = cell.published_note or (NOT_EXPLAINED if cell.unexplained else "")
+        mark = UNEXPLAINED if cell.unexplained or tells_no_reason(note) else "*" * bool(note)
+        printed_text = rescaled(cell.published_printed or "", place.power).replace("± ", "±")
+        difference = ""
+        if cell.value is not None:
+            shown = style.number(abs(cell.value - cell.published), share=place.share)
+            difference = f"{'-' if cell.value < cell.published else '+'}{shown}"
+        return [ours, Cell(printed_text, mark, note=note), Cell(difference)]
+
+    def _number(self, cell: results.Cell, place: _Place) -> str:
+        if cell.value is None:
+            return cell.shown_instead
+        shown = self.style.number(cell.value, share=place.share)
+        return shown if cell.sd is None else f"{shown} ±{self.style.number(cell.sd, share=place.share)}"
+
+    def _interval(self, of: results.Cell | results.Ceiling, place: _Place) -> str:
+        return self.style.interval(of.low, of.high, share=place.share)
+
+    def _beside(self, cells: list[Cell], places: list[_Place]) -> tuple[Cell, ...]:
+        """Cells of ours with empty ones for published numbers and differences."""
+        return tuple(
+            one
+            for cell, place in zip(cells, places, strict=True)
+            for one in (cell, *([Cell(), Cell()] if place.compared else []))
+        )
+
+    def _ceiling(self, places: list[_Place]) -> list[Row]:
+        """The row of the human ceiling, with its intervals if metrics have any; none if it is unknown."""
+        ceilings = [self.result.ceiling(*place.key) for place in places]
+        if not any(ceilings):
+            return []
+        cells = []
+        for ceiling, place in zip(ceilings, places, strict=True):
+            if ceiling is None:
+                cells.append(Cell())
+            else:
+                interval = self._interval(ceiling, place) if place.info.bootstrap is not None else ""
+                cells.append(Cell(self.style.number(ceiling.value), below=interval))
+        return [Row("human ceiling", self._beside(cells, places), CEILING)]
+
+    def _sentinels(self, places: list[_Place]) -> list[Row]:
+        """A row for each sentinel with a number in one of the columns."""
+        several = [self.result.sentinels_of(place.info.id) for place in places]
         rows = []
-        for name in names:
-            cells = [
-                None if one is None else one.cell(name, column.group)
-                for one, column in zip(of_columns, columns, strict=True)
+        for name in dict.fromkeys(cell.column for one in several if one is not None for cell in one.cells):
+            found = [
+                None if one is None else one.cell(name, place.group) for one, place in zip(several, places, strict=True)
             ]
-            entries = tuple(
-                Entry() if cell is None else _cell_entry(cell, column, self.style)
-                for cell, column in zip(cells, columns, strict=True)
-            )
-            rows.append(Row(uncertainty.sentinel_title(name), entries))
+            if all(cell is None or cell.value is None for cell in found):
+                continue
+            cells = [
+                Cell() if cell is None else Cell(self._number(cell, place), below=self._interval(cell, place))
+                for cell, place in zip(found, places, strict=True)
+            ]
+            rows.append(Row(methods.sentinel_title(name), self._beside(cells, places), SENTINELS))
         return rows
 
-    def _ceiling(self, columns: list[Column]) -> Row | None:
-        """The row of the human ceiling; None if it is unknown in all columns."""
-        ceilings = [self.result.ceiling(column.protocol, column.group) for column in columns]
-        if not any(ceilings):
-            return None
-        entries = tuple(
-            Entry()
-            if ceiling is None
-            else Entry(
-                self.style.number(ceiling.value, column.percent),
-                interval=self.style.interval(ceiling.low, ceiling.high, column.percent),
-            )
-            for ceiling, column in zip(ceilings, columns, strict=True)
-        )
-        return Row("human ceiling", entries)
-
-    def _published_only(self, columns: list[Column]) -> list[Row]:
+    def _published_only(self, places: list[_Place]) -> list[Row]:
         """Rows that only the paper has, with a number in one of the columns."""
         table = self.result.published_table
         if table is None:
             return []
-        printed = [table.column(c.protocol, c.group) if c.compared else None for c in columns]
-        return self._printed_rows(printed, [column.rescaled for column in columns], only=True)
-
-    def _printed_rows(
-        self, columns: Sequence[PublishedColumn | None], places: Sequence[int] = (), *, only: bool = False
-    ) -> list[Row]:
-        """Rows of the paper with a number in one of the columns, in print order, times ten to the power of ``places``;
-        with ``only``, those that the study does not have."""
-        table = self.result.published_table
+        columns = [table.column(*place.key) if place.compared else None for place in places]
         rows = []
-        for printed in [] if table is None else table.rows:
-            numbers = {number.column: number for number in printed.numbers}
-            entries = tuple(
-                _printed_entry(None if column is None else numbers.get(column.key), power)
-                for column, power in zip(columns, places or [0] * len(columns), strict=True)
-            )
-            if any(entry.published for entry in entries) and not (only and printed.rows):
-                rows.append(Row(printed.title, entries))
+        for row, cells in self._printed_rows(columns, [place.power for place in places], only=True):
+            beside = [
+                one
+                for cell, place in zip(cells, places, strict=True)
+                for one in ((Cell(), cell, Cell()) if place.compared else (Cell(),))
+            ]
+            rows.append(Row(row, tuple(beside), PUBLISHED))
         return rows
 
-    def _published_notes(self, columns: list[Column], rows: list[Row]) -> list[str]:
-        compared = [column for column in columns if column.compared]
+    def _printed_rows(
+        self, columns: Sequence[PublishedColumn | None], powers: Sequence[int], *, only: bool = False
+    ) -> list[tuple[str, list[Cell]]]:
+        """Titles and cells of the paper's rows with a number in one of the columns, in print order; with ``only``,
+        of those that the study does not have."""
+        table = self.result.published_table
+        rows = []
+        for printed in () if table is None else table.rows:
+            numbers = {number.column: number for number in printed.numbers}
+            cells = [
+                _printed_cell(None if column is None else numbers.get(column.key), power)
+                for column, power in zip(columns, powers, strict=True)
+            ]
+            if any(cell.value for cell in cells) and not (only and printed.rows):
+                rows.append((printed.title, cells))
+        return rows
+
+    def add_unplaced(self, title: str, printed: list[PublishedColumn]) -> None:
+        """Build the table of published columns without one of ours."""
+        columns = [Column(column.head, names=(column.protocol or "", column.group)) for column in printed]
+        self.offered += columns
+        chosen = self.style.places(columns)
+        if not chosen:
+            return
+        shown, columns = [printed[at] for at in chosen], [columns[at] for at in chosen]
+        made = self._printed_rows(shown, [self._power(column.unit) for column in shown])
+        rows = tuple(Row(row, tuple(cells)) for row, cells in made)
+        footnotes = tuple(remarks_on_cells(rows, {at: column.head for at, column in enumerate(shown)}))
+        notes = (f"published: {self.result.published}", *self._remarks())
+        self.made.append(Table(title, tuple(columns), rows, footnotes=footnotes, notes=notes))
+
+    def _undefined(self, places: list[_Place]) -> list[str]:
+        """One line for each reason why a number of ours could not be computed, with all its places."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for place in places:
+            for cell in self.result.cells:
+                if (cell.protocol, cell.group) == place.key and cell.undefined:
+                    where = f"{self.result.columns.get(cell.column, cell.title)} on {place.where}"
+                    found.setdefault((cell.shown_instead, cell.undefined), []).append(where)
+        return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in found.items()]
+
+    def _raters(self, places: list[_Place]) -> list[str]:
+        """The place of human raters among the metrics of each column, one line each."""
+        lines = []
+        for place in places:
+            sentinels = self.result.sentinels_of(place.info.id)
+            raters = None if sentinels is None else sentinels.raters_of(place.group)
+            if raters is not None:
+                note = methods.rater_note(raters, self.result.columns, self.style.number(raters.value))
+                lines.append(f"{place.columns()[0].name}: {note}")
+        return lines
+
+    def _published_notes(self, compared: list[_Place]) -> list[str]:
         if not compared:
-            return [] if self.made else no_numbers(self.result)
+            return []
         return [
             f"published: {self.result.published}",
-            *basis(self.result, [(c.protocol, c.group, c.name) for c in compared]),
+            *basis(self.result, [(*place.key, place.columns()[0].name) for place in compared]),
             *own_models(self.result),
             *self._remarks(),
-            *_footnotes(columns, rows),
         ]
 
     def _remarks(self) -> list[str]:
@@ -465,19 +581,57 @@ class _Builder:
         return lines
 
 
-def _practices(result: StudyResult, infos: list[ProtocolInfo], style: TableStyle) -> list[str]:
+def remarks_on_cells(rows: Sequence[Row], wheres: Mapping[int, str]) -> list[str]:
+    """One line for each remark on published numbers, with all numbers concerned; columns are named by their place."""
+    noted: dict[str, list[str]] = {}
+    for place, where in wheres.items():
+        for row in rows:
+            if note := row.cells[place].note:
+                noted.setdefault(note, []).append(f"{row.title} on {where}")
+    return [
+        f"{UNEXPLAINED if note == NOT_EXPLAINED or tells_no_reason(note) else '*'} {'; '.join(names)}: {note}"
+        for note, names in noted.items()
+    ]
+
+
+def missing_lines(result: StudyResult) -> list[str]:
+    """What is missing from a result, with the reason, one line for each reason."""
+    lines = []
+    for reason, names in result.reasons().items():
+        planned = any(one.planned for one in result.missing if one.reason == reason)
+        verb = " " if results.is_left_out(reason) else f": require{'s' * (len(names) == 1)} " if planned else None
+        lines.append(f"{', '.join(names)}{verb or ' not computed: '}{reason}")
+    return lines
+
+
+def _changed(result: StudyResult, infos: Sequence[ProtocolInfo]) -> list[str]:
+    """What makes numbers differ from those of papers: left out items, and other practices; a short line each."""
+    lines = []
+    for info in infos:
+        if info.n_items_whole is not None:
+            lines.append(f"{info.dataset_title}: {info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)")
+        lines += [
+            f"{info.dataset_title}: {note.partition(':')[0]}"
+            for note in info.notes
+            if re.match(r"[\d,]+ of [\d,]", note)
+        ]
+        for practice in (one for one in result.practices if one.protocol == info.id):
+            other = practice.other.partition("/")[2]
+            lines.append(f"{info.dataset_title}: {practice.other_used_by} use {other}, with other numbers")
+    return lines
+
+
+def _practices(result: StudyResult, infos: Sequence[ProtocolInfo], style: TableStyle) -> list[str]:
     """The papers that use another protocol, with the other numbers; a line for each."""
     lines = []
     for info in infos:
         for practice in (one for one in result.practices if one.protocol == info.id):
-            percent = style.scale(info.kind == "accuracy")
-            values = [
-                f"{result.columns[column]} {style.number(practice.values[column], percent)}"
-                for column in result.columns
+            values = ", ".join(
+                f"{title} {style.number(practice.values[column], share=info.kind != 'mean')}"
+                for column, title in result.columns.items()
                 if column in practice.values
-            ]
-            other = with_version(practice.other, info.version)
-            lines.append(f"{practice.other_used_by} use {other}: {', '.join(values)}")
+            )
+            lines.append(f"{practice.other_used_by} use {with_version(practice.other, info.version)}: {values}")
     return lines
 
 
@@ -488,97 +642,25 @@ def _answer(result: StudyResult, info: ProtocolInfo) -> list[str]:
     return [f"{info.versioned_id}: {line}" for line in text] if len(result.answers) > 1 else [*text]
 
 
-def _footnotes(columns: list[Column], rows: list[Row]) -> list[str]:
-    noted: dict[str, list[str]] = {}
-    unexplained: list[str] = []
-    for index, column in enumerate(columns):
-        for row in rows:
-            entry = row.entries[index]
-            if entry.note:
-                noted.setdefault(entry.note, []).append(f"{row.title} on {column.where}")
-            elif entry.unexplained:
-                unexplained.append(f"{row.title} on {column.where}")
-    return footnotes(noted, unexplained)
-
-
-def _undefined(columns: list[Column], rows: list[Row]) -> list[str]:
-    """One line for each reason why a number of ours could not be computed, with all its places."""
-    places: dict[tuple[str, str], list[str]] = {}
-    for index, column in enumerate(columns):
-        for row in rows:
-            entry = row.entries[index]
-            if entry.undefined:
-                places.setdefault((entry.instead, entry.undefined), []).append(f"{row.title} on {column.where}")
-    return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in places.items()]
-
-
-def _raters(result: StudyResult, columns: list[Column], style: TableStyle) -> tuple[str, ...]:
-    """The place of human raters among the metrics of each column, one line each."""
+def _undefined_sentinels(result: StudyResult, keys: Sequence[tuple[str, str]]) -> list[str]:
+    """Why sentinels have no number, a line for each sentinel and reason."""
     lines = []
-    for column in columns:
-        sentinels = result.sentinels_of(column.protocol)
-        raters = None if sentinels is None else sentinels.raters_of(column.group)
-        if raters is not None:
-            value = style.number(raters.value, column.percent)
-            lines.append(f"{column.name}: {uncertainty.rater_note(raters, result.columns, value)}")
-    return tuple(lines)
+    for sentinels in result.sentinels:
+        groups = [group for protocol, group in keys if protocol == sentinels.protocol]
+        lines += [
+            f"{methods.sentinel_title(cell.column)}: {cell.undefined}"
+            for cell in sentinels.cells
+            if cell.group in groups and cell.undefined
+        ]
+    return list(dict.fromkeys(lines))
 
 
-def _undefined_sentinels(columns: list[Column], rows: list[Row]) -> list[str]:
-    """As :func:`_undefined`; a sentinel that is undefined in all columns for one reason has no list of columns."""
-    lines = []
-    for row in rows:
-        reasons = {entry.undefined for entry in row.entries}
-        reason = reasons.pop() if len(reasons) == 1 else ""
-        lines += [f"undefined: {row.title}: {reason}"] if reason else _undefined(columns, [row])
-    return lines
-
-
-def _printed_entry(printed: PrintedNumber | None, power: int = 0) -> Entry:
+def _printed_cell(printed: PrintedNumber | None, power: int) -> Cell:
+    """A published number with its remark, in our format (``50.9 ±0.70``)."""
     if printed is None:
-        return Entry()
-    text = rescaled(printed.printed, power)
-    return Entry(published=_noted(text, printed.note, unexplained=False), note=printed.note or "")
-
-
-def _noted(printed: str, note: str | None, *, unexplained: bool) -> str:
-    """A published number with its footnote mark, in our format (``50.9 ±0.70``)."""
-    mark = UNEXPLAINED if unexplained or tells_no_reason(note or "") else "*" if note else ""
-    return printed.replace("± ", "±") + mark
-
-
-def _cell_entry(cell: Cell, column: Column, style: TableStyle, top: bool = False) -> Entry:
-    interval = style.interval(cell.low, cell.high, column.percent)
-    top = top and style.daggers
-    if cell.value is None:
-        printed = _printed(cell, column) if column.compared else ""
-        return Entry(
-            published=_noted(printed, cell.published_note, unexplained=False) if printed else "",
-            note=(cell.published_note or "") if printed else "",
-            instead=cell.shown_instead,
-            undefined=cell.undefined,
-        )
-    ours = style.number(cell.value, column.percent)
-    if cell.sd is not None:
-        ours += f" ±{style.number(cell.sd, column.percent)}"
-    if cell.published is None or not column.compared:
-        return Entry(ours, interval=interval, top=top)
-    difference = cell.value - cell.published
-    shown = style.number(abs(difference), column.percent)
-    return Entry(
-        ours,
-        _noted(_printed(cell, column), cell.published_note, unexplained=cell.unexplained),
-        f"{'-' if difference < 0 else '+'}{shown}",
-        interval,
-        top,
-        cell.published_note or "",
-        cell.unexplained,
-    )
-
-
-def _printed(cell: Cell, column: Column) -> str:
-    """The published number as printed in the paper; ``""`` if there is none."""
-    return rescaled(cell.published_printed or "", column.rescaled)
+        return Cell()
+    mark = UNEXPLAINED if tells_no_reason(printed.note or "") else "*" * bool(printed.note)
+    return Cell(rescaled(printed.printed, power).replace("± ", "±"), mark, note=printed.note or "")
 
 
 def data_points(info: ProtocolInfo) -> str:
@@ -588,23 +670,19 @@ def data_points(info: ProtocolInfo) -> str:
     return {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
 
 
-def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
-    """The amount of data of each protocol, and omitted data."""
-    notes = []
-    for info in infos:
-        cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        unit = data_points(info)
-        items = f"{info.n_items:,} items"
-        if info.n_items_whole is not None:
-            items = f"{info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)"
-        # A cell without a value may have fewer.
-        size = f"{max(cell.n for cell in cells):,} {unit} of {items}" if cells else items
-        draws = f", {info.draws} draws" if info.draws > 1 else ""
-        units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s resampled"
-        notes.append(f"{info.versioned_id}: {size}{draws}{units}")
-        chances = [c.chance for c in cells if c.chance is not None]
-        if chances:
-            ends = dict.fromkeys(f"{100 * end:.1f}" for end in (min(chances), max(chances)))
-            notes.append(f"chance under this tie rule: {' to '.join(ends)} %")
-        notes += info.notes
-    return notes
+def _size(result: StudyResult, info: ProtocolInfo) -> list[str]:
+    """The amount of data of a protocol, and omitted data."""
+    cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
+    items = f"{info.n_items:,} items"
+    if info.n_items_whole is not None:
+        items = f"{info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)"
+    # A cell without a value may have fewer.
+    size = f"{max(cell.n for cell in cells):,} {data_points(info)} of {items}" if cells else items
+    draws = f", {info.draws} draws" if info.draws > 1 else ""
+    units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s resampled"
+    lines = [f"{info.versioned_id}: {size}{draws}{units}"]
+    chances = [c.chance for c in cells if c.chance is not None]
+    if chances:
+        ends = dict.fromkeys(f"{100 * end:.1f}" for end in (min(chances), max(chances)))
+        lines.append(f"chance under this tie rule: {' to '.join(ends)} %")
+    return [*lines, *info.notes]

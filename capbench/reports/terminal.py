@@ -1,183 +1,160 @@
-"""Results in the terminal, as rich tables that fit the available width."""
+"""Tables in the terminal, as rich tables that fit the available width."""
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from capbench.core.records import signature_lines
-from capbench.datasets.protocol import with_version
-from capbench.reports.table import Column, Entry, Row, Table
-from capbench.reports.tables import PUBLISHED_ONLY
-from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import StudyResult, is_left_out, missing_word
+from capbench.reports.markup import result_signatures
+from capbench.reports.table import CEILING, PUBLISHED, SENTINELS, USUAL_TABLE, Cell, Column, Table, TableStyle
+from capbench.reports.tables import tables
+from capbench.studies.results import StudyResult
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_BELOW = "\n"
+_STYLES = {CEILING: "italic", SENTINELS: "dim"}
 
 
-def print_result(result: StudyResult, console: Console, *, by_source: bool = True) -> None:
-    """Print every table of a result, its signatures, and what is missing; see :func:`tables.tables`."""
-    print_tables(result, console, by_source=by_source)
-    _print_missing(result, console)
-    _print_signatures(result, console)
+def print_result(
+    result: StudyResult,
+    console: Console,
+    *,
+    by_source: bool = False,
+    details: bool = False,
+    style: TableStyle = USUAL_TABLE,
+    answer: Sequence[str] = (),
+) -> None:
+    """Print the tables of a result; with ``details`` also data, methods and signatures.
+
+    ``answer`` replaces the sentences below the first table.
+    """
+    for place, table in enumerate(tables(result, by_source=by_source, style=style)):
+        shown = replace(table, answer=tuple(answer)) if answer and not place else table
+        print_table(shown, console, details=details)
+    lines = result_signatures(result) if details else ["Protocols, counts, methods, remarks (*), signatures: --details"]
+    print_lines(console, lines, style="dim")
 
 
-def print_tables(result: StudyResult, console: Console, *, by_source: bool = True) -> None:
-    """Print every table of a result, without signatures and missing metrics."""
-    for table in make_tables(result, by_source=by_source):
-        print_table(table, console)
+def print_table(table: Table, console: Console, *, details: bool = False) -> None:
+    """Print a table with its answer, warnings and legend, and with ``details`` with data and methods.
 
-
-def print_table(table: Table, console: Console) -> None:
-    """Print one table; columns that do not fit next to each other are printed below each other."""
-    # Intervals are printed next to their values if the whole table then fits, else below them.
-    blocks = _split(table, console.width, inline=True)
-    inline = len(blocks) == 1
-    if not inline:
-        blocks = _split(table, console.width, inline=False)
-    for number, columns in enumerate(blocks):
-        title = table.title if number == 0 else f"{table.title} (continued)"
-        console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
-        console.print(_rich(table, columns, inline))
-    for line in (*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)):
-        style = "" if line in table.answer else "dim"
-        console.print(f"  {line}", style=style, markup=False, soft_wrap=not console.is_terminal)
+    Columns that do not fit next to each other are printed below each other.
+    """
+    # Second lines are printed next to their values if the whole table then fits, else below them.
+    inline = len(_blocks(table, console.width, inline=True)) == 1
+    for place, columns in enumerate(_blocks(table, console.width, inline=inline)):
+        title = f"\n{table.title} (continued)" if place else table.title
+        if title:
+            console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
+        console.print(_rich(table, columns, inline=inline))
+    console.print()
+    print_lines(console, table.answer)
+    print_lines(console, table.warnings, mark="! ")
+    print_lines(console, table.legend, style="dim")
+    if details:
+        print_lines(console, (*table.footnotes, *table.notes), mark="  ", style="dim")
     console.print()
 
 
-def _texts(entry: Entry, column: Column, inline: bool) -> tuple[str, ...]:
-    """The texts of an entry's columns, without colours, for measuring."""
-    value = _value(entry, column)
-    if entry.interval:
-        value += f"{' ' if inline else _BELOW}{entry.interval}"
-    return column.parts(value, entry.published, entry.difference)
+def print_lines(console: Console, lines: Iterable[str], *, mark: str = "", style: str = "") -> None:
+    """Print lines, which wrap in a terminal with a hanging indent and stay whole in a file."""
+    for line in dict.fromkeys(lines):
+        text = f"{mark}{line}"
+        if console.is_terminal:
+            text = textwrap.fill(text, console.width, subsequent_indent="  " if mark else "", break_long_words=False)
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _value(entry: Entry, column: Column) -> str:
-    if not entry.ours:
-        return entry.instead
-    value, space, deviation = entry.ours.partition(" ")
-    # Unmarked values are padded, so that their digits align with those of marked ones.
-    return f"{value}{entry.marks:<{column.marks}}{space}{deviation}"
+def _text(cell: Cell, marks: int, *, inline: bool) -> str:
+    """The text of a cell; values with fewer marks than their neighbours are padded, so that digits align."""
+    value, space, deviation = cell.value.partition(" ±")
+    text = f"{value}{cell.marks:<{marks}}{space}{deviation}" if cell.value else cell.marks
+    return f"{text}{' ' if inline else chr(10)}{cell.below}" if cell.below else text
 
 
-def _heads(column: Column, height: int = 1) -> tuple[str, ...]:
-    """The heads of a column's texts, padded to a number of lines so that their last lines align."""
-    head = _BELOW.join(word for word in (column.head[0], column.detail, column.head[1]) if word)
-    shown = column.parts(head, head if column.published_alone else "paper", "diff")
-    return tuple(_filled(text, height) for text in shown)
+def _column(table: Table, place: int, *, inline: bool) -> tuple[list[str], int]:
+    """The texts of a column, and its width without the head's group."""
+    marks = max((len(row.cells[place].marks) for row in table.rows), default=0)
+    texts = [_text(row.cells[place], marks, inline=inline) for row in table.rows]
+    lines = [line for text in (*texts, table.columns[place].head) for line in text.split("\n")]
+    return texts, max(map(len, lines), default=0)
 
 
-def _filled(head: str, height: int) -> str:
-    return _BELOW * (height - 1 - head.count(_BELOW)) + head
+def _head(column: Column, width: int) -> list[str]:
+    """The lines of a head: the group, wrapped to the column's width, above the head."""
+    if column.with_previous:
+        return [column.head]
+    # A long word may break where a capital follows: Crowd-Flower.
+    words = (w if len(w) <= max(width, 9) else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", w) for w in column.group.split())
+    return [*textwrap.wrap(" ".join(words), max(width, 9), break_long_words=False), *column.head.split("\n")]
 
 
-def _widths(table: Table, index: int, inline: bool) -> int:
-    column = table.columns[index]
-    texts = [_texts(row.entries[index], column, inline) for row in table.all_rows]
-    total = 0
-    for i, head in enumerate(_heads(column)):
-        lines = [line for text in (head, *(text[i] for text in texts)) for line in text.split(_BELOW)]
-        total += max(len(line) for line in lines) + 2  # padding and the space between columns
-    return total
-
-
-def _split(table: Table, width: int, *, inline: bool) -> list[list[int]]:
-    """Column indices of the blocks in which a table is printed."""
-    first = max([len(row.title) for row in table.all_rows] + [len("metric")]) + 2
-    if table.published_only:
-        first = max(first, len(PUBLISHED_ONLY) + 2)
+def _blocks(table: Table, width: int, *, inline: bool) -> list[list[int]]:
+    """Places of the columns that are printed next to each other."""
+    parts = {PUBLISHED for row in table.rows if row.part == PUBLISHED}
+    first = max(len(text) for text in (table.head, *parts, *(row.title for row in table.rows)))
+    needs = []
+    for place, column in enumerate(table.columns):
+        _, own = _column(table, place, inline=inline)
+        needs.append(max(own, *map(len, _head(column, own))) + 1)
     blocks: list[list[int]] = [[]]
     used = first
-    for index in range(len(table.columns)):
-        need = _widths(table, index, inline)
-        if blocks[-1] and used + need > width:
+    for place, column in enumerate(table.columns):
+        with_next = [place]  # what must stand on the same line
+        while with_next[-1] + 1 < len(needs) and table.columns[with_next[-1] + 1].with_previous:
+            with_next.append(with_next[-1] + 1)
+        if blocks[-1] and not column.with_previous and used + sum(needs[at] for at in with_next) > width:
             blocks.append([])
             used = first
-        blocks[-1].append(index)
-        used += need
+        blocks[-1].append(place)
+        used += needs[place]
     if inline and used > width:
         blocks.append([])  # one column alone that is too wide
     return blocks
 
 
-def _rich(table: Table, indices: list[int], inline: bool) -> object:
+def _rich(table: Table, places: Sequence[int], *, inline: bool) -> object:
     from rich import box
     from rich.table import Table as RichTable
 
-    made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    height = max((head.count(_BELOW) + 1 for i in indices for head in _heads(table.columns[i])), default=1)
-    made.add_column(_filled("metric", height), no_wrap=True)
-    for index in indices:
-        for i, head in enumerate(_heads(table.columns[index], height)):
-            made.add_column(head, justify="right", no_wrap=True, style="dim" if i else "")
-    for row in table.rows:
-        empty = row.missing and not any(entry.ours for entry in row.entries)
-        made.add_row(row.title, *_cells(table, row, indices, inline), style="dim" if empty else "")
-    if table.ceiling is not None:
-        made.add_section()
-        made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, inline), style="italic")
-    if table.sentinels:
-        made.add_section()
-        for row in table.sentinels:
-            made.add_row(row.title, *_cells(table, row, indices, inline), style="dim")
-    # A block of columns has only those rows that have a number in it.
-    only = [row for row in table.published_only if any(row.entries[index].published for index in indices)]
-    if only:
-        made.add_section()
-        made.add_row(PUBLISHED_ONLY, style="italic")
-    for row in only:
-        made.add_row(row.title, *_cells(table, row, indices, inline))
-    return made
+    made = [_column(table, place, inline=inline) for place in places]
+    heads = [_head(table.columns[place], width) for place, (_, width) in zip(places, made, strict=True)]
+    height = max(map(len, heads), default=1)
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
+    shown.add_column("\n" * (height - 1) + table.head, no_wrap=True)
+    for place, head in zip(places, heads, strict=True):
+        column = table.columns[place]
+        shown.add_column(
+            "\n" * (height - len(head)) + "\n".join(head),
+            justify="left" if column.text else "right",
+            no_wrap=not column.text,
+            style="dim" if column.with_previous else "",
+        )
+    rows = list(zip(table.rows, *(texts for texts, _ in made), strict=True))
+    for number, (part, group) in enumerate(groupby(rows, lambda row: row[0].part)):
+        of_part = list(group)
+        if part == PUBLISHED:  # only those with a number in this block
+            of_part = [row for row in of_part if any(text.strip("– ") for text in row[1:])]
+        if number and of_part:
+            shown.add_section()
+        if part == PUBLISHED and of_part:
+            shown.add_row(PUBLISHED, style="italic")
+        for row, *texts in of_part:
+            cells = [_rich_text(row.cells[place], text) for place, text in zip(places, texts, strict=True)]
+            shown.add_row(row.title, *cells, style=_STYLES.get(part, ""))
+    return shown
 
 
-def _cells(table: Table, row: Row, indices: list[int], inline: bool) -> list[Text | str]:
+def _rich_text(cell: Cell, text: str) -> Text:
     from rich.text import Text
 
-    cells: list[Text | str] = []
-    for index in indices:
-        column, entry = table.columns[index], row.entries[index]
-        value = _value(entry, column)
-        if row.missing and not value:
-            value = missing_word(row.missing)
-        is_best = table.is_metric(row) and column.best is not None and entry.ours.split(" ")[0] == column.best
-        text = Text(value, style="bold" if is_best else "")
-        if entry.interval:
-            text.append(f"{' ' if inline else _BELOW}{entry.interval}", style="not bold dim")
-        if not column.published_alone:
-            cells.append(text)
-        if column.compared or column.published_alone:
-            cells.append(entry.published)
-        if column.compared:
-            cells.append(entry.difference)
-    return cells
-
-
-def _print_missing(result: StudyResult, console: Console) -> None:
-    by_reason = result.reasons()
-    for reason, names in by_reason.items():
-        planned = any(m.planned for m in result.missing if m.reason == reason)
-        separator = (
-            " " if is_left_out(reason) else f": require{'s' * (len(names) == 1)} " if planned else " not computed: "
-        )
-        console.print(f"{', '.join(names)}{separator}{reason}", markup=False, soft_wrap=True)
-    if by_reason:
-        console.print()
-
-
-def _print_signatures(result: StudyResult, console: Console) -> None:
-    lines: dict[str, list[str]] = {}
-    versions = {info.id.rpartition("/")[0]: info.version for info in result.protocols}
-    for items, signatures in result.signatures.items():
-        for signature in signature_lines(signatures):
-            lines.setdefault(signature, []).append(with_version(items, versions.get(items, "")))
-    everywhere = len(result.signatures)
-    for sentinels in result.sentinels:
-        for signature in sentinels.signatures.values():
-            lines.setdefault(signature, []).append(sentinels.protocol)
-    for signature, where in lines.items():
-        suffix = "" if len(where) == everywhere else f"  [{', '.join(where)}]"
-        console.print(f"{signature}{suffix}", style="dim", markup=False, soft_wrap=True)
+    made = Text(text, style="bold" if cell.bold else "")
+    if cell.below:
+        made.stylize("not bold dim", len(text) - len(cell.below))
+    return made

@@ -14,7 +14,7 @@ def _has_packages() -> bool:
     """True if LaTeX and the packages of the tables are installed."""
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
-    names = ["booktabs.sty", "graphicx.sty", "threeparttable.sty"]
+    names = ["booktabs.sty", "graphicx.sty"]
     return all(subprocess.run(["kpsewhich", name], capture_output=True, check=False).returncode == 0 for name in names)
 
 
@@ -25,11 +25,7 @@ _ESCAPED = re.compile(r"\\[\\%&$#_{}]")
 
 def assert_compiles(body: str, folder: Path) -> None:
     """Compile a document that holds nothing else."""
-    document = (
-        r"\documentclass{article}\usepackage{booktabs,graphicx,threeparttable}\begin{document}"
-        + body
-        + r"\end{document}"
-    )
+    document = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}" + body + r"\end{document}"
     (folder / "t.tex").write_text(document, encoding="utf-8")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
@@ -48,12 +44,12 @@ def assert_well_formed(body: str) -> None:
     for line in body.splitlines():
         if line.startswith("%"):
             continue
-        plain = _ESCAPED.sub("", line)
+        plain = _ESCAPED.sub("", line.replace("}{!}{%", "}{!}").replace(r"\end{tabular}}", r"\end{tabular}"))
         assert plain.count("{") == plain.count("}"), line
         assert plain.count("$") % 2 == 0, line
         assert not re.search(r"[#%]", plain), line
         assert "_" not in re.sub(r"\$[^$]*\$|\\(?:label|ref)\{[^}]*\}", "", plain), line
-        for verb, name in re.findall(r"\\(begin|end)\{(\w+)\}", line):
+        for verb, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", line):
             if verb == "begin":
                 open_environments.append(name)
             else:
@@ -61,7 +57,7 @@ def assert_well_formed(body: str) -> None:
     assert not open_environments
     argument = re.search(r"(?:\\\\|\\(?:top|mid|bottom)rule)\s*[*\[]|\\item\s+\[", body)
     assert argument is None, body[argument.start() :][:80]
-    for table in re.findall(r"\\begin\{table\}.*?\\end\{table\}", body, flags=re.DOTALL):
+    for table in re.findall(r"\\begin\{table\*?\}.*?\\end\{table\*?\}", body, flags=re.DOTALL):
         (widths,) = re.findall(r"\\begin\{tabular\}\{((?:[^{}]|\{[^{}]*\})+)\}", table)
         columns = re.sub(r"[@>]?\{[^{}]*\}", "", widths)
         rows = [line for line in table.splitlines() if line.endswith(r"\\")]
@@ -72,7 +68,7 @@ def assert_well_formed(body: str) -> None:
                 spans = re.findall(r"\\multicolumn\{(\d+)\}", cell)
                 cells += int(spans[0]) if spans else 1
             assert cells == len(columns), row
-        marks = {mark.strip() for marks in re.findall(r"\\tnote\{([^}]*)\}", table) for mark in marks.split(",")}
-        notes = re.findall(r"\\item\[([^\]]*)\]", table)
-        assert len(notes) == len(set(notes)), notes
-        assert marks == set(notes), (marks, notes)
+        body, _, notes = table.partition(r"\end{tabular}")
+        marks, below = (re.findall(r"\\textsuperscript\{([a-z]+)\}", part) for part in (body, notes))
+        assert len(below) == len(set(below)), below
+        assert set(marks) == set(below), (marks, below)

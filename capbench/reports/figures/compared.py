@@ -20,7 +20,7 @@ from capbench.reports.figures.style import (
     new_figure,
     style,
 )
-from capbench.reports.uncertainty import p_value_text
+from capbench.reports.methods import p_value_text
 from capbench.stats.significance import at_floor, smallest_p
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from capbench.core.records import FloatArray
+from capbench.reports.methods import decided, p_value_text, test_note
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
 from capbench.reports.page.overview import Entry, best_first, interval_end, statistic_words
 from capbench.reports.table import number
-from capbench.reports.uncertainty import decided, p_value_text, test_note
 from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
 from capbench.studies.judged import ProgressFactory, no_progress
@@ -85,7 +85,6 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             tests = decided(result, info.id)
             if tests is None:
                 continue
-            percent = info.kind == "accuracy"
             title = f"Differences between metrics: {info.dataset_title}, {statistic_words(info)}"
             if title in titles:  # another study, or another protocol of the same words
                 title = f"{title} ({info.id}, {result.name})"
@@ -93,7 +92,7 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
             rows = []
             for pair in tests.pairs:
-                ends = [interval_end(end, percent) for end in (pair.low, pair.high) if end is not None]
+                ends = [interval_end(end) for end in (pair.low, pair.high) if end is not None]
                 bound = at_floor(
                     pair.p_value,
                     pair.p_adjusted,
@@ -104,7 +103,7 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
                 rows.append(
                     [
                         *(result.columns.get(column, column) for column in (pair.better, pair.worse)),
-                        number(pair.difference, percent),
+                        number(pair.difference),
                         f"[{', '.join(ends)}]" if ends else "",
                         p_value_text(pair.p_adjusted, is_bound=bound).removeprefix("= "),
                         "significant" if pair.significant else "not significant",

@@ -10,10 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
-from capbench.reports.table import number
-from capbench.reports.tables import details
-from capbench.reports.uncertainty import (
+from capbench.reports.methods import (
     MARK,
     READ_MARK,
     SENTINEL_MARK,
@@ -23,6 +20,9 @@ from capbench.reports.uncertainty import (
     sentinel_notes,
     sentinel_title,
 )
+from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
+from capbench.reports.table import number
+from capbench.reports.tables import details
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
 
@@ -72,14 +72,14 @@ class Entry:
         """The printed value, or the text that replaces it."""
         if self.cell.value is None:
             return self.cell.shown_instead
-        return number(self.cell.value, self.percent)
+        return number(self.cell.value, self.info.kind != "mean")
 
     @property
     def interval(self) -> str:
         """``[low, high]``, or ``""``."""
         if self.cell.low is None or self.cell.high is None:
             return ""
-        return f"[{interval_end(self.cell.low, self.percent)}, {interval_end(self.cell.high, self.percent)}]"
+        return f"[{interval_end(self.cell.low)}, {interval_end(self.cell.high)}]"
 
     @property
     def tip(self) -> str:
@@ -90,7 +90,7 @@ class Entry:
         if cell.value is None:
             value = f"{info.statistic}: {self.shown}: {cell.undefined}"
         if cell.sd is not None:
-            value += f" ± {number(cell.sd, self.percent)} over {info.draws} draws"
+            value += f" ± {number(cell.sd, info.kind != 'mean')} over {info.draws} draws"
         lines.append(value)
         if self.interval and info.bootstrap is not None:
             boot = info.bootstrap
@@ -111,9 +111,9 @@ class Entry:
         return "\n".join([*lines, *([f"signature {signature}"] if signature else [])])
 
 
-def interval_end(value: float, percent: bool) -> str:
-    """An end of an interval: three digits, or a percentage with one."""
-    return f"{100 * value:.1f}" if percent else f"{value:.3f}"
+def interval_end(value: float) -> str:
+    """An end of an interval."""
+    return number(value)
 
 
 def entries(sources: Sequence[ReportSource]) -> list[Entry]:
@@ -252,20 +252,18 @@ def _forest(title: str, about: str, values: Sequence[Entry], result: StudyResult
     drawn: list[Cell | Ceiling] = [*(entry.cell for entry in values), *([ceiling] if ceiling else []), *below]
     every = [end for one in drawn for end in (one.value, one.low, one.high) if end is not None]
     ends = (min(every), max(every))
-    best, percent = values[0].cell.value, values[0].percent
+    best = values[0].cell.value
 
     def row(name: str, value: float, cell: Cell | Ceiling, mark: str, **attributes: object) -> Html:
         low, high = cell.low, cell.high
-        interval = (
-            "" if low is None or high is None else f"[{interval_end(low, percent)}, {interval_end(high, percent)}]"
-        )
-        label = f"{name} {number(value, percent)} {interval}".strip()
+        interval = "" if low is None or high is None else f"[{interval_end(low)}, {interval_end(high)}]"
+        label = f"{name} {number(value)} {interval}".strip()
         chart = interval_chart(value, low, high, ends, label, size=(240.0, 26.0), reference=best)
         return tag(
             "tr",
             tag("th", name, scope="row"),
             tag("td", Html(chart), class_="drawn"),
-            tag("td", f"{number(value, percent)}{mark}", class_="n"),
+            tag("td", f"{number(value)}{mark}", class_="n"),
             tag("td", interval, class_="n soft"),
             **attributes,
         )
@@ -420,7 +418,7 @@ def _raters(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) ->
         sentinels = result.sentinels_of(info.id)
         raters = None if sentinels is None else sentinels.raters_of(group)
         if raters is not None:
-            note = rater_note(raters, result.columns, number(raters.value, info.kind == "accuracy"))
+            note = rater_note(raters, result.columns, number(raters.value))
             lines.append(f"{info.dataset_title}, {statistic_words(info)}{f', {group}' if group else ''}: {note}")
     return lines
 
@@ -474,7 +472,7 @@ def _sentinel_cell(result: StudyResult, info: ProtocolInfo, name: str, group: st
     if cell.value is None:
         return tag("td", cell.shown_instead, class_="n", data_tip=tip)
     tip += f"\nsignature {sentinels.signatures[name]}"
-    return tag("td", number(cell.value, info.kind == "accuracy"), class_="n", data_tip=tip)
+    return tag("td", number(cell.value, info.kind != "mean"), class_="n", data_tip=tip)
 
 
 def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
@@ -486,9 +484,8 @@ def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
     }[ceiling.method]
     tip = f"human ceiling, not a metric: {method}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
     if ceiling.low is not None and ceiling.high is not None:
-        percent = info.kind == "accuracy"
-        tip += f"\ninterval [{number(ceiling.low, percent)}, {number(ceiling.high, percent)}]"
-    return tag("td", number(ceiling.value, info.kind == "accuracy"), class_="n", data_tip=tip)
+        tip += f"\ninterval [{number(ceiling.low)}, {number(ceiling.high)}]"
+    return tag("td", number(ceiling.value), class_="n", data_tip=tip)
 
 
 def _filter(target: str, label: str, choices: Sequence[str]) -> Html:
@@ -536,8 +533,8 @@ def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, An
     rows = []
     with_published = _is_published(numbers)
     for entry in (entry for values in places(numbers).values() for entry in values):
-        cell, percent = entry.cell, entry.percent
-        ends = ["" if end is None else number(end, percent) for end in (cell.low, cell.high)]
+        cell = entry.cell
+        ends = ["" if end is None else number(end) for end in (cell.low, cell.high)]
         published = cell.published_printed or ""
         rank = "" if entry.rank is None else str(entry.rank)
         dataset = f"{entry.info.dataset_title} ({OURS})" if entry.result.stand_in else entry.info.dataset_title
