@@ -459,16 +459,16 @@ def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
             rank = [_html_rank(row, digits)] if overall else []
             rows.append(tag("tr", _html_title(row, overall), *rank, *cells))
     foot = []
-    ceiling = _ceiling(board.columns, digits, True, int(overall))
-    for line in (*([ceiling] if ceiling is not None else []), *_sentinels(board.columns, digits, int(overall))):
+    below = (*_ceiling(board.columns, digits, True, int(overall)), *_sentinels(board.columns, digits, int(overall)))
+    for line in below:
         texts = [
             tag(
                 "td",
-                entry.ours.strip(_SPACE),
-                tag("span", entry.interval, class_="sub") if entry.interval else None,
+                cell.value,
+                tag("span", cell.below, class_="sub") if cell.below else None,
                 class_="n",
             )
-            for entry in line.entries
+            for cell in line.cells
         ]
         foot.append(tag("tr", tag("th", line.title, scope="row"), *texts))
     table = tag(

@@ -141,7 +141,7 @@ def _computed_with(parts: Mapping[str, str]) -> str:
     return f"computed with {inputs}, which may differ from the paper's"
 
 
-def by_own_model(result: StudyResult, cell: Cell) -> bool:
+def by_own_model(result: StudyResult, cell: results.Cell) -> bool:
     """True if a number next to a published one was computed with another network, other features or vectors."""
     given = given_parts(result.signatures, cell.label or cell.metric, result.published_table)
     return cell.published is not None and bool(given)
@@ -190,14 +190,15 @@ def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str
 def _build(result: StudyResult, *, by_source: bool, style: TableStyle) -> _Builder:
     builder = _Builder(result, details(result.protocols), style)
     printed = result.published_table is not None
-    main, apart = [], []  # protocols of the main table, and those with a table of their own
+    main: list[ProtocolInfo] = []
+    apart: list[ProtocolInfo] = []  # with a table of their own
     for info in result.protocols:
         own = info.kind != "correlation" and (printed or len(result.protocols) == 1)
         (apart if own else main).append(info)
     if main:
         builder.add(result.title, [builder.place(info, "", _statistic(info)) for info in main])
     for info in apart:
-        groups = builder.groups(info)
+        groups = [*builder.groups(info)]
         overall = "mean" if info.kind == "accuracy" and groups else _statistic(info)
         places = [builder.place(info, group, group) for group in groups] + [builder.place(info, "", overall)]
         title = ", ".join(word for word in (info.dataset_title, builder.details[info.id], info.statistic) if word)
