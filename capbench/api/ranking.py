@@ -116,7 +116,7 @@ class Style(TypedDict, total=False):
 
     columns: str | Sequence[str] | None  # rank, overall, tasks, or names of tasks, in this order; all by default
     digits: int | None  # after the decimal point
-    percent: bool | None  # True to multiply all values by 100, False for none
+    percent: bool | None  # False for fractions, not × 100
     bold: bool  # True, the default, emphasises the best value of each column
 
 

@@ -250,8 +250,6 @@ def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-
-
 def _print_all_protocols(sensitivity: SensitivityResult, *, json_output: bool) -> None:
     from capbench.reports.sensitivity import print_sensitivity
 

@@ -123,7 +123,7 @@ def print_combined(combined: CombinationResult, console: Console) -> None:
             f"{combined.title}: mean of the metrics' quantiles among the judged captions of {combined.images:,} "
             "images; no judgement was used"
         )
-        _print_parts(combined, info, console)
+        _print_parts(combined, console)
         say("weight: standard deviation of the metric's quantile, divided by the number of metrics")
     else:
         say(
@@ -131,7 +131,7 @@ def print_combined(combined: CombinationResult, console: Console) -> None:
             f"({combined.images:,} images, {settings.folds} folds, {settings.inner_folds} inner folds, seed "
             f"{settings.seed}); penalties {_span(combined.fold_penalties)}"
         )
-        _print_parts(combined, info, console)
+        _print_parts(combined, console)
         say(
             f"weight: change of the score for one standard deviation of the metric, in {_unit(combined)}; learned from "
             f"all images with the penalty {combined.penalty:g}; 95 % bootstrap interval over images"
@@ -158,11 +158,10 @@ def print_combined(combined: CombinationResult, console: Console) -> None:
         say(f"\nnot tested on {protocol}: {reason}", style="")
 
 
-def _print_parts(combined: CombinationResult, info: ProtocolInfo, console: Console) -> None:
+def _print_parts(combined: CombinationResult, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    percent = info.kind == "accuracy"
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column("metric")
     for head in ("weight", "95 % interval", "without it", "drop", "95 % interval"):

@@ -338,7 +338,7 @@ class _Builder:
         self.shown += keys
         compared = [place for place in places if place.compared]
         own = [line for info in first for line in _answer(result, info)]
-        whole = [] if self.made else [*missing_lines(result), *no_numbers(result)]
+        whole = [] if self.made else [*missing_lines(result), *result.undefined_lines(), *no_numbers(result)]
         wheres, at = dict[int, str](), 0  # by place of the published numbers' cells
         for place in places:
             wheres |= {at + 1: place.where} if place.compared else {}
@@ -369,7 +369,7 @@ class _Builder:
                 tuple(column for place in places for column in place.columns()),
                 (*rows, *below, *only),
                 answer=tuple(own or ([] if self.made else self._highest(places))),
-                warnings=(*whole, *self._undefined(places), *_changed(result, first)),
+                warnings=(*whole, *_changed(result, first)),
                 legend=tuple(filter(self._shows, [*legend, *(line for line in remarks if line[0] == UNEXPLAINED)])),
                 footnotes=tuple(remarks),
                 notes=tuple(filter(self._shows, dict.fromkeys(notes))),
@@ -543,16 +543,6 @@ class _Builder:
         footnotes = tuple(remarks_on_cells(rows, {at: column.head for at, column in enumerate(shown)}))
         notes = (f"published: {self.result.published}", *self._remarks())
         self.made.append(Table(title, tuple(columns), rows, footnotes=footnotes, notes=notes))
-
-    def _undefined(self, places: list[_Place]) -> list[str]:
-        """One line for each reason why a number of ours could not be computed, with all its places."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for place in places:
-            for cell in self.result.cells:
-                if (cell.protocol, cell.group) == place.key and cell.undefined:
-                    where = f"{self.result.columns.get(cell.column, cell.title)} on {place.where}"
-                    found.setdefault((cell.shown_instead, cell.undefined), []).append(where)
-        return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in found.items()]
 
     def _raters(self, places: list[_Place]) -> list[str]:
         """The place of human raters among the metrics of each column, one line each."""

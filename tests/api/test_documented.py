@@ -55,8 +55,8 @@ def test_the_function_of_the_tutorial_is_evaluated_and_its_result_printed(
     namespace: dict[str, Any] = {"__name__": "__main__"}
     shown(block, namespace)
     printed = capsys.readouterr().out
-    assert f"{namespace['result'].value('overlap'):.4f}" in printed
-    assert f"{namespace['result'].value('cider'):.4f}" in printed
+    assert f"{100 * namespace['result'].value('overlap'):.1f}" in printed
+    assert f"{100 * namespace['result'].value('cider'):.1f}" in printed
 
 
 def test_the_notebook_is_one_and_its_cells_run_in_order() -> None:

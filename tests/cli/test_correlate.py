@@ -18,7 +18,7 @@ pytestmark = pytest.mark.java
 
 
 def test_a_quick_look_prints_the_default_protocol(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = capbench("correlate", "--dataset", "flickr8k-expert", "--metric", "bleu-1", "--metric", "cider")
+    ran = capbench("correlate", "--dataset", "flickr8k-expert", "--metric", "bleu-1", "--metric", "cider", "--details")
     assert ran.code == 0, ran.err
     assert "embedded synthetic sample" in ran.out.splitlines()[0]
     assert "flickr8k-expert:1/no-own-captions/unaggregated-tau-c: 900 ratings of 300 items" in ran.out
@@ -105,11 +105,10 @@ def test_a_quick_look_shows_the_number_of_the_other_common_protocol(
     named = json.loads(capbench(*command, "-p", f"{dataset}/{other}", "--json").out)
     expected = {cell["column"]: cell["value"] for cell in named["cells"] if not cell["group"]}
     assert practice["values"] == expected
-    lines = [line for line in capbench(*command, "-d", dataset).out.splitlines() if f"{dataset}:1/{other}: " in line]
-    assert len(lines) == 1
-    for column, value in expected.items():
-        shown = f"{value:.4f}" if dataset == "composite" else f"{100 * value:.2f}"
-        assert f"{result['columns'][column]} {shown}" in lines[0]
+    text = capbench(*command, "-d", dataset, "--details", "--digits", "2").out
+    (line,) = (line for line in text.splitlines() if f"{dataset}:1/{other}: " in line)
+    assert all(f"{result['columns'][column]} {100 * value:.2f}" in line for column, value in expected.items())
+    assert f"use {other}, with other numbers" in text
     # Named protocols, other data sets, the sample and metrics without numbers have no such note.
     assert "practices" not in named
     assert "practices" not in json.loads(capbench(*command, "-d", "flickr8k-expert", "--json").out)
@@ -147,8 +146,8 @@ def test_a_study_writes_four_files_that_agree(
     cell = result.cell("flickr8k-expert/no-own-captions/unaggregated-tau-c", "cider")
     assert cell is not None
     for name in ("results.md", "results.tex"):
-        assert f"{cell.value:.4f}" in (folder / name).read_text(encoding="utf-8")
-    assert f"{cell.value:.4f}" in ran.out
+        assert f"{100 * cell.value:.1f}" in (folder / name).read_text(encoding="utf-8")
+    assert f"{100 * cell.value:.1f}" in ran.out
     assert f"{cell.value!r}" in (folder / "results.csv").read_text(encoding="utf-8")
 
 
@@ -175,7 +174,9 @@ def test_missing_files_are_listed_and_the_exit_code_is_1(
 
     root = tmp_path / "data"
     shutil.copytree(sample / "flickr8k", root / "flickr8k", ignore=shutil.ignore_patterns("*.png"))
-    ran = capbench("correlate", "-d", "flickr8k-expert", "-d", "pascal-50s", "-m", "bleu-1", "--data", root)
+    ran = capbench(
+        "correlate", "-d", "flickr8k-expert", "-d", "pascal-50s", "-m", "bleu-1", "--data", root, "--details"
+    )
     assert ran.code == 1
     assert "pascal-50s/random-5-refs/direct-strict" in ran.out
     assert "there is no such file" in ran.out
@@ -217,9 +218,9 @@ QUICK = ("correlate", "-d", "flickr8k-expert", "-m", "bleu-1", "-m", "bleu-4", "
 
 
 def test_intervals_and_tests_by_flags(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = capbench(*QUICK, "--bootstrap", "200", "--compare", "permutation", "--out", tmp_path)
+    ran = capbench(*QUICK, "--bootstrap", "200", "--compare", "permutation", "--out", tmp_path, "--details")
     assert ran.code == 0, ran.err
-    assert "[low, high]: 95 % bootstrap intervals (percentile) over images, 200 resamples, seed 0" in ran.out
+    assert "[a, b]: 95 % bootstrap intervals (percentile) over images, 200 resamples, seed 0" in ran.out
     assert "permutation test (PERM-BOTH) over images, 10,000 permutations, seed 0; Holm's correction over 3" in ran.out
     assert "human ceiling" in ran.out
     cider = next(line for line in ran.out.splitlines() if line.strip().startswith("CIDEr"))
@@ -419,10 +420,10 @@ def test_titles_that_look_like_formulas_are_escaped_when_asked_for(
     assert (refused.code, refused.failure.code) == (2, "missing-option")
 
 
-def test_tables_by_source_can_be_left_out(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+def test_tables_by_source_come_on_request(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     asked = ("correlate", "-d", "composite", "-m", "bleu-1", "--out", tmp_path)
-    assert "by source" in capbench(*asked).out
-    ran = capbench(*asked, "--no-by-source")
+    assert "by source" in capbench(*asked, "--by-source").out
+    ran = capbench(*asked)
     assert ran.code == 0, ran.err
     assert "by source" not in ran.out
     assert "by source" not in (tmp_path / "results.md").read_text(encoding="utf-8")
@@ -438,7 +439,7 @@ def test_an_option_goes_with_a_study_file_and_leaves_the_files_others(
         "metrics: [{label: c, metric: cider, sigma: 3.0, df: items}]\n",
         encoding="utf-8",
     )
-    ran = capbench("correlate", study, "--option", "c.sigma=5", "--out", tmp_path / "out")
+    ran = capbench("correlate", study, "--option", "c.sigma=5", "--out", tmp_path / "out", "--details")
     assert ran.code == 0, ran.err
     assert "sigma:5" in ran.out
     assert "df:items" in ran.out
@@ -473,10 +474,10 @@ def test_sentinels_are_rows_of_every_output(capbench: Callable[..., Ran], tmp_pa
     result = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     values = {(cell["column"], cell["group"]): cell["value"] for cell in result["sentinels"][0]["cells"]}
     assert len(values) == 5 * 4
-    shown = f"{values['source', '']:.4f}"
+    shown = f"{100 * values['source', '']:.1f}"
     assert f"| source | {shown} |" in (tmp_path / "results.md").read_text(encoding="utf-8")
     assert f"source & {shown} " in (tmp_path / "results.tex").read_text(encoding="utf-8")
-    assert re.search(rf"^ source +{shown} ", ran.out, re.MULTILINE)
+    assert re.search(rf"^source +{shown}\b", ran.out, re.MULTILINE)
     rows = list(csv.DictReader((tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()))
     of_csv = {(row["column"], row["group"]): float(row["value"]) for row in rows if row["metric"] == "sentinel"}
     assert of_csv == pytest.approx(values)

@@ -100,7 +100,7 @@ def test_every_form_prints_the_other_numbers_next_to_an_undefined_cell(
     capbench: Callable[..., Ran], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    ran = capbench("correlate", "-d", _grouped(tmp_path), "-m", "bleu-1", "-m", "rouge-l", "--out", out)
+    ran = capbench("correlate", "-d", _grouped(tmp_path), "-m", "bleu-1", "-m", "rouge-l", "--out", out, "--by-source")
     assert ran.code == 1, ran.err
     for text in (ran.out, (out / "results.md").read_text(), (out / "results.tex").read_text()):
         assert text.count("undefined") >= 3  # two cells and the note

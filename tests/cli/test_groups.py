@@ -30,9 +30,9 @@ KEPT = "Composite, 8k: 75 of 210 items of Composite, 25 of 70 images"
 
 
 def test_a_group_is_a_column_with_its_own_title_and_counts(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "composite@8k", "-m", LENGTH)
+    ran = capbench("correlate", "-d", "composite@8k", "-m", LENGTH, "--details")
     assert ran.code == 0, ran.err
-    assert "Composite, 8k" in ran.out
+    assert "Composite,\n" in ran.out
     assert "by source" not in ran.out
     assert f"{PRINTED}: 75 ratings of 75 items" in ran.out
     assert KEPT in ran.out
@@ -194,10 +194,10 @@ def test_a_users_file_is_named_with_its_folder_group_and_protocol(capbench: Call
 def test_compare_and_power_take_a_group_and_say_what_is_kept(
     named: tuple[str, ...], capbench: Callable[..., Ran]
 ) -> None:
-    for command in (("compare", "--permutations", "100"), ("compare", "--power")):
+    for command in (("compare", "--permutations", "100", "--details"), ("compare", "--power")):
         ran = capbench(*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100")
         assert ran.code == 0, ran.err
-        assert f"{PRINTED}: 75 judgements" in ran.out
+        assert f"{PRINTED}: 75 " in ran.out
         assert KEPT in ran.out
         found = json.loads(capbench(*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100", "--json").out)
         assert KEPT in found["notes"]

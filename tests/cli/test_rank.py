@@ -48,13 +48,13 @@ def test_all_formats_have_the_same_numbers(capbench: Callable[..., Ran], tasks: 
         (metric.column, task): value for metric in result.ranking.metrics for task, value in metric.values.items()
     }
     markdown, tex = ((out / f"ranking.{ending}").read_text("utf-8") for ending in ("md", "tex"))
-    printed = capbench(*arguments)
+    printed = capbench(*arguments, "--details")
     for metric in result.ranking.metrics:
         for text in (markdown, tex, printed.out):
             (line,) = [line for line in text.splitlines() if line.strip("| ").startswith(metric.title)]
-            assert f"{metric.overall:.4f}" in line
-            assert f"{metric.values['expert']:.4f}" in line
-            assert f"{100 * metric.values['mm']:.2f}" in line
+            assert f"{100 * metric.overall:.1f}" in line
+            assert f"{100 * metric.values['expert']:.1f}" in line
+            assert f"{100 * metric.values['mm']:.1f}" in line
     # Pairs have no mean ratings: the overall value is adjusted.
     assert [name for name in ("length", "candidate-only", "image-mean\\*") if f"| {name} |" not in markdown] == []
 
@@ -63,7 +63,7 @@ def test_a_table_of_many_tasks_fits_into_80_columns(
     capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    ran = capbench("rank", "-m", "bleu-4,rouge-l", "--no-sentinels", "--permutations", "100")
+    ran = capbench("rank", "-m", "bleu-4,rouge-l", "--no-sentinels", "--permutations", "100", "--details")
     assert ran.code == 0
     table = [line for line in ran.out.splitlines() if "BLEU-4" in line or "─" in line]
     assert len(table) > 4
