@@ -19,7 +19,7 @@ from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
 from capbench.studies.combination_result import CombinationResult
 from capbench.studies.examples import Examples
-from capbench.studies.results import ProtocolInfo, StudyResult
+from capbench.studies.results import StudyResult
 from capbench.studies.study import METRIC
 from capbench.studies.uncertainty import too_few_units
 
