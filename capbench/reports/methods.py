@@ -37,14 +37,14 @@ _CEILINGS = {
 
 
 def intervals(level: float, method: str, unit: str | None, resamples: int | None, seed: int | None) -> str:
-    """How intervals were made: ``95 % bootstrap intervals (percentile) over images, 1,000 resamples, seed 0``."""
+    """The method of intervals: ``95 % bootstrap intervals (percentile) over images, 1,000 resamples, seed 0``."""
     name = {"bca": "BCa"}.get(method, method)
     drawn = "" if resamples is None else f", {resamples:,} resamples, seed {seed}"
     return f"{100 * level:g} % bootstrap intervals ({name}) over {unit}s{drawn}"
 
 
 def tested_by(test: str, unit: str | None, resamples: int | None, seed: int | None, few: str) -> str:
-    """How pairs were tested: ``permutation test (PERM-BOTH) over images, 1,000 permutations, seed 0``."""
+    """The method of tests: ``permutation test (PERM-BOTH) over images, 1,000 permutations, seed 0``."""
     if resamples is None:
         return f"{TESTS[test]}, which assumes independent data points"
     drawn = "permutations" if test == "permutation" else "resamples"

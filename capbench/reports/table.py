@@ -153,7 +153,7 @@ class TableStyle:
         return self.percent is not False
 
     def number(self, value: float, *, share: bool = True) -> str:
-        """A printed number; one that is no ``share``, such as a mean score, keeps its scale."""
+        """A printed number; ``share=False``, for such as a mean score, keeps its scale."""
         scaled = share and self.hundredfold
         digits = (1 if scaled else 4) if self.digits is None else self.digits
         return f"{100 * value if scaled else value:z.{digits}f}"

@@ -586,7 +586,7 @@ def remarks_on_cells(rows: Sequence[Row], wheres: Mapping[int, str]) -> list[str
 
 
 def missing_lines(result: StudyResult) -> list[str]:
-    """What is missing from a result, with the reason, one line for each reason."""
+    """Missing rows and protocols, one line for each reason."""
     lines = []
     for reason, names in result.reasons().items():
         planned = any(one.planned for one in result.missing if one.reason == reason)
@@ -596,7 +596,7 @@ def missing_lines(result: StudyResult) -> list[str]:
 
 
 def _changed(result: StudyResult, infos: Sequence[ProtocolInfo]) -> list[str]:
-    """What makes numbers differ from those of papers: left out items, and other practices; a short line each."""
+    """Causes of numbers other than those of papers: left out items, other practices; a short line each."""
     lines = []
     for info in infos:
         if info.n_items_whole is not None:
@@ -634,7 +634,7 @@ def _answer(result: StudyResult, info: ProtocolInfo) -> list[str]:
 
 
 def _undefined_sentinels(result: StudyResult, keys: Sequence[tuple[str, str]]) -> list[str]:
-    """Why sentinels have no number, a line for each sentinel and reason."""
+    """Reasons of sentinels without a number, one line each."""
     lines = []
     for sentinels in result.sentinels:
         groups = [group for protocol, group in keys if protocol == sentinels.protocol]

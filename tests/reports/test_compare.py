@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from capbench.reports.uncertainty import p_value_text
+from capbench.reports.methods import p_value_text
 
 from capbench.reports.compare import sentence
 from capbench.stats.pairs import Correction, Pair, Tests
