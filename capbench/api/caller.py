@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from capbench.core.arguments import Expected
 from capbench.core.errors import CapbenchWarning
 from capbench.datasets.root import DataRoot
 from capbench.studies.judged import ProgressFactory, no_progress
@@ -16,35 +17,24 @@ from capbench.studies.judged import ProgressFactory, no_progress
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
 
-__all__ = ["PYTHON", "Caller", "python_caller", "warn"]
+__all__ = ["PYTHON", "Caller", "ProgressGiven", "python_caller", "warn"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The caller: Python (:data:`PYTHON`) or the command line.
+    """The caller: Python (:data:`PYTHON`) or the command line."""
 
-    Attributes:
-        spelled: function from an argument to its spelling for the user (``images``, ``--image-root``).
-        unknown_owner: message if a file names an unknown metric, with placeholders ``argument``, ``name`` and ``path``.
-        no_metric: hint of the error if no metric is named.
-        form: format of an argument with a value in examples.
-        note: shows one line of information that is not in the result.
-        tell: shows one line that is also in the result's notes.
-        caution: shows one warning that is also in the result's notes.
-        on_data: called before any work with the data folder, and True if anything is read from it.
-        progress: shows progress.
-        leave_out: function from labels to the arguments that leave these metrics out.
-    """
-
-    spelled: Callable[[str], str] = str
+    spelled: Callable[[str], str] = str  # an argument as the user spells it (``images``, ``--image-root``)
     unknown_owner: str = "{argument} names '{name}', which is not a metric"
     no_metric: str = "Pass metrics=['cider', …], or scores=['file.csv']"
-    form: str = "{argument}=…"
-    note: Callable[[str], None]
-    tell: Callable[[str], None] = lambda line: None
-    caution: Callable[[str], None] = lambda line: None
+    form: str = "{argument}=…"  # an argument with a value in examples
+    note: Callable[[str], None]  # shows one line of information that is not in the result
+    tell: Callable[[str], None] = lambda line: None  # shows one line that is also in the result's notes
+    caution: Callable[[str], None] = lambda line: None  # shows one warning that is also in the result's notes
+    # Called before any work with the data folder, and True if anything is read from it.
     on_data: Callable[[DataRoot, bool], None] = lambda root, used: None
     progress: ProgressFactory = no_progress
+    # From labels to the arguments that leave these metrics out.
     leave_out: Callable[[Sequence[str]], str] = lambda labels: (
         f"without={list(labels)}, or show progress with progress=True"
     )
@@ -70,17 +60,24 @@ PYTHON = Caller(note=warn)
 """A Python program; notes of the command line are warnings."""
 
 
-def python_caller(progress: bool | ProgressFactory) -> Caller:
-    """A Python program with progress.
+ProgressGiven = Annotated[
+    bool | ProgressFactory | Caller,
+    Expected(
+        "True, False or a function",
+        "Pass True to show progress, or a function that shows it",
+        lambda value: isinstance(value, bool | Caller) or callable(value),
+    ),
+]
+"""True to show progress on stderr, False for none, or a function that shows it: it takes a description and the number
+of steps, and returns a context manager that yields a function of the steps done. The command line passes itself."""
 
-    Args:
-        progress: True to show progress on stderr, False for none, or a function that shows it: it takes a description
-            and the number of steps, and returns a context manager that yields a function of the steps done.
-    """
-    if progress is False:
-        return PYTHON
+
+def python_caller(progress: ProgressGiven) -> Caller:
+    """A Python program with progress."""
+    if isinstance(progress, Caller):
+        return progress
     if progress is True:
         from capbench.core.progress import progress as bars
 
         return replace(PYTHON, progress=bars)
-    return replace(PYTHON, progress=progress)
+    return PYTHON if progress is False else replace(PYTHON, progress=progress)

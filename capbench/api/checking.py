@@ -8,9 +8,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
+from typing_extensions import Unpack
 
 from capbench.core import records
 from capbench.core.arguments import Expected, declared
@@ -87,8 +88,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except ValidationError as error:
             hints = get_type_hints(check(), include_extras=True)
             values = {**dict(zip(hints, given, strict=False)), **named}
-            if "inputs" in hints:
-                hints |= get_type_hints(get_args(hints.pop("inputs"))[0], include_extras=True)
+            for name in [name for name, hint in hints.items() if get_origin(hint) is Unpack]:
+                hints |= get_type_hints(get_args(hints.pop(name))[0], include_extras=True)
             raise usage_error(error, values, hints) from None
         return function(*passed, **by_name)
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from capbench.api.caller import PYTHON, Caller, python_caller, warn
+from capbench.api.caller import PYTHON, Caller, ProgressGiven, python_caller, warn
 from capbench.api.checking import check_store, checked_columns, refuse_absent
 from capbench.core import plugins
-from capbench.core.arguments import Expected
+from capbench.core.arguments import DataFolder, Expected, strict
+from capbench.core.arguments import PathGiven as PathGiven
 from capbench.core.errors import UsageError, suggest
 from capbench.core.files import check_folder
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
@@ -35,7 +36,6 @@ from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
 from capbench.metrics.needs import Features, Resources, Weights
 from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
-from capbench.studies.judged import ProgressFactory
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
@@ -87,12 +87,6 @@ __all__ = [
 TaskType = TypeVar("TaskType", bound="Task")
 
 
-def _is_path(value: object) -> bool:
-    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
-    return isinstance(text, str) and text != "" and "\0" not in text
-
-
-PathGiven = Annotated[str | os.PathLike[str], Expected("a path", "Pass the path of a file or folder", _is_path)]
 MetricGiven = str | type[Metric] | Callable[..., Any]
 """A metric's or column's name (``cider``, ``label=cider``), a class, or a function."""
 MetricsGiven = Annotated[
@@ -137,23 +131,14 @@ ColumnsGiven = Annotated[
     Mapping[str, str],
     Expected("a dictionary of columns by field", "Pass columns={'image': 'file', 'candidate': 'text'}"),
 ]
-ProgressGiven = Annotated[
-    bool | ProgressFactory,
-    Expected("True, False or a function", "Pass True to show progress, or a function that shows it"),
-]
-"""See :func:`capbench.api.caller.python_caller`."""
-
 SAMPLE_STORE = Path("features") / "sample.h5"
 """Store of the sample's features, the default output of ``capbench extract-features``."""
 SAMPLE_MODEL = "sample"
 
 
+@strict
 class MetricFiles(TypedDict, total=False):
     """Inputs of all functions that compute metrics."""
-
-    __pydantic_config__ = ConfigDict(  # type: ignore[misc]  # the place that pydantic reads
-        extra="forbid", strict=True, arbitrary_types_allowed=True
-    )
 
     options: OptionsGiven | None
     """Options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``."""
@@ -163,7 +148,7 @@ class MetricFiles(TypedDict, total=False):
     """Weights for all metrics that require them, or by metric or label."""
     images: FolderGiven | None
     """Folder of the pictures; by default the data set's image folders."""
-    data: FolderGiven | None
+    data: DataFolder | None
     """The data folder; by default ``CAPBENCH_DATA``, else the embedded sample."""
 
 

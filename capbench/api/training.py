@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capbench.api.caller import Caller, python_caller
-from capbench.api.checking import check_arguments
+from typing_extensions import Unpack
+
+from capbench.api.arguments import (
+    CovarianceSettings,
+    EvaluationSettings,
+    MeasureSettings,
+    RunSettings,
+    WordVectorSettings,
+)
+from capbench.api.caller import ProgressGiven, python_caller
+from capbench.api.checking import check_store, checked
 from capbench.core import files
+from capbench.core.arguments import PathGiven, PathsGiven
 from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice, count
 from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
-    from capbench.api.resolve import PathGiven
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import ProgressFactory
     from capbench.training.settings import Training
@@ -36,29 +45,14 @@ __all__ = [
 ]
 
 
-def _caller(progress: bool | ProgressFactory | Caller, **arguments: Any) -> Caller:
-    """Python with progress, after a check of arguments; the command line passes itself."""
-    if isinstance(progress, Caller):
-        return progress
-    check_arguments({**arguments, "progress": progress})
-    return python_caller(progress)
-
-
 @dataclass(frozen=True)
 class Measured:
-    """Evaluation of a trained network on a split.
+    """Evaluation of a trained network on a split."""
 
-    Attributes:
-        split: ``train``, ``dev`` or ``test``.
-        numbers: results as JSON values.
-        model: the weight file.
-        sha256: SHA-256 of the file.
-    """
-
-    split: str
-    numbers: Mapping[str, Any]
-    model: Path
-    sha256: str
+    split: str  # ``train``, ``dev`` or ``test``
+    numbers: Mapping[str, Any]  # results as JSON values
+    model: Path  # the weight file
+    sha256: str  # SHA-256 of the file
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -67,19 +61,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Plan:
-    """A resolved training.
+    """A resolved training."""
 
-    Attributes:
-        task: the network.
-        config: the settings with all changes.
-        root: the data folder.
-        run: the run folder.
-    """
-
-    task: type[Task[Any, Any]]
-    config: Training
+    task: type[Task[Any, Any]]  # the network
+    config: Training  # the settings with all changes
     root: DataRoot
-    run: Path
+    run: Path  # the run folder
 
     def train(self, watcher: Watcher, *, restart: bool = False) -> Trained:
         """Train the network, or resume its training."""
@@ -87,8 +74,8 @@ class Plan:
 
         return train(self.task, self.config, self.run, self.root, restart=restart, watcher=watcher)
 
-    def measure(self, split: str, watcher: Watcher, *, model: Path | None = None, **options: Any) -> Measured:
-        """Evaluate the run's model, or another one; ``options`` are those of the network."""
+    def measure(self, split: str, watcher: Watcher, settings: MeasureSettings) -> Measured:
+        """Evaluate the run's model, or another one."""
         import torch
 
         from capbench.training.data import ROLES
@@ -96,11 +83,14 @@ class Plan:
 
         check_choice("split", split, ROLES)
         torch.set_num_threads(self.config.threads or torch.get_num_threads())
-        file = self.run / "model.safetensors" if model is None else locate(model, self.task.metric)
+        model, vocabulary = settings.get("model"), settings.get("vocabulary")
+        file = self.run / "model.safetensors" if model is None else locate(os.fspath(model), self.task.metric)
         if model is None and not file.is_file():
             hint = "Train it first, or name another model"
             raise MissingFileError("the trained model does not exist", path=file, hint=hint)
-        given = {key: value for key, value in options.items() if value is not None}
+        given: dict[str, Any] = {"images": settings.get("images"), "folds": settings.get("folds")}
+        given["vocabulary"] = None if vocabulary is None else Path(vocabulary)
+        given = {name: value for name, value in given.items() if value is not None}
         numbers = self.task.measure(self.config, file, split, self.root, watcher=watcher, **given)
         return Measured(split, numbers, file, numbers.pop("sha256"))
 
@@ -108,87 +98,49 @@ class Plan:
 def plan_training(
     network: str,
     config: PathGiven,
+    run: RunSettings,
     *,
-    out: PathGiven | None = None,
-    data: PathGiven | None = None,
-    seed: int | None = None,
-    variant: str | None = None,
-    changes: Sequence[str] = (),
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,  # settings that override the file's
+    changes: Sequence[str] = (),  # settings that override the file's, ``key=value``
 ) -> Plan:
-    """Resolve a training.
-
-    Args:
-        network: name of the network.
-        config: the training file, or the name of a shipped one.
-        out: the run folder; None for the default.
-        data: the data folder; None for the default.
-        seed: seed, instead of the file's.
-        variant: a published variant.
-        changes: settings that override the file's, ``key=value``.
-        settings: further settings that override the file's if they are not None.
-
-    Raises:
-        UsageError: an unknown network or variant.
-        CapbenchError: the file does not exist, or a setting is invalid.
-    """
+    """Resolve a training."""
     from capbench.datasets.root import find_root
     from capbench.training.settings import find_training, load_training
 
-    task = trainable(network)
+    task, seed, variant, out = trainable(network), run.get("seed"), run.get("variant"), run.get("out")
     if variant is not None:
         check_choice("variant", variant, task.variants)
-    given = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in (settings | {"seed": seed}).items()}
-    changed = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]  # JSON is valid YAML
-    loaded = load_training(
-        task.settings, find_training(os.fspath(config)), [*task.variants.get(variant or "", ()), *changes, *changed]
-    )
+    given = {**(settings or {}), **{name: run.get(name) for name in ("features", "captions", "vectors", "seed")}}
+    named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+    changed = [f"{name}={json.dumps(value)}" for name, value in named.items() if value is not None]  # JSON is YAML
+    of_variant = task.variants.get(variant or "", ())
+    loaded = load_training(task.settings, find_training(os.fspath(config)), [*of_variant, *changes, *changed])
     name = "-".join([loaded.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])])
-    run = Path("results/train") / name if out is None else Path(out)
-    return Plan(task, loaded, find_root(data), run)
+    return Plan(task, loaded, find_root(run.get("data")), Path("results/train") / name if out is None else Path(out))
 
 
+@checked
 def train(
     network: str,
     config: PathGiven,
     *,
-    out: PathGiven | None = None,
-    data: PathGiven | None = None,
-    features: PathGiven | None = None,
-    captions: PathGiven | None = None,
-    vectors: PathGiven | None = None,
-    seed: int | None = None,
-    variant: str | None = None,
     settings: Mapping[str, Any] | None = None,
     restart: bool = False,
-    progress: bool | ProgressFactory = False,
+    progress: ProgressGiven = False,
+    **run: Unpack[RunSettings],
 ) -> Trained:
     """Train a network, or resume an interrupted training, as ``capbench train`` does.
 
     Args:
         network: ``scan``, ``faier``, ``vilbert``, ``nneval`` or ``leic``, or the name of a plug-in's trainer.
         config: a training file (YAML), or the name of a shipped one.
-        out: the run folder; by default ``results/train/NAME``.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        features: region features, instead of the file's.
-        captions: captions with splits, instead of the file's.
-        vectors: word vectors, instead of the file's.
-        seed: seed, instead of the file's; the run folder is then ``NAME-seedN``.
-        variant: a published variant, such as a row of FAIEr's Table 4; the run folder is then ``NAME-VARIANT``.
         settings: settings that override the file's, by dotted key (``{"optimiser.lr": 0.001}``).
         restart: True to discard the content of the run folder.
-        progress: see :func:`capbench.api.caller.python_caller`.
-
-    Raises:
-        UsageError: an unknown network or variant.
-        StudyError: the training file is invalid.
-        CapbenchError: captions, features or word vectors are missing or invalid.
+        run: see :class:`capbench.api.arguments.RunSettings`.
     """
-    bars = _caller(progress, data=data, seed=seed).progress
-    given = {**(settings or {}), "features": features, "captions": captions, "vectors": vectors}
-    plan = plan_training(network, config, out=out, data=data, variant=variant, seed=seed, **given)
+    plan = plan_training(network, config, run, settings=settings)
     with contextlib.ExitStack() as stack:
-        return plan.train(_watcher(bars, stack), restart=restart)
+        return plan.train(_watcher(python_caller(progress).progress, stack), restart=restart)
 
 
 def _watcher(bars: ProgressFactory, stack: contextlib.ExitStack) -> Watcher:
@@ -209,23 +161,15 @@ def _watcher(bars: ProgressFactory, stack: contextlib.ExitStack) -> Watcher:
     return Steps()
 
 
+@checked
 def evaluate_model(
     network: str,
     config: PathGiven,
     split: str = "test",
     *,
-    model: PathGiven | None = None,
-    vocabulary: PathGiven | None = None,
-    number: int | None = None,
-    folds: int | None = None,
-    out: PathGiven | None = None,
-    data: PathGiven | None = None,
-    features: PathGiven | None = None,
-    captions: PathGiven | None = None,
-    seed: int | None = None,
-    variant: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    progress: bool | ProgressFactory = False,
+    progress: ProgressGiven = False,
+    **how: Unpack[EvaluationSettings],
 ) -> Measured:
     """Evaluate a trained network on a split, as ``capbench train NETWORK CONFIG --evaluate SPLIT`` does.
 
@@ -233,39 +177,22 @@ def evaluate_model(
         network: ``scan``, ``faier``, or the name of a plug-in's trainer that can be evaluated.
         config: the training file (YAML), or the name of a shipped one.
         split: ``train``, ``dev`` or ``test``.
-        model: the weights; by default those in the run folder. ``out``, ``seed`` and ``variant`` select that folder as
-            for :func:`train`.
-        vocabulary: the vocabulary (JSON) of a released checkpoint.
-        number: evaluate this number of images, drawn at random; by default all.
-        folds: mean over this number of equal parts of the images.
-        out, data, features, captions, seed, variant, settings, progress: as for :func:`train`.
-
-    Raises:
-        UsageError: an unknown network, variant or split, or a network that cannot be evaluated.
-        MissingFileError: the run folder has no trained model.
-        ModelError: the model does not exist.
-        CapbenchError: captions, features or word vectors are missing or invalid.
+        settings: as for :func:`train`.
+        how: see :class:`capbench.api.arguments.EvaluationSettings`; ``out``, ``seed`` and ``variant`` select the run
+            folder as for :func:`train`.
     """
-    bars = _caller(progress, data=data, seed=seed).progress
-    given = {**(settings or {}), "features": features, "captions": captions}
-    plan = plan_training(network, config, out=out, data=data, variant=variant, seed=seed, **given)
-    options = {"vocabulary": None if vocabulary is None else Path(vocabulary), "images": number, "folds": folds}
+    plan = plan_training(network, config, how, settings=settings)
     with contextlib.ExitStack() as stack:
-        return plan.measure(split, _watcher(bars, stack), model=None if model is None else Path(model), **options)
+        return plan.measure(split, _watcher(python_caller(progress).progress, stack), how)
 
 
+@checked
 def train_word_vectors(
-    captions: PathGiven | Sequence[PathGiven],
+    captions: PathsGiven,
     out: PathGiven,
     *,
-    data: PathGiven | None = None,
-    dimension: int = 300,
-    window: int = 5,
-    min_count: int = 2,
-    epochs: int = 20,
-    seed: int = 1,
-    include_judged: bool = False,
-    progress: bool | ProgressFactory | Caller = False,
+    progress: ProgressGiven = False,
+    **settings: Unpack[WordVectorSettings],
 ) -> TrainedVectors:
     """Train word vectors for WMD on captions (word2vec, skip-gram), as ``capbench train word-vectors`` does.
 
@@ -275,72 +202,42 @@ def train_word_vectors(
     Args:
         captions: known corpora (``flickr8k``, ``coco-val``, …) or files, one or several.
         out: the file, in word2vec's binary format.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        dimension: dimension of the vectors.
-        window: number of context words on each side.
-        min_count: minimum count of a word.
-        epochs: passes over the captions.
-        seed: random seed.
-        include_judged: True to read the captions of images that a data set of judgements in the data folder names;
-            metrics with such vectors are marked in tables.
-        progress: see :func:`capbench.api.caller.python_caller`.
-
-    Raises:
-        UsageError: an option is not valid.
-        DataError: the captions do not exist, all images are judged, or no word is frequent enough.
-        ModelError: gensim is not installed.
+        settings: see :class:`capbench.api.arguments.WordVectorSettings`.
     """
     from capbench.datasets.root import find_root
     from capbench.training import word_vectors
 
-    caller = _caller(progress, data=data, seed=seed)
-    sizes = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
-    options = word_vectors.WordVectorOptions.read("word-vectors", sizes)
+    caller, root = python_caller(progress), find_root(settings.pop("data", None))
+    judged = settings.pop("include_judged", False)
+    options = word_vectors.WordVectorOptions.read("word-vectors", dict(settings))
     names = [captions] if isinstance(captions, str | os.PathLike) else captions
-    corpora, root = [os.fspath(name) for name in names], find_root(data)
+    corpora = [os.fspath(name) for name in names]
     caller.on_data(root, True)
-    return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=include_judged)
+    return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=judged)
 
 
 @dataclass(frozen=True)
 class FittedCovariance:
-    """Fitted covariance matrix of context vectors for REO.
+    """Fitted covariance matrix of context vectors for REO."""
 
-    Attributes:
-        path: the file, for REO's option ``covariance_file``.
-        corpus: name of the captions, for the signature of scores.
-        counts: number of contexts, captions and images, by ``contexts``, ``captions`` and ``images``.
-        without_features: number of images of the corpus without features, which are left out.
-        size: number of rows of the matrix.
-        shrinkage: shrinkage that was used.
-        sha256: SHA-256 of the file.
-    """
-
-    path: Path
-    corpus: str
-    counts: Mapping[str, int]
-    without_features: int
-    size: int
-    shrinkage: float
-    sha256: str
+    path: Path  # the file, for REO's option ``covariance_file``
+    corpus: str  # name of the captions, for the signature of scores
+    counts: Mapping[str, int]  # number of ``contexts``, ``captions`` and ``images``
+    without_features: int  # number of images of the corpus without features, which are left out
+    size: int  # number of rows of the matrix
+    shrinkage: float  # shrinkage that was used
+    sha256: str  # SHA-256 of the file
 
 
+@checked
 def fit_reo_covariance(
     model: PathGiven,
     features: PathGiven,
     captions: PathGiven,
     out: PathGiven | None = None,
     *,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    shrinkage: float | None = None,
-    lambda_softmax: float | None = None,
-    norm: str | None = None,
-    clip: str = "leaky",
-    count_ends: bool = True,
-    vocabulary: PathGiven | None = None,
-    any_features: bool = False,
-    progress: bool | ProgressFactory | Caller = False,
+    progress: ProgressGiven = False,
+    **settings: Unpack[CovarianceSettings],
 ) -> FittedCovariance:
     """Fit the covariance for REO's Mahalanobis distance, as ``capbench train reo-covariance`` does.
 
@@ -351,53 +248,33 @@ def fit_reo_covariance(
         features: region features of the images.
         captions: captions of the images: a known corpus or a file.
         out: the file; by default next to the model, where REO reads it.
-        images: a file with the image ids to use, one per line; by default all.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        shrinkage: from 0 to 1; by default estimated (Chen et al. 2010).
-        lambda_softmax: λ of the attention; by default the model's.
-        norm: norm of the attention; by default the model's.
-        clip: ``leaky`` or ``relu``.
-        count_ends: True if ``<start>`` and ``<end>`` count as words.
-        vocabulary: the vocabulary (JSON) of a released checkpoint.
-        any_features: True to accept features of another kind than the model was trained on.
-        progress: see :func:`capbench.api.caller.python_caller`.
-
-    Raises:
-        UsageError: an argument is not valid, or the feature store does not exist.
-        DataError: no image of the corpus has features, or a listed image has no captions.
-        FeatureError, ModelError: the features or the model are invalid.
+        settings: see :class:`capbench.api.arguments.CovarianceSettings`.
     """
     from capbench.datasets.root import find_root
     from capbench.metrics.reo import default_path, fit_covariance, write_covariance
     from capbench.metrics.scan.encode import GroundingOptions, open_source
 
-    caller = _caller(progress, features=features, model=model, data=data)
-    attention = {"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
-    chosen = GroundingOptions.read("reo-covariance", attention)
+    caller, names = python_caller(progress), ("lambda_softmax", "norm", "clip", "count_ends")
+    given = {name: value for name, value in settings.items() if name in names}
+    chosen = GroundingOptions.read("reo-covariance", {"clip": "leaky", **given})
     if out is None and os.fspath(model) == "sample":
         hint = f"Name the file to write with {caller.spelled('out')}"
         raise UsageError("the model 'sample' already has a covariance", code="exists", value="sample", hint=hint)
-    if not Path(features).exists():
-        hint = "Make one with 'capbench extract-features'"
-        raise UsageError("the feature store does not exist", code="missing-file", path=features, hint=hint)
-    vocabulary = None if vocabulary is None else os.fspath(vocabulary)
-    source = open_source(os.fspath(features), os.fspath(model), vocabulary=vocabulary, any_features=any_features)
+    check_store(os.fspath(features))
+    vocabulary, any_features = settings.get("vocabulary"), settings.get("any_features", False)
+    words = None if vocabulary is None else os.fspath(vocabulary)
+    source = open_source(os.fspath(features), os.fspath(model), vocabulary=words, any_features=any_features)
     target = default_path(source.model.path) if out is None else Path(out)
     files.check_writable(target)
-    corpus, name = _captions_of(os.fspath(captions), images, find_root(data))
+    corpus, name = _captions_of(os.fspath(captions), settings.get("images"), find_root(settings.get("data")))
+    shrinkage = settings.get("shrinkage")
     with caller.progress("fitting", sum(image in source.store for image in corpus)) as step:
         covariance = fit_covariance(source, corpus, chosen, corpus=name, shrinkage=shrinkage, progress=step)
     write_covariance(target, covariance)
     facts = covariance.facts
-    return FittedCovariance(
-        path=target,
-        corpus=name,
-        counts={noun: facts[noun] for noun in ("contexts", "captions", "images")},
-        without_features=len(corpus) - facts["images"],
-        size=len(covariance.matrix),
-        shrinkage=covariance.shrinkage,
-        sha256=files.sha256_file(target),
-    )
+    counts = {noun: facts[noun] for noun in ("contexts", "captions", "images")}
+    absent, sha256 = len(corpus) - facts["images"], files.sha256_file(target)
+    return FittedCovariance(target, name, counts, absent, len(covariance.matrix), covariance.shrinkage, sha256)
 
 
 def _captions_of(captions: str, images: PathGiven | None, root: DataRoot) -> tuple[dict[str, Sequence[str]], str]:

@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from annotated_types import Ge
 
+from capbench.api.arguments import ImportSettings
 from capbench.cli import common
+from capbench.cli.options import with_groups
+from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
+
+_Store = Annotated[Path, typer.Argument(metavar="STORE", help="Feature store.", show_default=False)]
+_NewStore = Annotated[Path, typer.Argument(metavar="OUT", help="New store.", show_default=False)]
+_Compression = Annotated[str | None, Help("Compression: none, gzip or lzf. Default: the first store's.")]
+_Replace = Annotated[bool, Help("Replace an existing file.")]
 
 app = typer.Typer(
     name="features",
@@ -19,41 +28,18 @@ app = typer.Typer(
 
 
 @app.command("import")
+@with_groups
 def import_(
+    *,
     files: Annotated[
         list[Path],
         typer.Argument(metavar="FILE...", help="Files of one format, or folders of them.", show_default=False),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Output store. Default: features/NAME.h5 for the first file NAME."
-        ),
+        Help("Output store. Default: features/NAME.h5 for the first file NAME.", ("--out", "-o"), "FILE"),
     ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", metavar="NAME", help="butd-tsv, lxmert-tsv, milvlg, scan, vilbert, lmdb, npz. Default: detect."
-        ),
-    ] = None,
-    ids: Annotated[
-        Path | None, typer.Option("--ids", metavar="FILE", help="For scan: file with one image id per line.")
-    ] = None,
-    detector: Annotated[
-        str | None,
-        typer.Option("--detector", metavar="NAME", help="Name of the detector; required to merge stores."),
-    ] = None,
-    weights_sha256: Annotated[
-        str | None, typer.Option("--weights-sha256", metavar="HEX", help="SHA-256 of the detector's weights.")
-    ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="Type in the store: float32 or float16.")] = "float32",
-    compression: Annotated[str, typer.Option("--compression", help="Compression: none, gzip or lzf.")] = "none",
-    class_probabilities: Annotated[
-        bool,
-        typer.Option("--class-probabilities", help="For vilbert and lmdb: store all class probabilities."),
-    ] = False,
-    keep_first: common.KeepFirstOption = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
+    settings: ImportSettings,
     json_output: common.JsonOption = False,
 ) -> None:
     """Import region features of other programs.
@@ -65,20 +51,7 @@ def import_(
     """
     from capbench.api.features import import_features
 
-    made = import_features(
-        files,
-        out,
-        format=format,
-        ids=ids,
-        detector=detector,
-        weights_sha256=weights_sha256,
-        dtype=dtype,
-        compression=compression,
-        class_probabilities=class_probabilities,
-        keep_first=keep_first,
-        replace=replace,
-        progress=common.images_progress,
-    )
+    made = import_features(files, out, **settings, progress=common.images_progress)
     if json_output:
         common.print_json(made.to_dict())
     else:
@@ -97,7 +70,7 @@ def import_(
             f"{images}: only the best class and its confidence are stored; to train ViLBERT, store all class "
             "probabilities with --class-probabilities"
         )
-    if detector is None:
+    if "detector" not in settings:
         common.note("the detector is unknown: name it with --detector to merge these features with others")
 
 
@@ -112,8 +85,6 @@ def info(
     """Show the contents of a store and its fingerprint.
 
     --verify checks checksums, NaN and infinity, and boxes outside the image. Exit code 1: an image is damaged.
-
-    Example: capbench features info features/sample.h5
 
     Example: capbench features info features/sample.h5 --verify
     """
@@ -180,14 +151,13 @@ def _verify(stores: list[Path], *, json_output: bool) -> None:
 
 
 @app.command()
+@with_groups
 def merge(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="New store.", show_default=False)],
+    *,
+    out: _NewStore,
     stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores with the same fingerprint.")],
-    compression: Annotated[
-        str | None,
-        typer.Option("--compression", help="Compression: none, gzip or lzf.", show_default="the first store's"),
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
+    compression: _Compression = None,
+    replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Merge stores that have the same fingerprint.
@@ -208,51 +178,31 @@ def merge(
 
 
 @app.command()
+@with_groups
 def pool(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Store of grid cells.", show_default=False)],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="New store.", show_default=False)],
+    *,
+    store: _Store,
+    out: _NewStore,
     windows: Annotated[
         str | None,
-        typer.Option(
-            "--windows",
-            "-w",
-            metavar="NAME|LEVELS",
-            help="5x5, pyr30, or levels such as 3x3/1+7x7/1. Default: 5x5; with --boxes none.",
-            show_default=False,
+        Help(
+            "5x5, pyr30, or levels such as 3x3/1+7x7/1. Default: 5x5; with --boxes none.",
+            ("--windows", "-w"),
+            "NAME|LEVELS",
         ),
     ] = None,
-    boxes: Annotated[
-        Path | None,
-        typer.Option(
-            "--boxes",
-            metavar="FILE",
-            help="Detected boxes (.npz) that become regions.",
-        ),
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option("--top", min=1, help="With --boxes: maximum number of boxes per image.")
-    ] = None,
+    boxes: Annotated[Path | None, Help("Detected boxes (.npz) that become regions.", metavar="FILE")] = None,
+    top: Annotated[int | None, Ge(1), Help("With --boxes: maximum number of boxes per image.")] = None,
     class_columns: Annotated[
         float | None,
-        typer.Option(
-            "--class-columns",
-            metavar="SCALE",
-            help="With --boxes: add a column per class with SCALE times the class score.",
-        ),
+        Help("With --boxes: add a column per class with SCALE times the class score.", metavar="SCALE"),
     ] = None,
     grid: Annotated[
-        str | None,
-        typer.Option(
-            "--grid", metavar="ROWSxCOLUMNS", help="Rows and columns of cells.", show_default="from the boxes"
-        ),
+        str | None, Help("Rows and columns of cells. Default: from the boxes.", metavar="ROWSxCOLUMNS")
     ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Type: float32 or float16.", show_default="the store's")
-    ] = None,
-    compression: Annotated[
-        str | None, typer.Option("--compression", help="Compression: none, gzip or lzf.", show_default="the store's")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
+    dtype: Annotated[str | None, Help("Type: float32 or float16. Default: the store's.")] = None,
+    compression: _Compression = None,
+    replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Pool grid cells into windows or detected boxes.
@@ -262,8 +212,6 @@ def pool(
     each cell by its overlap with the box, and copies classes and scores; with --windows, windows come first.
 
     Example: capbench features pool features/grid.h5 features/grid-pyr30.h5 --windows pyr30
-
-    Example: capbench features pool features/grid.h5 features/grid-boxes.h5 --boxes yolox_nano_boxes.npz
     """
     from capbench.features.pooling import BoxPooling, parse_pooling, pool_store, read_boxes
     from capbench.features.store import open_store
@@ -296,13 +244,11 @@ def pool(
     if json_output:
         facts: dict[str, Any] = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)]}
         facts |= {} if pooling is None else {"levels": str(pooling)}
-        facts |= {"windows": counts[0]} if detected is None else {}
-        facts |= {} if detected is None else {"boxes": str(detected)}
+        facts |= {"windows": counts[0]} if detected is None else {"boxes": str(detected)}
         common.print_json(facts | {"signature": made.signature()})
         return
-    regions = " and ".join(
-        text for text in (pooling and f"windows {pooling}", detected and f"boxes {detected}") if text
-    )
+    shown = (pooling and f"windows {pooling}", detected and f"boxes {detected}")
+    regions = " and ".join(text for text in shown if text)
     print(f"{out}: {common.count(len(made), 'image')}, {each} regions each ({regions})")
     print(f"signature: {made.signature()}")
 
@@ -316,14 +262,15 @@ def _grid(text: str) -> tuple[int, int]:
 
 
 @app.command()
+@with_groups
 def export(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Feature store.", show_default=False)],
+    *,
+    store: _Store,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Output file.", show_default=False)],
     format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="npz, butd-tsv or lxmert-tsv. Default: from OUT's extension."),
+        str | None, Help("npz, butd-tsv or lxmert-tsv. Default: from OUT's extension.", metavar="NAME")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Export a store to a format of other programs.
@@ -345,25 +292,21 @@ def export(
 
 
 @app.command()
+@with_groups
 def show(
+    *,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or an image file.", show_default=False)],
-    features: Annotated[
-        Path,
-        typer.Option("--features", metavar="STORE", help="Store, or folder of stores."),
-    ] = Path("features/sample.h5"),
+    features: Annotated[Path, Help("Store, or folder of stores.", metavar="STORE")] = Path("features/sample.h5"),
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Output .png or .html. Default: IMAGE.regions.png."),
+        Path | None, Help("Output .png or .html. Default: IMAGE.regions.png.", ("--out", "-o"), "FILE")
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of boxes, the most confident first.")] = 10,
+    top: Annotated[int, Ge(1), Help("Number of boxes, the most confident first.")] = 10,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """Draw an image with its boxes and labels.
 
     The data folder (*/images) is searched for an image id. An HTML page also lists the boxes.
-
-    Example: capbench features show f8k_003
 
     Example: capbench features show f8k_003 --top 20 --out f8k_003.html
     """

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from pathlib import Path
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -22,6 +23,7 @@ from typing import (
     Generic,
     Literal,
     TypeVar,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -129,15 +131,16 @@ def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
         name: _plain(one) for name, one in get_type_hints(hint, include_extras=True).items() if declared(one, Help)
     }
     if is_typeddict(hint):
-        return _given, {name: False if kind is bool else None for name, kind in of_field.items()}
+        defaults = {name: False if kind is bool else None for name, kind in of_field.items()}
+        return functools.partial(_given, defaults), defaults
     if hasattr(hint, "model_fields"):
         return functools.partial(_model, hint), {name: hint.model_fields[name].default for name in of_field}
     return None
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _given(defaults: dict[str, Any], **values: Any) -> dict[str, Any]:
     """The options that were passed."""
-    return {name: value for name, value in values.items() if value is not None and value is not False and value != []}
+    return {name: value for name, value in values.items() if value != defaults[name] and value != []}
 
 
 def _model(model: Any, **values: Any) -> Any:
@@ -177,10 +180,12 @@ def _plain(hint: Any) -> Any:
         return _plain(get_args(hint)[0])
     if get_origin(hint) is Sequence:
         return list[_plain(get_args(hint)[0])]  # type: ignore[misc]  # a type at run time
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
     kinds = [_plain(part) for part in get_args(hint)]
     if any(get_origin(kind) is PathLike for kind in kinds):
         kinds = [Path, *(kind for kind in kinds if kind is type(None))]
-    return functools.reduce(operator.or_, kinds) if type(None) in kinds or Path in kinds else hint
+    return functools.reduce(operator.or_, kinds)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
+from capbench.api.arguments import CovarianceSettings, MeasureSettings, RunSettings, WordVectorSettings
 from capbench.cli import common
 from capbench.cli.combine import combine
+from capbench.cli.options import with_groups
 from capbench.core import plugins
+from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
 _RESUMES = """An interrupted training resumes with the same command and gives the same weights. The run folder has
@@ -90,74 +93,30 @@ app = typer.Typer(
 def _command(network: str) -> Callable[..., None]:
     """The command of a network."""
 
+    @with_groups
     def run(
+        *,
         config: Annotated[
             str | None,
             typer.Argument(
                 metavar="[CONFIG]", help="Training file (YAML), or the name of a shipped one. Without it: list these."
             ),
         ] = None,
-        out: Annotated[
-            Path | None,
-            typer.Option("--out", "-o", metavar="DIR", help="Run folder. Default: results/train/NAME."),
-        ] = None,
-        data: common.DataOption = None,
-        features: Annotated[
-            str | None, typer.Option(metavar="FILE", help="Region features, instead of the file's.")
-        ] = None,
-        captions: Annotated[
-            str | None, typer.Option(metavar="PATH", help="Captions with splits, instead of the file's.")
-        ] = None,
-        vectors: Annotated[
-            str | None, typer.Option(metavar="FILE", help="Word vectors, instead of the file's.")
-        ] = None,
-        seed: Annotated[
-            int | None, typer.Option(min=0, help="Seed, instead of the file's; the folder is NAME-seedN.")
-        ] = None,
-        variant: Annotated[
-            str | None,
-            typer.Option(
-                metavar="ROW", help="FAIEr: row of the paper's Table 4, such as fier; the folder is NAME-ROW."
-            ),
-        ] = None,
+        settings: RunSettings,
         change: Annotated[
-            list[str] | None,
-            typer.Option("--set", metavar="KEY=VALUE", help="Setting that overrides the file's; repeatable."),
+            list[str] | None, Help("Setting that overrides the file's; repeatable.", ("--set",), "KEY=VALUE")
         ] = None,
-        restart: Annotated[bool, typer.Option("--restart", help="Discard the content of the run folder.")] = False,
+        restart: Annotated[bool, Help("Discard the content of the run folder.")] = False,
         evaluate: Annotated[
-            str | None, typer.Option(metavar="SPLIT", help="Do not train; measure recall on train, dev or test.")
+            str | None, Help("Do not train; measure recall on train, dev or test.", metavar="SPLIT")
         ] = None,
-        model: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="With --evaluate: another model file than the run's.")
-        ] = None,
-        vocabulary: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="With --model: JSON of a released checkpoint of SCAN.")
-        ] = None,
-        images: Annotated[int | None, typer.Option(min=1, help="With --evaluate: number of sampled images.")] = None,
-        folds: Annotated[
-            int | None, typer.Option(min=1, help="With --evaluate: mean over this number of equal parts.")
-        ] = None,
+        measured: MeasureSettings,
         json_output: common.JsonOption = False,
     ) -> None:
         from capbench.api.training import plan_training
 
-        measured: dict[str, Any] = {"model": model, "vocabulary": vocabulary, "images": images, "folds": folds}
         if config is None:
-            if any(
-                (
-                    out,
-                    features,
-                    captions,
-                    vectors,
-                    seed is not None,
-                    variant,
-                    change,
-                    restart,
-                    evaluate,
-                    *measured.values(),
-                )
-            ):
+            if {**settings, **measured}.keys() - {"data"} or change or restart or evaluate:
                 hint = f"'capbench train {network}' lists the shipped ones"
                 raise UsageError("no training file is named", code="missing-option", value="config", hint=hint)
             _list_trainings(network, json_output)
@@ -166,10 +125,7 @@ def _command(network: str) -> Callable[..., None]:
             common.refuse_options(measured, "requires --evaluate", code="missing-option", hint="Add --evaluate test")
         elif restart:
             raise UsageError("--restart would delete the model to evaluate", code="conflict", hint="Omit --restart")
-        given: dict[str, Any] = {"features": features, "captions": captions, "vectors": vectors}
-        plan = plan_training(
-            network, config, out=out, data=data, seed=seed, variant=variant, changes=change or (), **given
-        )
+        plan = plan_training(network, config, settings, changes=change or ())
         used = not Path(getattr(plan.config, "captions", "")).expanduser().exists()
         common.announce_root(plan.root, json_output=json_output, used=used)
         with contextlib.ExitStack() as stack:
@@ -177,7 +133,7 @@ def _command(network: str) -> Callable[..., None]:
             if evaluate is None:
                 _print_result(plan, plan.train(watcher, restart=restart), json_output)
             else:
-                _print_evaluation(plan, plan.measure(evaluate, watcher, **measured).to_dict(), json_output)
+                _print_evaluation(plan, plan.measure(evaluate, watcher, measured).to_dict(), json_output)
 
     return run
 
@@ -281,30 +237,19 @@ def _print_evaluation(plan: Any, entry: dict[str, Any], json_output: bool) -> No
 
 
 @app.command("word-vectors")
+@with_groups
 def word_vectors(
+    *,
     captions: Annotated[
         list[str],
-        typer.Option(
-            "--captions",
-            "-c",
-            metavar="NAME|FILE",
-            help="Training captions: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+        Help(
+            "Training captions: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+            ("--captions", "-c"),
+            "NAME|FILE",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file (word2vec .bin).")],
-    data: common.DataOption = None,
-    dimension: Annotated[int, typer.Option(min=1, help="Dimension of the vectors.")] = 300,
-    window: Annotated[int, typer.Option(min=1, help="Number of context words on each side.")] = 5,
-    min_count: Annotated[int, typer.Option(min=1, help="Minimum count of a word.")] = 2,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the captions.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
-    include_judged: Annotated[
-        bool,
-        typer.Option(
-            "--include-judged",
-            help="Read the captions of judged images, too. Metrics with these vectors are then marked in tables.",
-        ),
-    ] = False,
+    out: Annotated[Path, Help("Output file (word2vec .bin).", ("--out", "-o"), "FILE")],
+    settings: WordVectorSettings,
 ) -> None:
     """Train word vectors for WMD (word2vec skip-gram).
 
@@ -316,50 +261,22 @@ def word_vectors(
     """
     from capbench.api.training import train_word_vectors
 
-    sizes = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
-    caller = common.caller()
-    made = train_word_vectors(captions, out, data=data, **sizes, include_judged=include_judged, progress=caller)
+    made = train_word_vectors(captions, out, **settings, progress=common.caller())
     size = f"{made.words:,} words x {made.dimension}"
     print(f"{made.path}: {size} from {made.captions:,} captions, sha256 {made.sha256[:16]}")
     common.note(f"next: capbench score --metric wmd --option wmd.vectors={out}")
 
 
 @app.command("reo-covariance")
+@with_groups
 def reo_covariance(
-    model: Annotated[Path, typer.Option("--model", metavar="FILE", help="Grounding model (SCAN).")],
-    features: Annotated[Path, typer.Option("--features", metavar="STORE", help="Region features of the images.")],
-    captions: Annotated[
-        str,
-        typer.Option("--captions", "-c", metavar="NAME|FILE", help="Captions of the images: a corpus or a file."),
-    ],
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images", metavar="FILE", help="File with the image ids to use, one per line.", show_default="all"
-        ),
-    ] = None,
-    data: common.DataOption = None,
-    shrinkage: Annotated[
-        float | None,
-        typer.Option("--shrinkage", help="Shrinkage, from 0 to 1.", show_default="estimated, Chen et al. 2010"),
-    ] = None,
-    lambda_softmax: Annotated[
-        float | None, typer.Option("--lambda-softmax", help="λ of the attention.", show_default="the model's")
-    ] = None,
-    norm: Annotated[
-        str | None, typer.Option("--norm", help="Norm of the attention.", show_default="the model's")
-    ] = None,
-    clip: Annotated[str, typer.Option("--clip", help="Clipping: leaky or relu.")] = "leaky",
-    count_ends: Annotated[bool, typer.Option(help="Count <start> and <end> as words.")] = True,
-    vocabulary: Annotated[
-        Path | None, typer.Option("--vocabulary", metavar="FILE", help="Vocabulary JSON of a released checkpoint.")
-    ] = None,
-    any_features: Annotated[
-        bool, typer.Option("--any-features", help="Accept features of another kind than in training.")
-    ] = False,
+    *,
+    model: Annotated[Path, Help("Grounding model (SCAN).", metavar="FILE")],
+    features: Annotated[Path, Help("Region features of the images.", metavar="STORE")],
+    captions: Annotated[str, Help("Captions of the images: a corpus or a file.", ("--captions", "-c"), "NAME|FILE")],
+    settings: CovarianceSettings,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default="FILE of --model + .reo.npz"),
+        Path | None, Help("Output file. Default: FILE of --model + .reo.npz.", ("--out", "-o"), "FILE")
     ] = None,
 ) -> None:
     """Fit the covariance matrix for REO's distance.
@@ -372,9 +289,7 @@ def reo_covariance(
     """
     from capbench.api.training import fit_reo_covariance
 
-    options: dict[str, Any] = {"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
-    options |= {"shrinkage": shrinkage, "vocabulary": vocabulary, "any_features": any_features, "images": images}
-    made = fit_reo_covariance(model, features, captions, out, data=data, **options, progress=common.caller())
+    made = fit_reo_covariance(model, features, captions, out, **settings, progress=common.caller())
     data_size = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
     print(
         f"{made.path}: {data_size} of {made.corpus}, {made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, "

@@ -21,11 +21,14 @@ Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ class Expected:
         return value
 
 
+def strict(settings: type[T]) -> type[T]:
+    """A ``TypedDict`` of arguments that accepts neither other keys nor values of other types (``"5"`` as a number)."""
+    config = {"extra": "forbid", "strict": True, "arbitrary_types_allowed": True}
+    settings.__pydantic_config__ = config  # type: ignore[attr-defined]  # where pydantic looks for it
+    return settings
+
+
 def declared(annotation: object, kind: type[Any]) -> Any:
     """The first object of a class, such as :class:`Help`, among the metadata of an annotation; None if none has one.
 
@@ -78,6 +88,18 @@ def declared(annotation: object, kind: type[Any]) -> Any:
     return found[0] if found else None
 
 
+def _is_path(value: object) -> bool:
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    return isinstance(text, str) and text != "" and "\0" not in text
+
+
+PathGiven = Annotated[str | os.PathLike[str], Expected("a path", "Pass the path of a file or folder", _is_path)]
+PathsGiven = Annotated[PathGiven | Sequence[PathGiven], Expected("a path or a list of paths", "Pass paths of files")]
+DataFolder = Annotated[
+    PathGiven,
+    Help("Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.", metavar="DIR"),
+    Expected("a path", "Pass the path of a folder, or omit it"),
+]
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 1_000_000
 Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
 Seed = Annotated[int, Ge(0)]

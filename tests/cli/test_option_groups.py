@@ -69,7 +69,7 @@ def _app() -> typer.Typer:
 
     @made.command()
     @with_groups
-    def derived(*, look: Look, statistics: Statistics, wide: Annotated[int, Help("Wide.")] = 1) -> None:
+    def derived(*, look: Look, statistics: Statistics, wide: Annotated[list[int] | None, Help("Wide.")] = None) -> None:
         """A derived one."""
         print(look, statistics, wide)
 
@@ -79,10 +79,10 @@ def _app() -> typer.Typer:
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        ("", "{} resamples=5 1"),
+        ("", "{} resamples=5 None"),
         (
-            "-n 3 --flat --color red --folder x --resamples 10 --wide 2",
-            "{'color': 'red', 'dots': 3, 'flat': True, 'folder': PosixPath('x')} resamples=10 2",
+            "-n 3 --flat --color red --folder x --resamples 10 --wide 2 --wide 3",
+            "{'color': 'red', 'dots': 3, 'flat': True, 'folder': PosixPath('x')} resamples=10 [2, 3]",
         ),
     ],
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from capbench.reports.methods import p_value_text
 
 from capbench.reports.compare import sentence
+from capbench.reports.methods import p_value_text
 from capbench.stats.pairs import Correction, Pair, Tests
 from capbench.stats.significance import adjust
 from capbench.studies.results import Cell, ProtocolInfo, StudyResult

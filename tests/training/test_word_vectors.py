@@ -46,7 +46,7 @@ def test_words_are_ptb_tokens_most_frequent_first() -> None:
 
 
 def test_an_invalid_option_and_a_missing_gensim_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with raises(UsageError, "wrong-value", value=0):
+    with raises(UsageError, "out-of-range", value=0):
         cb.train_word_vectors("flickr8k", tmp_path / "v.bin", window=0)
     monkeypatch.setitem(sys.modules, "gensim", None)
     with raises(SetupError, "missing-package", value="gensim") as caught:
