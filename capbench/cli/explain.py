@@ -9,6 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import FigureLook, Inputs, ScoringInputs, with_groups
+from capbench.core.arguments import Help
 from capbench.core.errors import require
 
 if TYPE_CHECKING:
@@ -27,38 +28,25 @@ def explain(
         str | None,
         typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or the name of a shipped one."),
     ] = None,
-    image: Annotated[
-        str | None,
-        typer.Option("--image", "-i", metavar="ID", help="Image id, or an image file.", show_default=False),
-    ] = None,
+    image: Annotated[str | None, Help("Image id, or an image file.", ("--image", "-i"), "ID")] = None,
     metric: Annotated[
         str | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            metavar="NAME",
-            help="tiger (default), reo, faier, vilbertscore, or a plug-in with explanations.",
-        ),
+        Help("tiger (default), reo, faier, vilbertscore, or a plug-in with explanations.", ("--metric", "-m"), "NAME"),
     ] = None,
     caption: Annotated[
         list[str] | None,
-        typer.Option(
-            "--caption", "-c", metavar="TEXT", help="Candidate; repeatable. Default: the first 5 of the data set."
-        ),
+        Help("Candidate; repeatable. Default: the first 5 of the data set.", ("--caption", "-c"), "TEXT"),
     ] = None,
     reference: Annotated[
-        list[str] | None,
-        typer.Option("--reference", "-r", metavar="TEXT", help="Reference; repeatable. Default: the data set's."),
+        list[str] | None, Help("Reference; repeatable. Default: the data set's.", ("--reference", "-r"), "TEXT")
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(
-            "--dataset", "-d", metavar="NAME", help="Data set of references and ratings. Default: flickr8k-expert."
-        ),
+        Help("Data set of references and ratings. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="NAME", help="Write NAME.html and NAME.png. Default: IMAGE.METRIC."),
+        Help("Write NAME.html, and NAME.png or one of each candidate. Default: IMAGE.METRIC.", ("--out", "-o"), "NAME"),
     ] = None,
     chosen: FigureLook,
     inputs: Inputs,
@@ -66,8 +54,8 @@ def explain(
 ) -> None:
     """Explain a metric's scores for captions of one image.
 
-    Prints the explanation and writes an HTML page and a picture (PNG, SVG or PDF). With a study file, image, captions
-    and metric come from the file. See docs/explain.md.
+    Prints the explanation and writes an HTML page and a picture of each candidate (PNG, SVG or PDF). With a study file,
+    image, captions and metric come from the file. See docs/explain.md.
 
     Example: capbench explore explain faier-figure6 --features coco.h5 --model faier.safetensors
 
@@ -76,10 +64,11 @@ def explain(
     Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
     """
     require("matplotlib", purpose="an explanation's page")
-    from capbench.api.explaining import plan_explanation
+    from capbench.api.explaining import compute_explanation
     from capbench.reports.explain import text_lines
 
-    planned = plan_explanation(
+    look = chosen.look()
+    explained = compute_explanation(
         image,
         metric,
         caption or [],
@@ -88,22 +77,22 @@ def explain(
         common.caller(json_output=json_output),
         study=study,
         dataset=dataset,
+        out="" if out is None else str(out),
+        kind=chosen.format,
+        title=look.title,
+        size=look.size,
+        font_size=chosen.font_size,
     )
-    html, drawn = _targets(out, f"{planned.subject.image}.{planned.label}", chosen)
-    look = chosen.look()
-    title = look.title or planned.title
-    explained = planned.write(html, drawn, title=title, size=look.size, font_size=chosen.font_size)
-    explanation, points = explained.explanation, explained.points
-    assert points is not None
+    explanation, points = explained.explanation, explained.points or 0
     if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
-        common.note(f"the font size in {drawn} is {points:.1f} points: use a larger --size, or fewer captions")
+        common.note(f"the font size in {explained.files[0]} is {points:.1f} points: use a larger --size")
     if json_output:
         regions = explanation.regions
         common.print_json(
             {
                 "metric": explained.metric,
                 "picture": None if explained.picture is None else str(explained.picture),
-                "files": [str(drawn), str(html)],
+                "files": list(map(str, explained.files)),
                 "regions": [] if regions is None else list(regions.names),
                 "image": explained.image,
                 "candidates": [candidate.to_dict() for candidate in explanation.candidates],
@@ -112,45 +101,18 @@ def explain(
             }
         )
         return
-    lines = [*([title] if title else []), *text_lines(explanation)]
-    for line in (*lines, explanation.signature, f"{drawn}, {html}"):
+    title = [explained.title] if explained.title else []
+    for line in (*title, *text_lines(explanation), explanation.signature, ", ".join(map(str, explained.files))):
         print(line)
-
-
-def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, Path]:
-    """Paths of the page and the picture.
-
-    Raises:
-        UsageError: ``--format`` differs from the extension of ``--out``.
-    """
-    name = default if out is None else str(out)
-    stem, dot, ending = name.rpartition(".")
-    kind = ending.lower() if dot and ending.lower() in ("png", "svg", "pdf") else ""
-    if kind or (dot and ending.lower() == "html"):
-        name = stem
-    if chosen.format is None:
-        picture = Path(f"{name}.{kind or 'png'}")
-    else:
-        picture = chosen.target(Path(f"{name}.{kind or chosen.format}"), "")
-    return Path(f"{name}.html"), picture
 
 
 # ``capbench explore examples STUDY``: captions of one image, from a study file.
 
 
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
-    """Score the captions of a study's image with all its metrics, and print them.
+    """Score the captions of a study's image with all its metrics, print them, and write them to a JSON file.
 
-    Args:
-        study: path or name of the study file.
-        inputs: features, weights and the data folder.
-        left_out: metrics that are left out.
-        out: a JSON file to write, or None.
-        json_output: True to print JSON.
-
-    Raises:
-        Exit: requirements of a metric are missing (exit code 1).
-        CapbenchError: the study is invalid, or a metric failed.
+    Raises typer.Exit (exit code 1) if requirements of a metric are missing.
     """
     import json
     from dataclasses import replace
@@ -202,7 +164,7 @@ def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[
         table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
-            cells = (published.cell(column.key, row.key) for column in published.columns)
+            cells = (published.values.get((column.key, row.key)) for column in published.columns)
             table.add_row(
                 f"{row.title} (paper)", *("" if cell is None else cell.printed for cell in cells), style="dim"
             )

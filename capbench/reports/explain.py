@@ -1,4 +1,7 @@
-"""An explanation as an HTML page, a picture and text lines: heat maps, coloured cells and bars of named arrays."""
+"""An explanation as an HTML page, a picture of each candidate and text lines, drawn from named arrays.
+
+Words whose largest weight is below the mean of all weights (an equal share) have no map.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ import hashlib
 import io
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,258 +128,182 @@ def _colours(values: FloatArray, low: float, high: float) -> Pixels:
     return np.asarray(mpl.colormaps[_COLOUR_MAP](scaled, bytes=True)[..., :3], dtype=np.uint8)
 
 
-# The sheet: texts and panels from top to bottom. Lengths are points at the usual font of 9 points.
+# Figures. Lengths are inches at the usual font of 9 points.
 
-WIDTH = 930.0
-_MARGIN, _GAP = 15.0, 15.0
-_POINTS = 9.0
-_EM, _EM_BOLD = 0.65, 0.75  # mean widths of a character in DejaVu Sans, in font sizes
-_NAME = 84.0  # maximum width of a row's name
-_LARGE, _SMALL, _FEW = 270.0, 100.0, 3
-_CELL, _LINE, _BAR = 27.0, 14.0, 90.0
-_MOST_BARS = 15
+WIDTH = 9.3
+_MARGIN, _GAP, _POINTS = 0.15, 0.2, 9.0
+_NAME, _CELL, _LINE, _BAR, _MOST_BARS = 1.1, 0.38, 0.2, 1.3, 15
+_LARGE, _SMALL, _FEW = 3.6, 1.35, 3
+SEE = "Bright regions and cells have large numbers; the largest, and in a matrix the match of each word, are outlined."
+"""One sentence on what the drawings show."""
 
-Draw = Callable[["Axes", float, float, float], None]
-"""Draws on axes at x and y, with a factor of fonts and lines."""
+Tile = tuple[float, float, list[tuple[float, float, float, float, Callable[["Axes"], None]]]]
+"""A drawn panel: width, height, and x, y, width, height from its upper left corner and content of each axes."""
 
 
-@dataclass(frozen=True)
-class _Tile:
-    width: float
-    height: float
-    draw: Draw
+def shown_rows(panel: RegionMaps) -> list[int]:
+    """The rows of maps that are drawn: of more than three, those with a weight of at least an equal share."""
+    if len(panel.rows) <= _FEW:
+        return [*range(len(panel.rows))]
+    return np.flatnonzero(panel.values.max(axis=1) >= panel.values.mean()).tolist()
 
 
-class Sheet:
-    """Texts and panels of a given width; ``y`` is the position of the next one."""
-
-    def __init__(self, width: float) -> None:
-        self.width, self.y = width, _MARGIN
-        self._texts: list[tuple[float, float, str, float, dict[str, Any]]] = []
-        self._tiles: list[tuple[float, float, Draw]] = []
-
-    def write(self, text: str, size: float = _POINTS, **look: Any) -> None:
-        """Write a paragraph; ``look`` are properties of matplotlib's texts."""
-        self.y += self._lines(text, _MARGIN, self.y, self.width - 2 * _MARGIN, size, look) + 2
-
-    def _lines(self, text: str, x: float, y: float, width: float, size: float, look: dict[str, Any]) -> float:
-        """Write lines of a width, and return their height."""
-        em = size * (_EM_BOLD if "weight" in look else _EM)
-        rows = textwrap.wrap(_ILLEGAL.sub("\ufffd", text), max(8, int(width / em)))
-        self._texts += [(x, y + size * (1 + 1.4 * place), row, size, look) for place, row in enumerate(rows)]
-        return 1.4 * size * len(rows)
-
-    def add(self, panels: Sequence[Panel], scene: Scene, regions: Regions) -> None:
-        """Draw panels, next to each other where they fit, each below its title."""
-        x, bottom = _MARGIN, self.y
-        for panel in panels:
-            tile = _tile(panel, scene, regions, self.width - 2 * _MARGIN)
-            if tile is None:
-                continue
-            if x > _MARGIN and x + tile.width > self.width - _MARGIN:
-                x, self.y = _MARGIN, bottom
-            top = self.y + self._lines(panel.title, x, self.y, tile.width, _POINTS, {"weight": "bold"}) + 4
-            self._tiles.append((x, top, tile.draw))
-            bottom = max(bottom, top + tile.height + _GAP)
-            x += tile.width + _GAP
-        self.y = bottom
-
-    def figure(self, scale: float = 1.0, size: tuple[float, float] | None = None) -> Figure:
-        """The sheet at a scale, in a figure of a size in inches, by default that of the content."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        with style.style():
-            across, down = size or (self.width * scale / 72, (self.y + _MARGIN) * scale / 72)
-            figure = Figure(figsize=(across, down))
-            FigureCanvasAgg(figure)
-            axes = figure.add_axes((0, 0, 1, 1))
-            for x, y, text, points, look in self._texts:
-                _text(axes, x, y, text, points * scale, **look)
-            for x, y, draw in self._tiles:
-                draw(axes, x, y, scale)
-            axes.set(xlim=(0, across * 72 / scale), ylim=(down * 72 / scale, 0), aspect="auto")
-            axes.set_axis_off()
-            style.fit_fonts(figure)
-        return figure
-
-
-def _text(axes: Axes, x: float, y: float, text: str, size: float, **look: Any) -> None:
-    """A line of text, taken literally: no formulas."""
-    axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "baseline", **look})
-
-
-def _outline(axes: Axes, corner: tuple[float, float], width: float, height: float, colour: str, thick: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=thick))
-
-
-def _fit(text: str, width: float, size: float = _POINTS) -> str:
-    """A text of about at most ``width`` points, truncated with an ellipsis.
-
-    >>> _fit("umbrellas", 28)
-    'umb…'
-    """
-    text, used = _ILLEGAL.sub("\ufffd", text), 0.0
-    for place, character in enumerate(text):
-        used += size * (1.0 if unicodedata.east_asian_width(character) in "WF" else _EM)
-        if used > width:
-            return text[: max(place - 2, 1)] + "…"
-    return text
-
-
-def _tile(panel: Panel, scene: Scene, regions: Regions, full: float) -> _Tile | None:
+def _tile(panel: Panel, scene: Scene, regions: Regions, full: float) -> Tile | None:
     """A panel as a drawing; None for tables, and for maps without boxes."""
     if isinstance(panel, Table) or not panel.rows:
         return None
     if isinstance(panel, RegionMaps):
         return None if scene.boxes is None else _maps(panel, scene, regions, full)
-    return _cells(panel, full) if isinstance(panel, Matrix) else _bars(panel)
+    return _matrix(panel, full) if isinstance(panel, Matrix) else _bars(panel)
 
 
-def _maps(panel: RegionMaps, scene: Scene, regions: Regions, full: float) -> _Tile:
+def _maps(panel: RegionMaps, scene: Scene, regions: Regions, full: float) -> Tile:
     """Heat maps with the names of their rows and best regions; the regions are outlined."""
-    few = len(panel.rows) <= _FEW
-    wide = min(_LARGE if few else _SMALL, full)
-    factor = wide / scene.pixels.shape[1]
-    high = scene.pixels.shape[0] * factor
-    per_row = max(1, int((full + 8) // (wide + 8)))
-    low, most = float(panel.values.min()), float(panel.values.max())
-    size = _POINTS if few else 7.5
-
-    def draw(axes: Axes, x: float, y: float, scale: float) -> None:
-        assert scene.boxes is not None
-        _text(axes, x, y + 8, f"{low:.3f} (dark) to {most:.3f} (bright)", 7.5 * scale, color=style.GREY)
-        for place, (name, weights) in enumerate(zip(panel.rows, panel.values, strict=True)):
-            left = x + place % per_row * (wide + 8)
-            top = y + 14 + place // per_row * (high + 30)
-            best = panel.best(place)
-            says = f"{regions.names[best[0]]}: {weights[best[0]]:.3f}" if best else "the same everywhere"
-            _text(axes, left, top + 9, _fit(name, wide, size), size * scale)
-            _text(axes, left, top + 18, _fit(says, wide, 7), 7 * scale, color=style.GREY)
-            top += 22
-            axes.imshow(heat(scene, weights, low, most), extent=(left, left + wide, top + high, top), aspect="auto")
-            for region in reversed(best):
-                x1, y1, x2, y2 = (scene.boxes[region] * factor).tolist()
-                for colour, thick in (("black", 2.4), ("white", 1.2)):
-                    _outline(axes, (left + x1, top + y1), x2 - x1, y2 - y1, colour, thick * scale)
-                if few:
-                    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5 * scale}
-                    _text(axes, left + x1 + 3, top + y1 + 11, str(region), 8 * scale, bbox=box)
-
-    lines = -(-len(panel.rows) // per_row)
-    return _Tile(min(per_row, len(panel.rows)) * (wide + 8) - 8, 14 + lines * (high + 30), draw)
-
-
-def _cells(panel: Matrix, full: float) -> _Tile:
-    """Coloured cells with their numbers, if these fit."""
-    wide = min(_CELL, (full - _NAME - 40) / max(len(panel.columns), 1))
-    above = min(max(len(name) for name in (*panel.columns, "")) * _EM * 7.5, 80.0) * 0.9 + 6
-    values = panel.values
-    low, high = min(float(values.min(initial=0.0)), 0.0), float(values.max(initial=0.0))
-    colours = _colours(values, low, high)
-
-    def draw(axes: Axes, x: float, y: float, scale: float) -> None:
-        left, top = x + _NAME, y + above
-        right, bottom = left + wide * len(panel.columns), top + _LINE * len(panel.rows)
-        if values.size:
-            axes.imshow(colours, extent=(left, right, bottom, top), aspect="auto", interpolation="nearest")
-        for j, name in enumerate(panel.columns):
-            look = {"rotation": 60, "rotation_mode": "anchor"} if above > 20 else {}
-            _text(axes, left + wide * (j + 0.4), top - 3, _fit(name, 80, 7.5), min(7.5, wide) * scale, **look)
-        for i, name in enumerate(panel.rows):
-            _text(axes, left - 4, top + _LINE * i + 10, _fit(name, _NAME - 4), _POINTS * scale, ha="right")
-            for j, value in enumerate(values[i].tolist() if wide >= _CELL else ()):
-                ink = "black" if colours[i, j].mean() > 110 else "white"
-                at = left + wide * (j + 0.5), top + _LINE * i + 9.5
-                _text(axes, *at, f"{value:.2f}", 6.5 * scale, ha="center", color=ink)
-        for i, j in panel.marked:
-            corner = left + wide * j + 0.5, top + _LINE * i + 0.5
-            _outline(axes, corner, wide - 1, _LINE - 1, "red", 1.4 * scale)
-
-    return _Tile(_NAME + wide * len(panel.columns) + 40, above + _LINE * len(panel.rows), draw)
-
-
-def _bars(panel: Bars) -> _Tile:
-    """Horizontal bars with their numbers; one of 1 has the full length unless others are longer."""
     from matplotlib.patches import Rectangle
 
-    rows = panel.rows[:_MOST_BARS]
-    longest = max(1.0, float(panel.values.max()))
+    few, rows = len(panel.rows) <= _FEW, shown_rows(panel)
+    wide = min(_LARGE if few else _SMALL, full)
+    high = wide * scene.pixels.shape[0] / scene.pixels.shape[1]
+    per_row = max(1, int((full + _GAP / 2) / (wide + _GAP / 2)))
+    low, most = float(panel.values.min()), float(panel.values.max())
 
-    def draw(axes: Axes, x: float, y: float, scale: float) -> None:
-        left = x + _NAME
-        for i, (name, value) in enumerate(zip(rows, panel.values.tolist(), strict=False)):
-            length = _BAR * max(value, 0.0) / longest
-            _text(axes, left - 4, y + _LINE * i + 10, _fit(name, _NAME - 4), _POINTS * scale, ha="right")
-            axes.add_patch(Rectangle((left, y + _LINE * i + 1), length, _LINE - 3, color=style.COLOURS[1], linewidth=0))
-            _text(axes, left + length + 3, y + _LINE * i + 10, f"{value:.3f}", 8 * scale)
-        if len(panel.rows) > len(rows):
-            more = f"and {len(panel.rows) - len(rows)} more"
-            _text(axes, left, y + _LINE * len(rows) + 10, more, 8 * scale)
+    def draw(row: int) -> Callable[[Axes], None]:
+        def on(axes: Axes) -> None:
+            assert scene.boxes is not None
+            edges = (0, scene.pixels.shape[1], scene.pixels.shape[0], 0)
+            axes.imshow(heat(scene, panel.values[row], low, most), extent=edges, aspect="auto")
+            best = panel.best(row)
+            says = f"{regions.names[best[0]]}: {panel.values[row, best[0]]:.3f}" if best else "the same everywhere"
+            title = f"{_fit(panel.rows[row], wide)}\n{_fit(says, wide)}"
+            axes.set_title(title, loc="left", fontsize="medium" if few else "small", pad=3)
+            for region in reversed(best):
+                x1, y1, x2, y2 = scene.boxes[region].tolist()
+                for colour, thick in (("black", 2.4), ("white", 1.2)):
+                    axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=thick))
+            axes.set_axis_off()
 
-    return _Tile(_NAME + _BAR + 34, _LINE * (len(rows) + 1), draw)
+        return on
+
+    step = wide + _GAP / 2
+    places = [(k % per_row * step, k // per_row * (high + 0.4) + 0.35) for k in range(len(rows))]
+    height = -(-len(rows) // per_row) * (high + 0.4)
+    boxes = [(x, y, wide, high, draw(row)) for row, (x, y) in zip(rows, places, strict=True)]
+    return min(per_row, len(rows)) * step, height, boxes
+
+
+def _matrix(panel: Matrix, full: float) -> Tile:
+    """Coloured cells with their numbers, if these fit."""
+    from matplotlib.patches import Rectangle
+
+    cell = min(_CELL, (full - _NAME - 0.4) / max(len(panel.columns), 1))
+    wide, high = cell * len(panel.columns), _LINE * len(panel.rows)
+    above = 0.2 + min(max(map(len, panel.columns), default=0) * 0.065, 0.9)
+    low, most = min(float(panel.values.min(initial=0.0)), 0.0), float(panel.values.max(initial=0.0))
+
+    def draw(axes: Axes) -> None:
+        axes.imshow(panel.values, cmap=_COLOUR_MAP, vmin=low, vmax=most, aspect="auto", interpolation="nearest")
+        names = [_fit(name, 1.0) for name in panel.columns]
+        axes.set_xticks(range(len(names)), names, rotation=60, rotation_mode="anchor", ha="left", fontsize="small")
+        axes.set_yticks(range(len(panel.rows)), [_fit(name, _NAME) for name in panel.rows])
+        axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+        axes.spines[:].set_visible(False)
+        for (i, j), value in np.ndenumerate(panel.values if cell >= 0.3 else np.empty((0, 0))):
+            ink = "black" if value > (low + most) / 2 else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, fontsize="x-small")
+        for i, j in panel.marked:
+            axes.add_patch(Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, fill=False, ec="red", lw=1.4))
+
+    return _NAME + wide + 0.4, above + high, [(_NAME, above, wide, high, draw)]
+
+
+def _bars(panel: Bars) -> Tile:
+    """Horizontal bars with their numbers; one of 1 has the full length unless others are longer."""
+    rows, values = panel.rows[:_MOST_BARS], panel.values[:_MOST_BARS]
+
+    def draw(axes: Axes) -> None:
+        bars = axes.barh(range(len(rows)), np.maximum(values, 0), color=style.COLOURS[1], height=0.75)
+        axes.bar_label(bars, [f"{value:.3f}" for value in values], padding=2, fontsize="small")
+        axes.set(xlim=(0, max(1.0, float(values.max()))), ylim=(len(rows) - 0.5, -0.5))
+        axes.set_yticks(range(len(rows)), [_fit(name, _NAME) for name in rows])
+        axes.tick_params(length=0, bottom=False, labelbottom=False)
+        axes.spines[:].set_visible(False)
+        if more := len(panel.rows) - len(rows):
+            axes.text(0, len(rows), f"and {more} more", va="center", fontsize="small")
+
+    height = _LINE * (len(rows) + (len(panel.rows) > len(rows)))
+    return _NAME + _BAR + 0.4, height, [(_NAME, 0.0, _BAR, _LINE * len(rows), draw)]
+
+
+def _fit(text: str, inches: float) -> str:
+    """A text of about at most a width, truncated with an ellipsis."""
+    text, most = _ILLEGAL.sub("\ufffd", text), max(int(inches / 0.08), 3)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def draw(
-    explanation: Explanation,
-    picture: Pixels | None,
-    title: str = "",
+    panels: Sequence[Panel],
+    scene: Scene,
+    regions: Regions,
+    heading: Sequence[str] = (),
+    *,
     size: tuple[float, float] | None = None,
     font_size: float | None = None,
-) -> tuple[Figure, float]:
-    """Draw an explanation as one figure.
+) -> tuple[Figure, float] | None:
+    """Panels below a heading, next to each other where they fit; None if there is nothing to draw.
 
-    Without a size, the sheet has the default width, scaled by the font size. With a size only, the layout is the one
-    that allows the largest font. With both, the font size is exact and the layout has the width of the file; if it then
-    exceeds the height, the font is reduced to the largest that fits.
-
-    Args:
-        explanation: the explanation.
-        picture: uint8 (height, width, 3) RGB, None if it is not available.
-        title: default: the metric and the image.
-        size: width and height in inches.
-        font_size: of most texts, in points.
+    A size in inches is exact: the layout has its width at the font size, and is reduced if it exceeds the height.
 
     Returns:
         The figure, and the font size of most of its texts in points.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     scale = (font_size or _POINTS) / _POINTS
-    if size is None:
-        return _sheet(explanation, picture, title, WIDTH).figure(scale), _POINTS * scale
-    wanted = [max(size[0] * 72 / scale, 320.0)] if font_size else []
-    fitted = _largest([_sheet(explanation, picture, title, width) for width in wanted], size)
-    if fitted is None or fitted[0] < 0.99 * scale:
-        widths = [*wanted, *np.geomspace(320, 3200, 16).tolist()]
-        fitted = _largest([_sheet(explanation, picture, title, width) for width in widths], size)
-    assert fitted is not None
-    scale = min(fitted[0], scale) if font_size else fitted[0]
-    return fitted[1].figure(scale, size), _POINTS * scale
-
-
-def _largest(sheets: Sequence[Sheet], size: tuple[float, float]) -> tuple[float, Sheet] | None:
-    """The sheet with the largest scale within a size in inches, and that scale."""
-    scaled = [(72 * min(size[0] / one.width, size[1] / (one.y + _MARGIN)), one) for one in sheets]
-    return max(scaled, key=lambda entry: entry[0], default=None)
-
-
-def _sheet(explanation: Explanation, picture: Pixels | None, title: str, width: float) -> Sheet:
-    regions = explanation.regions or Regions(())
-    scene = make_scene(picture, regions)
-    sheet = Sheet(width)
-    sheet.write(title or f"{explanation.title}: {explanation.image}", 16, weight="bold")
-    for note in explanation.notes:
-        sheet.write(note)
-    sheet.write(explanation.signature, 7, color=style.GREY)
-    for number, candidate in enumerate(explanation.candidates):
-        sheet.y += 8
-        sheet.write(f"{letter(number)}: {candidate.text}", 12, weight="bold")
-        for row in _facts(candidate):
-            sheet.write(row)
-        sheet.add(candidate.panels, scene, regions)
-    sheet.add(explanation.comparison, scene, regions)
-    return sheet
+    width = size[0] / scale if size else WIDTH
+    texts: list[tuple[float, float, str, bool]] = []
+    tiles: list[tuple[float, float, Tile]] = []
+    y = _MARGIN
+    for place, text in enumerate(heading):
+        for line in textwrap.wrap(_ILLEGAL.sub("\ufffd", text), max(int((width - 2 * _MARGIN) / 0.078), 8)):
+            texts.append((_MARGIN, y, line, not place))
+            y += 0.17
+    x, bottom = _MARGIN, y + _GAP * bool(heading)
+    y = bottom
+    for panel in panels:
+        tile = _tile(panel, scene, regions, width - 2 * _MARGIN)
+        if tile is None:
+            continue
+        if x > _MARGIN and x + tile[0] > width - _MARGIN:
+            x, y = _MARGIN, bottom
+        title = panel.title
+        if isinstance(panel, RegionMaps):
+            title += f", {panel.values.min():.3f} (dark) to {panel.values.max():.3f} (bright)"
+        lines = textwrap.wrap(title, max(int(tile[0] / 0.08), 20))
+        texts += [(x, y + 0.16 * place, line, True) for place, line in enumerate(lines)]
+        top = y + 0.16 * len(lines) + 0.05
+        tiles.append((x, top, tile))
+        bottom = max(bottom, top + tile[1] + _GAP)
+        x += tile[0] + _GAP
+    if not texts:
+        return None
+    height = bottom + _MARGIN
+    if size:
+        scale = min(scale, size[1] / height)
+        width, height = size[0] / scale, size[1] / scale
+    points = _POINTS * scale
+    with style.style(style.Look(font_size=points)):
+        figure = Figure(figsize=(width * scale, height * scale), dpi=110)
+        FigureCanvasAgg(figure)
+        for x, y, text, bold in texts:
+            weight = "bold" if bold else "normal"
+            figure.text(x / width, 1 - y / height, text, va="top", weight=weight, fontsize=points, parse_math=False)
+        for left, top, (_, _, content) in tiles:
+            for x, y, wide, high, on in content:
+                on(figure.add_axes(((left + x) / width, 1 - (top + y + high) / height, wide / width, high / height)))
+        style.take_texts_literally(figure)
+        style.fit_fonts(figure)
+    return figure, points
 
 
 def _facts(candidate: ExplainedCandidate) -> Iterator[str]:
@@ -386,6 +312,18 @@ def _facts(candidate: ExplainedCandidate) -> Iterator[str]:
         yield f"human rating {candidate.human:.2f}"
     yield "   ".join(f"{name} {value:.4f}" for name, value in candidate.scores.items())
     yield from candidate.notes
+
+
+def _summary(explanation: Explanation) -> list[list[str]]:
+    """All candidates: heads, then letter, human rating, scores and text of each."""
+    names = list(dict.fromkeys(name for candidate in explanation.candidates for name in candidate.scores))
+    rated = any(candidate.human is not None for candidate in explanation.candidates)
+    rows = [["", *(["human rating"] if rated else []), *names, "candidate"]]
+    for number, candidate in enumerate(explanation.candidates):
+        human = [] if not rated else ["–" if candidate.human is None else f"{candidate.human:.2f}"]
+        scores = [f"{candidate.scores[name]:.4f}" if name in candidate.scores else "–" for name in names]
+        rows.append([letter(number), *human, *scores, candidate.text])
+    return rows
 
 
 # The page: one HTML file without scripts and external resources.
@@ -398,7 +336,8 @@ code { font-size: .75rem; color: #5c5c5c } img { max-width: 100%; height: auto; 
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; white-space: nowrap }
 th, td { border-bottom: 1px solid #c9c9c9; padding: .2rem .6rem; text-align: right }
-th:first-child, td:first-child { text-align: left } details { margin: .6rem 0 } summary { cursor: pointer }
+th:first-child, td:first-child, th:last-child, td:last-child { text-align: left }
+details { margin: .6rem 0 } summary { cursor: pointer }
 """
 """The content of every page's only ``<style>``; a page that contains explanations allows it by its checksum."""
 
@@ -410,10 +349,10 @@ def page(explanation: Explanation, picture: Pixels | None, title: str = "") -> s
     scene = make_scene(picture, regions)
     checksum = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{checksum}'; img-src data:; base-uri 'none'; form-action 'none'"
-    body = [f"<h1>{name}</h1>", *(f"<p>{clean(note)}</p>" for note in explanation.notes)]
-    body.append(f"<p><code>{clean(explanation.signature)}</code></p>")
+    body = [f"<h1>{name}</h1>", _table(_summary(explanation)), *(f"<p>{clean(note)}</p>" for note in explanation.notes)]
     if picture is not None:
         body.append(_image(scene.pixels, explanation.image))
+    body.append(f"<p>{SEE}</p>")
     for number, candidate in enumerate(explanation.candidates):
         body.append(f"<h2>{letter(number)}: {clean(candidate.text)}</h2>")
         body += [f"<p>{clean(row)}</p>" for row in _facts(candidate)]
@@ -423,31 +362,35 @@ def page(explanation: Explanation, picture: Pixels | None, title: str = "") -> s
             body.append(f"<details><summary>References</summary><ol>{texts}</ol></details>")
     if explanation.comparison:
         body += ["<h2>All candidates</h2>", *_panels(explanation.comparison, scene, regions)]
+    body.append(f"<p><code>{clean(explanation.signature)}</code></p>")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
+        f"<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
     )
 
 
 def _panels(panels: Sequence[Panel], scene: Scene, regions: Regions) -> Iterator[str]:
     """One image of all drawings, and the tables."""
-    sheet = Sheet(WIDTH)
-    sheet.add(panels, scene, regions)
-    if sheet.y > _MARGIN:
-        figure = sheet.figure()
-        figure.set_dpi(110)
-        figure.canvas.draw()
-        yield _image(np.asarray(figure.canvas.buffer_rgba())[..., :3], ", ".join(panel.title for panel in panels))  # type: ignore[attr-defined]
+    if (drawn := draw(panels, scene, regions)) is not None:
+        drawn[0].canvas.draw()
+        pixels = np.asarray(drawn[0].canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
+        yield _image(pixels, ", ".join(panel.title for panel in panels))
     for panel in panels:
         if isinstance(panel, Table):
-            head = "".join(f"<th>{clean(text)}</th>" for text in panel.heads)
-            rows = "".join(f"<tr>{''.join(f'<td>{clean(_cell(c))}</td>' for c in row)}</tr>" for row in panel.rows)
-            yield (
-                f'<details><summary>{clean(panel.title)}</summary><div class="wide"><table><thead><tr>{head}</tr>'
-                f"</thead><tbody>{rows}</tbody></table></div></details>"
-            )
+            table = _table([list(panel.heads), *(list(map(_cell, row)) for row in panel.rows)])
+            yield f"<details><summary>{clean(panel.title)}</summary>{table}</details>"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first row is its head."""
+    head, *others = ["".join(f"<t{{0}}>{clean(text)}</t{{0}}>" for text in row) for row in rows]
+    body = "".join(f"<tr>{row.replace('<t{0}>', '<td>').replace('</t{0}>', '</td>')}</tr>" for row in others)
+    head = head.replace("<t{0}>", "<th>").replace("</t{0}>", "</th>")
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _image(pixels: Pixels, label: str) -> str:
@@ -465,18 +408,25 @@ def _cell(value: str | float) -> str:
 
 # Terminal output.
 
-_FIRST = 10
+_FIRST = 5
 
 
 def text_lines(explanation: Explanation) -> list[str]:
-    """Scores of all candidates, bars, best regions, and the first rows of tables; no matrices."""
-    lines = []
+    """The table of candidates, then bars, best regions, and the first rows of tables of each; no matrices."""
+    names = explanation.regions.names if explanation.regions else ()
+    lines = [*_aligned(_summary(explanation)), ""]
     for number, candidate in enumerate(explanation.candidates):
         lines.append(f"{letter(number)}: {candidate.text}")
-        names = explanation.regions.names if explanation.regions else ()
-        told = [*_facts(candidate), *(row for panel in candidate.panels for row in _lines(panel, names))]
+        told = [*candidate.notes, *(row for panel in candidate.panels for row in _lines(panel, names))]
         lines += [f"   {row}" for row in told]
     return lines
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others[:-1], widths[1:-1], strict=True))]
+        yield "  ".join([*cells, *others[-1:]]).rstrip()
 
 
 def _lines(panel: Panel, regions: Sequence[str]) -> Iterator[str]:
@@ -484,15 +434,10 @@ def _lines(panel: Panel, regions: Sequence[str]) -> Iterator[str]:
         bars = zip(panel.rows[:_FIRST], panel.values.tolist(), strict=False)
         yield f"{panel.title}: " + ", ".join(f"{name} {value:.3f}" for name, value in bars)
     elif isinstance(panel, RegionMaps):
-        best = [(name, panel.best(place)) for place, name in enumerate(panel.rows)]
+        best = [(panel.rows[row], panel.best(row)) for row in shown_rows(panel)]
         yield f"{panel.title}: " + ", ".join(f"{name}: {regions[of[0]] if of else 'even'}" for name, of in best)
     elif isinstance(panel, Table):
-        rows = [list(panel.heads), *([_cell(value) for value in row] for row in panel.rows[:_FIRST])]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            first, *others = row
-            cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
-            yield "  ".join(cells).rstrip()
+        yield from _aligned([list(panel.heads), *([_cell(value) for value in row] for row in panel.rows[:_FIRST])])
 
 
 def write_explanation(
@@ -504,17 +449,28 @@ def write_explanation(
     title: str = "",
     size: tuple[float, float] | None = None,
     font_size: float | None = None,
-) -> float:
-    """Write an explanation as a page and as a picture (PNG, SVG or PDF, by its suffix); see :func:`draw`.
+) -> tuple[list[Path], float]:
+    """Write a page, and a picture of each candidate and of comparisons (PNG, SVG or PDF, by the suffix).
+
+    Of several pictures, the candidates' have names like ``NAME-A.png``; that of comparisons is ``NAME-all.png``.
 
     Returns:
-        The font size of most texts of the picture, in points.
-
-    Raises:
-        UsageError: a file cannot be written.
+        The pictures, and the smallest font size of their texts in points.
     """
     files.write_text(html, page(explanation, picture, title))
-    figure, points = draw(explanation, picture, title, size, font_size)
-    across, down = figure.get_size_inches().tolist()
-    style.save(figure, drawn, style.Look(size=(across, down)))
-    return points
+    regions = explanation.regions or Regions(())
+    scene, name = make_scene(picture, regions), title or f"{explanation.title}: {explanation.image}"
+    parts: list[tuple[str, Sequence[Panel], list[str]]] = []
+    for number, candidate in enumerate(explanation.candidates):
+        heading = [f"{name}. {letter(number)}: {candidate.text}", *_facts(candidate), SEE]
+        parts.append((letter(number), candidate.panels, heading))
+    parts += [("all", explanation.comparison, [name])] if explanation.comparison else []
+    paths, points = [], font_size or _POINTS
+    for key, panels, heading in parts:
+        made = draw(panels, scene, regions, heading, size=size, font_size=font_size)
+        assert made is not None
+        across, down = made[0].get_size_inches().tolist()
+        path = drawn.with_name(f"{drawn.stem}-{key}{drawn.suffix}") if len(parts) > 1 else drawn
+        paths += style.save(made[0], path, style.Look(size=(across, down)))
+        points = min(points, made[1])
+    return paths, points

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,34 +35,18 @@ from capbench.weights.ensembles import network_files
 
 @dataclass(frozen=True, eq=False)
 class Explainer:
-    """A label of a study whose metric has explanations.
-
-    Attributes:
-        label: the label.
-        name: the metric's name, as ``capbench explore explain -m`` takes it.
-        columns: names of its columns in the study.
-        metric: computes the explanations; None if something is missing.
-        missing: the missing requirement, as it follows "requires"; ``""`` if nothing is missing.
-        images: True for ids of images that can be explained.
-    """
+    """A label of a study whose metric has explanations."""
 
     label: str
-    name: str
-    columns: tuple[str, ...]
-    metric: Metric | None = None
-    missing: str = ""
-    images: Callable[[str], bool] = field(default=lambda _: True, repr=False)
+    name: str  # of the metric, as ``capbench explore explain -m`` takes it
+    columns: tuple[str, ...]  # names of its columns in the study
+    metric: Metric | None = None  # computes the explanations; None if something is missing
+    missing: str = ""  # the missing requirement, as it follows "requires"
+    images: Callable[[str], bool] = field(default=lambda _: True, repr=False)  # True for ids that can be explained
 
 
-@dataclass(frozen=True)
-class CaptionToExplain:
-    """A point of a study's items with its explainer.
-
-    Attributes:
-        explainer: index of the explainer.
-        table: index of the table.
-        point: index of the point in the table.
-    """
+class CaptionToExplain(NamedTuple):
+    """Indices of an explainer, of a table of a study's items, and of a point in the table."""
 
     explainer: int
     table: int
@@ -74,11 +58,6 @@ def explainers(result: StudyResult, requests: Sequence[MetricRequest], resources
 
     An explanation must belong to the study's scores: features, weights and options whose signature differs from the
     study's count as missing.
-
-    Args:
-        result: the study's numbers.
-        requests: its metrics; those without explanations are skipped.
-        resources: features, weights and images for the metrics.
     """
     able = [request for request in requests if issubclass(request.metric, Explains)]
     return tuple(entry for request in able if (entry := _explainer(result, request, resources)).columns)
@@ -124,14 +103,8 @@ def captions_to_explain(
 ) -> Iterator[CaptionToExplain]:
     """The largest disagreements with human ratings of each column, in turn: the first of every list, then the second.
 
-    Args:
-        tables: the items.
-        of_tables: for each table, indices of its explainers in ``known``.
-        known: the explainers; those with a missing requirement have no points.
-        number: points of each of an explainer's columns in each table.
-
-    Yields:
-        Each point of a table and an explainer once.
+    Each point of a table and an explainer comes once. ``of_tables``: for each table, indices of its explainers in
+    ``known``; ``number``: points of each of an explainer's columns in each table.
     """
     lists = [
         [CaptionToExplain(place, at, point) for point in _points(table, name, known[place], number)]
@@ -158,19 +131,11 @@ def _points(table: ItemScores, name: str, explainer: Explainer, number: int) -> 
 def explain_captions(
     explainer: Explainer, table: ItemScores, point: int, pictures: Mapping[str, Path]
 ) -> tuple[Explanation | None, str]:
-    """A metric's explanation of one point: of its caption, or of both captions of a pair.
+    """A metric's explanation of one point, of its caption or of both captions of a pair; or None and the reason.
 
-    Args:
-        explainer: an explainer with a metric.
-        table: the items.
-        point: index in the table.
-        pictures: files of the available images.
-
-    Returns:
-        The explanation and ``""``; or None and the reason.
+    ``pictures``: files of the available images.
     """
     metric = explainer.metric
-    assert metric is not None
     assert isinstance(metric, Explains)
     image = table.images[point]
     references = tuple(table.reference_lists[table.references[point]])
@@ -189,29 +154,17 @@ def explain_captions(
 
 @dataclass(frozen=True)
 class ImageScores:
-    """Result of :func:`score_image`.
+    """Result of :func:`score_image`."""
 
-    Attributes:
-        image: the image's id.
-        references: the references.
-        candidates: the captions.
-        scores: by title of the metric's column, one score for each candidate.
-        signatures: one line for each metric.
-        lacking: by title, the requirement that a metric is missing.
-        notes: notes for the reader, one line each.
-        under_root: True if a data set below the data folder was read.
-        title: title of the study that names the captions; ``""`` without one.
-    """
-
-    image: str
+    image: str  # id
     references: tuple[str, ...]
     candidates: tuple[str, ...]
-    scores: Mapping[str, tuple[float, ...]]
-    signatures: tuple[str, ...]
-    lacking: Mapping[str, str]
-    notes: tuple[str, ...]
-    under_root: bool
-    title: str = ""
+    scores: Mapping[str, tuple[float, ...]]  # by title of the metric's column, one score for each candidate
+    signatures: tuple[str, ...]  # one line for each metric
+    lacking: Mapping[str, str]  # by title, the requirement that a metric is missing
+    notes: tuple[str, ...]  # for the reader
+    under_root: bool  # True if a data set below the data folder was read
+    title: str = ""  # of the study that names the captions
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as values for JSON."""
@@ -226,22 +179,12 @@ def score_image(
     resources: Resources | None = None,
     cache: bool = True,
 ) -> ImageScores:
-    """Score captions of one image with all metrics.
+    """Score captions of one image with all metrics; one without features of this image, or without its tool, is named.
 
-    Args:
-        task: the image, its candidates and references. Default of each: the data set's default protocol, with all of
-            its candidates of the image, and the longest of their lists of references.
-        requests: the metrics. A metric without features of this image, or without its tool, is named.
-        root: the data folder.
-        resources: features, weights and images for the metrics.
-        cache: True to use the cache.
-
-    Raises:
-        UsageError: captions are missing, and the data set does not contain the image.
-        CapbenchError: opening the data set or scoring failed.
+    By default the candidates and references are those of the data set's default protocol: all of its candidates of the
+    image, and the longest of their lists of references.
     """
     candidates, references = task.candidates or (), task.references or ()
-    notes: list[str] = []
     under_root = False
     if not (candidates and references):
         dataset = open_dataset(task.dataset or "flickr8k-expert", root)
@@ -279,7 +222,7 @@ def score_image(
         scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows if row.title not in lacking}
         signatures |= table.signatures
     return ImageScores(
-        task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, tuple(notes), under_root
+        task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, (), under_root
     )
 
 
@@ -289,18 +232,11 @@ MOST_CANDIDATES = 5
 """Maximum number of a data set's candidates that are explained by default."""
 
 
-@dataclass(frozen=True)
-class FoundSubject:
-    """An image with captions, and their source.
-
-    Attributes:
-        subject: the input of the explanation.
-        under_root: True if a data set below the data folder was read.
-        notes: notes for the reader.
-    """
+class FoundSubject(NamedTuple):
+    """The input of an explanation, and its source."""
 
     subject: Subject
-    under_root: bool
+    under_root: bool  # True if a data set below the data folder was read
     notes: tuple[str, ...]
 
 
@@ -321,15 +257,8 @@ def find_subject(
         captions: candidates; default: the first :data:`MOST_CANDIDATES` candidates of the data set.
         references: default: those of the data set under its default protocol: a judged candidate has its own
             references, any other the longest of the image's lists.
-        dataset: name of the data set; default: ``flickr8k-expert`` if captions or references are missing, else none.
-        root: the data folder.
+        dataset: default: ``flickr8k-expert`` if captions or references are missing, else none.
         image_root: folder with the picture; default: the image folders of the data set, or else all ``*/images``.
-
-    Raises:
-        UsageError: a caption or reference is empty, ``image_root`` is not a folder, or the data set has no judgements
-            of the image.
-        FeatureError: the store does not contain the image.
-        CapbenchError: opening or loading the data set failed.
     """
     if not all(text.strip() for text in (*captions, *references)):
         raise UsageError("a caption or reference is empty", code="missing-value", hint="Enter a text")
@@ -343,7 +272,10 @@ def find_subject(
         dataset = "flickr8k-expert"
     notes: list[str] = []
     opened = None if dataset is None else open_dataset(dataset, root)
-    judged = _Judged() if opened is None else _Judged.of(opened, name, needed=not (captions and references))
+    judged = _Judged(None if opened is None else opened.load(opened.protocol().items)[0], name)
+    if opened is not None and not judged.items and not (captions and references):
+        message, hint = f"{opened.name} has no judgements of the image '{name}'", "add --caption and --reference"
+        raise UsageError(message, code="unknown-item", value=name, hint=f"Name its data set with --dataset, or {hint}")
     texts = list(dict.fromkeys(captions or judged.candidates))
     if not captions and len(texts) > MOST_CANDIDATES:
         notes.append(f"the first {MOST_CANDIDATES} of {len(texts)} candidates; choose others with --caption")
@@ -367,31 +299,17 @@ def find_subject(
 class _Judged:
     """A data set's judgements of one image."""
 
-    def __init__(self, judgements: Judgements | None = None, image: str = "") -> None:
+    def __init__(self, judgements: Judgements | None, image: str) -> None:
         self._judgements = judgements
-        self._items = () if judgements is None else tuple(item for item in judgements.items if item.image == image)
-        self._image = image
-
-    @classmethod
-    def of(cls, dataset: Dataset, image: str, *, needed: bool) -> _Judged:
-        judgements = dataset.load(dataset.protocol().items)[0]
-        judged = cls(judgements, image)
-        if needed and not judged._items:
-            raise UsageError(
-                f"{dataset.name} has no judgements of the image '{image}'",
-                code="unknown-item",
-                value=image,
-                hint="Name its data set with --dataset, or add --caption and --reference",
-            )
-        return judged
+        self.items = () if judgements is None else tuple(item for item in judgements.items if item.image == image)
 
     @property
     def candidates(self) -> list[str]:
-        return list(dict.fromkeys(item.candidate for item in self._items))
+        return list(dict.fromkeys(item.candidate for item in self.items))
 
     @property
     def longest(self) -> tuple[str, ...]:
-        return max((item.references for item in self._items), key=len, default=())
+        return max((item.references for item in self.items), key=len, default=())
 
     def alike(self, text: str) -> list[str]:
         """The candidates that a text can refer to: the one that equals it, or all with its text key."""
@@ -412,7 +330,7 @@ class _Judged:
         notes: list[str] = []
         for text, candidates in alike.items():
             clear = len(candidates) == 1 and (text == candidates[0] or meant.count(candidates[0]) == 1)
-            items.append(next(item for item in self._items if item.candidate == candidates[0]) if clear else None)
+            items.append(next(item for item in self.items if item.candidate == candidates[0]) if clear else None)
             if candidates and not clear:
                 others = (
                     candidates if len(candidates) > 1 else [t for t in texts if t != text and alike[t] == candidates]

@@ -155,12 +155,12 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
             figure.legends[0].set_title(title, prop=FontProperties(size=look.points(11)))
         else:
             figure.suptitle(title, fontsize=look.points(11))
-    _take_texts_literally(figure)
+    take_texts_literally(figure)
     with warnings.catch_warnings():
         # Drawing creates the tick labels; missing glyphs are detected below.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         figure.draw_without_rendering()
-    _take_texts_literally(figure)
+    take_texts_literally(figure)
     fit_fonts(figure)
     # Each drawing would move artists by a fraction of a point, so that a second file would differ from the first.
     figure.draw_without_rendering()
@@ -168,7 +168,7 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
     return figure
 
 
-def _take_texts_literally(figure: Figure) -> None:
+def take_texts_literally(figure: Figure) -> None:
     """Disable formulas in all texts except matplotlib's tick labels, so that a dollar sign is printed."""
     from matplotlib.text import Text
 

@@ -8,15 +8,27 @@ import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, RegionMaps, Regions, Subject, Table
 from capbench.core.records import Item
-from capbench.reports.explain import Scene, draw, heat, make_scene, page, text_lines, weight_map, write_explanation
+from capbench.reports.explain import (
+    Scene,
+    draw,
+    heat,
+    make_scene,
+    page,
+    shown_rows,
+    text_lines,
+    weight_map,
+    write_explanation,
+)
 from tests.metrics.scan.models import Files
 from tests.reports.explain import explained
 from tests.reports.explain.overlap import Overlap
@@ -93,8 +105,10 @@ def test_a_page_has_all_numbers_escapes_captions_and_loads_nothing(
 
 def test_the_same_explanation_gives_the_same_picture(explanations: dict[str, Explanation], tmp_path: Path) -> None:
     def written(kind: str) -> bytes:
-        write_explanation(explanations["overlap"], explained.picture(), tmp_path / "x.html", tmp_path / f"x.{kind}")
-        return (tmp_path / f"x.{kind}").read_bytes()
+        target = tmp_path / f"x.{kind}"
+        paths, _ = write_explanation(explanations["overlap"], explained.picture(), tmp_path / "x.html", target)
+        assert [path.name for path in paths] == [f"x-{part}.{kind}" for part in ("A", "B", "C", "all")]
+        return b"".join(path.read_bytes() for path in paths)
 
     for kind, begins in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
         first = written(kind)
@@ -103,26 +117,32 @@ def test_the_same_explanation_gives_the_same_picture(explanations: dict[str, Exp
             assert written(kind) == first
 
 
+def drawn(explanation: Explanation, picture: Any = None, **look: Any) -> tuple[Figure, float]:
+    """The picture of the first candidate."""
+    candidate, regions = explanation.candidates[0], explanation.regions or Regions(())
+    made = draw(candidate.panels, make_scene(picture, regions), regions, [candidate.text, "x" * 200], **look)
+    assert made is not None
+    return made
+
+
 @pytest.mark.parametrize("name", ["tiger", "reo", "overlap"])
 def test_nothing_is_cut_off_at_the_edges(name: str, explanations: dict[str, Explanation]) -> None:
-    figure, points = draw(explanations[name], explained.picture())
+    figure, points = drawn(explanations[name], explained.picture())
     figure.canvas.draw()
-    drawn = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
     assert points == 9
-    for edge in (drawn[:, :8], drawn[:, -8:], drawn[:8], drawn[-8:]):
+    for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
         assert (edge == 255).all()
-    assert (drawn != 255).any(axis=(1, 2)).mean() > 0.5  # not a white page
+    assert (pixels != 255).any(axis=(1, 2)).mean() > 0.5  # not a white page
 
 
 def test_a_size_and_a_font_size_are_exact_if_they_fit(explanations: dict[str, Explanation]) -> None:
-    usual, _ = draw(explanations["overlap"], None)
-    for size, font, expected in (((30, 60), 10.0, 10.0), ((4, 3), 9.0, None), ((8, 6), None, None)):
-        figure, points = draw(explanations["overlap"], None, size=size, font_size=font)
-        assert tuple(figure.get_size_inches()) == size
-        assert points == expected if expected else points < 9
-    larger, points = draw(explanations["overlap"], None, font_size=18)
+    for size, font, expected in (((30, 60), 10.0, 10.0), ((4, 3), 9.0, None), ((9, 4), None, None)):
+        figure, points = drawn(explanations["overlap"], size=size, font_size=font)
+        assert tuple(figure.get_size_inches()) == pytest.approx(size)
+        assert points == pytest.approx(expected) if expected else points < 9
+    usual, larger = drawn(explanations["overlap"])[0], drawn(explanations["overlap"], font_size=18)[0]
     np.testing.assert_allclose(larger.get_size_inches(), 2 * usual.get_size_inches())
-    assert points == 18
 
 
 def test_without_boxes_there_are_numbers_and_no_maps(tmp_path: Path) -> None:
@@ -145,8 +165,7 @@ def test_any_number_of_regions_and_words_can_be_drawn(regions: int, caption: str
 
 def test_a_terminal_shows_scores_bars_best_regions_and_tables(explanations: dict[str, Explanation]) -> None:
     lines = text_lines(explanations["overlap"])
-    assert [line[:3] for line in lines if not line.startswith("   ")] == ["A: ", "B: ", "C: "]
-    assert "   overlap 1.0000   shared 1.0000" in lines
+    assert [line[:3] for line in lines if line[1:3] == ": "] == ["A: ", "B: ", "C: "]
     assert "   Halves: halves: right half" in lines
     assert any(re.fullmatch(r"   shares: котёнок 1\.000", line) for line in lines)
     assert any(re.fullmatch(r"   котёнок +True  0\.2500", line) for line in lines)
@@ -186,6 +205,18 @@ def test_heat_is_drawn_where_boxes_are_and_boxes_follow_the_picture() -> None:
 
 def test_long_lists_of_bars_say_how_many_are_left_out() -> None:
     many = Bars("b", tuple(map(str, range(40))), np.linspace(-1, 1, 40))
-    candidate = ExplainedCandidate("a", (), None, {}, (many,))
-    figure, _ = draw(Explanation("x", "y", (candidate,), "s"), None)
+    figure, _ = drawn(Explanation("x", "y", (ExplainedCandidate("a", (), None, {}, (many,)),), "s"))
     assert any(text.get_text() == "and 25 more" for text in figure.axes[0].texts)
+
+
+def test_words_below_an_equal_share_have_no_map() -> None:
+    weights = np.array([[0.7, 0.1], [0.1, 0.1], [0.1, 0.7], [0.1, 0.1]])
+    assert shown_rows(RegionMaps("m", ("dog", "a", "ball", "."), weights)) == [0, 2]
+    assert shown_rows(RegionMaps("m", ("references", "candidate", "other"), weights[:3])) == [0, 1, 2]
+
+
+def test_the_candidates_are_in_a_table_at_the_top(explanations: dict[str, Explanation]) -> None:
+    lines = text_lines(explanations["overlap"])
+    assert lines[0].split() == ["human", "rating", "overlap", "shared", "candidate"]
+    assert lines[1].split()[:4] == ["A", "1.50", "1.0000", "6.0000"]
+    assert lines[2].split()[1] == "–"
