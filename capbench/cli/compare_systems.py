@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +10,8 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Cached, with_groups
-from capbench.core.errors import UsageError
+from capbench.cli.report import ReportOption
+from capbench.core.errors import check_choice
 
 if TYPE_CHECKING:
     from capbench.studies.systems import SystemComparison
@@ -72,6 +74,8 @@ def compare_systems(
         int,
         typer.Option("--examples", min=0, help="List N images per metric: the largest differences between captions."),
     ] = 0,
+    report: ReportOption = None,
+    details: common.DetailsOption = False,
     keep_first: common.KeepFirstOption = False,
     split: common.SplitOption = None,
     restrict: common.RestrictOption = False,
@@ -88,19 +92,15 @@ def compare_systems(
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
     from capbench.api.comparing import system_comparison
-    from capbench.core.files import check_writable
-    from capbench.reports.systems import write_systems
+    from capbench.core.files import check_writable, json_text, write_text
+    from capbench.reports.systems import print_systems, systems_csv
     from capbench.stats.significance import PERMUTATIONS
 
     if out is not None:
-        if out.suffix.lower() not in (".csv", ".json", ".md", ".tex"):
-            raise UsageError(
-                f"--out {out} has an unknown extension",
-                code="wrong-value",
-                value=out.suffix,
-                hint="Use .csv, .json, .md or .tex",
-            )
-        check_writable(out)
+        check_choice("ending of --out", out.suffix.lower(), (".csv", ".json", ".md", ".tex"), code="wrong-value")
+    for path in (out, report):
+        if path is not None:
+            check_writable(path)
     if test == "bootstrap":
         common.refuse_options({"permutations": permutations}, "does not apply to --test bootstrap")
     comparison = system_comparison(
@@ -128,12 +128,21 @@ def compare_systems(
     if json_output:
         common.print_json(document)
     else:
-        _print(comparison)
+        print_systems(comparison, common.out(), details=details)
     for line in comparison.warnings:
         common.warn(line)
     if out is not None:
-        write_systems(comparison, document, out)
+        written: dict[str, Callable[[], str]] = {
+            ".csv": lambda: systems_csv(comparison),
+            ".json": lambda: json_text(document) + "\n",
+            ".md": comparison.to_markdown,
+            ".tex": comparison.to_latex,
+        }
+        write_text(out, written[out.suffix.lower()]())
         common.note(f"wrote {out}")
+    if report is not None:
+        comparison.write_html(report)
+        common.note(f"wrote {report}")
     if fail_if_worse and worse:
         for pair in worse:
             title = comparison.titles[pair.score]
@@ -158,33 +167,3 @@ def _note_more_draws(comparison: SystemComparison, requested: int | None) -> Non
     if requested is not None and used > requested:
         pairs = common.count(len(table.pairs), "comparison")
         common.note(f"{used:,} {noun} were used: {requested:,} are too few for {pairs}")
-
-
-def _print(comparison: SystemComparison) -> None:
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from capbench.core.records import signature_lines
-    from capbench.reports.systems import fixed_notes, print_examples, system_name, system_sentence
-
-    table = comparison.table
-    shown = Table(title=f"{comparison.images:,} images", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("metric", "system"):
-        shown.add_column(head, overflow="fold")
-    for head in ("corpus", "95 % interval"):
-        shown.add_column(head, justify="right", no_wrap=True)
-    for score, title in comparison.titles.items():
-        for place, system in enumerate(comparison.systems):
-            interval = table.intervals[score][system]
-            cells = [f"{interval.value:.4f}", f"{interval.low:.4f} – {interval.high:.4f}"]
-            last = place == len(comparison.systems) - 1
-            shown.add_row("" if place else title, escape(system_name(system, comparison)), *cells, end_section=last)
-    console = common.out()
-    console.print(shown)
-    for pair in table.pairs:
-        console.print(system_sentence(pair, comparison), markup=False, soft_wrap=True)
-    print_examples(comparison, console)
-    fixed = fixed_notes(comparison.fixed, comparison.titles)
-    for line in (*fixed, *signature_lines(comparison.signatures), comparison.signature):
-        console.print(line, style="dim", markup=False, soft_wrap=True)

@@ -127,7 +127,7 @@ def _rich(table: Table, places: Sequence[int], *, inline: bool) -> object:
     heads = [_head(table.columns[place], width) for place, (_, width) in zip(places, made, strict=True)]
     height = max(map(len, heads), default=1)
     shown = RichTable(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
-    shown.add_column("\n" * (height - 1) + table.head, no_wrap=True)
+    shown.add_column("\n" * (height - 1) + table.head, overflow="fold")
     for place, head in zip(places, heads, strict=True):
         column = table.columns[place]
         shown.add_column(

@@ -8,7 +8,8 @@ keys.
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self, TypedDict
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -281,6 +282,17 @@ def is_left_out(reason: str) -> bool:
 def missing_word(reason: str) -> str:
     """Text in a table's cell in the place of a missing number."""
     return "left out" if is_left_out(reason) else "missing"
+
+
+class TableChoices(TypedDict, total=False):
+    """Choices for the tables of a result."""
+
+    columns: str | Sequence[str] | None  # in this order: heads, names of data sets, parts of protocol ids; default: all
+    digits: int | None  # after the decimal point; by default one of numbers × 100, else four
+    percent: bool | None  # whether numbers are multiplied by 100; by default correlations and accuracies
+    bold: bool  # emphasise the best value of each column
+    daggers: bool  # mark metrics that are not significantly worse than the best, or not better than sentinels
+    intervals: bool
 
 
 class Missing(Strict):

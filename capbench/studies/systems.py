@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from capbench import __version__
 from capbench.core.errors import UsageError
+from capbench.core.files import write_text
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
 from capbench.core.training_record import training_overlap
 from capbench.datasets.user.captions import SystemCaptions
@@ -34,6 +37,10 @@ from capbench.stats.systems import (
     system_pairs,
 )
 from capbench.studies.judged import ProgressFactory, no_progress
+from capbench.studies.results import TableChoices
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Relative tolerance: sums and rows give the same corpus score except for the order of additions.
 _AGREEMENT = 1e-9
@@ -80,6 +87,32 @@ class SystemComparison:
                 row |= {f"{role}_{end}": getattr(interval, end) for end in ("value", "low", "high")}
             rows.append(row | {name: value for name, value in asdict(pair).items() if name not in (*row, "score")})
         return rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """The :meth:`rows` as a data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def to_latex(self, **choices: Unpack[TableChoices]) -> str:
+        """The tables as LaTeX, for the packages booktabs and graphicx; ``columns`` are scores."""
+        from capbench.reports.systems import systems_latex
+        from capbench.reports.table import TableStyle
+
+        return systems_latex(self, TableStyle.of(**choices))
+
+    def to_markdown(self, **choices: Unpack[TableChoices]) -> str:
+        """The tables as Markdown; see :meth:`to_latex`."""
+        from capbench.reports.systems import systems_markdown
+        from capbench.reports.table import TableStyle
+
+        return systems_markdown(self, TableStyle.of(**choices))
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write one self-contained page, as ``capbench compare-systems --report`` does."""
+        from capbench.reports.systems import systems_html
+
+        write_text(path, systems_html(self))
 
     def worse(self) -> list[SystemPair]:
         """Comparisons in which a system is significantly below the baseline."""
