@@ -104,17 +104,6 @@ def test_machine_captions_alone_keep_their_references_and_ratings(tmp_path: Path
     assert "3 human captions are left out" in machine.notes
 
 
-def test_a_file_without_machine_captions_has_no_such_items(tmp_path: Path) -> None:
-    table(tmp_path, table_rows()[::3])
-    with raises(DataError, "too-few", path=tmp_path / "composite/composite_11985.tsv"):
-        load(tmp_path, "no-human")
-
-
-def test_all_references_stay_when_asked(tmp_path: Path) -> None:
-    table(tmp_path)
-    assert {len(item.references) for item in load(tmp_path, "all-references").items} == {5}
-
-
 def test_one_reference_is_drawn_from_all_of_the_images(tmp_path: Path) -> None:
     table(tmp_path)
     draws = Composite(root(tmp_path)).load(Composite.selections["one-reference"])
@@ -181,12 +170,6 @@ def test_thoroughness_joins_by_text_where_positions_differ(tmp_path: Path) -> No
     assert load(tmp_path).ratings["thoroughness"].value.tolist()[:3] == [5, 4, 1]
 
 
-def test_thoroughness_exports_join_the_table_too(tmp_path: Path) -> None:
-    table(tmp_path)
-    exports(tmp_path, "throughness")
-    assert len(load(tmp_path).ratings["both"]) == 18
-
-
 def test_column_thoroughness_of_the_table_is_read(tmp_path: Path) -> None:
     table(tmp_path, [f"{row}\t{n % 5 + 1}" for n, row in enumerate(table_rows())], HEADER + "\tthoroughness")
     assert load(tmp_path).ratings["thoroughness"].value.tolist() == [1, 2, 3, 4, 5, 1, 2, 3, 4]
@@ -199,31 +182,6 @@ def test_missing_thoroughness_is_an_error_only_when_it_is_asked_for(tmp_path: Pa
     for aspect in ("thoroughness", "both"):
         with raises(MissingFileError, "missing-file", path=tmp_path / "composite/8k_throughness.csv"):
             ratings[aspect]
-
-
-def test_blank_ratings_of_an_export_are_noted(tmp_path: Path) -> None:
-    exports(tmp_path, "correctness", {"8k": [export("8k", (5, "", "nan"))]})
-    judgements = load(tmp_path)
-    assert len(judgements.items) == 7
-    assert "8k_correctness.csv: 2 candidates have no correctness rating" in judgements.notes
-
-
-def test_images_rated_for_thoroughness_alone_are_noted(tmp_path: Path) -> None:
-    exports(tmp_path, "correctness")
-    rows = [export("8k", (1, 1, 1)), export("8k", (2, 2, 2), image="99_zz.jpg")]
-    exports(tmp_path, "throughness", {"8k": rows})
-    judgements = load(tmp_path)
-    assert len(judgements.ratings["thoroughness"]) == 9
-    assert any("3 candidates of images without correctness" in note for note in judgements.notes)
-
-
-def test_same_text_at_two_positions_passes(tmp_path: Path) -> None:
-    rows = table_rows()
-    rows[1] = rows[0].replace("\t0\t", "\t1\t", 1)
-    table(tmp_path, rows)
-    items = load(tmp_path).items
-    assert items[0].candidate == items[1].candidate
-    assert len(items) == 9
 
 
 def test_thoroughness_of_a_text_at_two_positions_is_joined_by_position(tmp_path: Path) -> None:
@@ -248,18 +206,6 @@ def test_coco_references_come_from_annotations_if_that_is_what_is_here(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("header", "value"),
-    [
-        (HEADER.replace("correctness", "score"), "correctness"),
-    ],
-)
-def test_bad_header_of_the_table_is_refused(tmp_path: Path, header: str, value: object) -> None:
-    table(tmp_path, header=header)
-    with raises(DataError, "missing-column", path=tmp_path / "composite/composite_11985.tsv", row=1, value=value):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
     ("rows", "code", "row", "value"),
     [
         ([export("8k", (5, 9, 1))], "out-of-range", 2, "9"),
@@ -277,34 +223,6 @@ def test_bad_exports_are_refused(tmp_path: Path, rows: list[str], code: str, row
     with raises(DataError, code, path=tmp_path / "composite/8k_correctness.csv", row=row, value=value) as caught:
         load(tmp_path)
     assert "8k_correctness.csv" in str(caught.value.path)
-
-
-def test_candidate_known_to_thoroughness_alone_is_refused(tmp_path: Path) -> None:
-    exports(tmp_path, "correctness")
-    exports(tmp_path, "throughness", {"8k": [export("8k", (1, 2, 3), ["A swan", "Other", "Texts"])]})
-    with raises(DataError, "unknown-item", path=tmp_path / "composite/8k_throughness.csv", row=2, value="11_ab"):
-        load(tmp_path)
-
-
-def test_candidate_without_a_reference_left_is_an_error(tmp_path: Path) -> None:
-    table(tmp_path)
-    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text({IMAGES["8k"]: REFERENCES["8k"][:1]}))
-    with raises(DataError, "missing-references", path=tmp_path / "composite/composite_11985.tsv", value="11_ab"):
-        load(tmp_path)
-    assert len(load(tmp_path, "all-references").items) == 9
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "composite/composite_11985.tsv"):
-        load(tmp_path)
-    exports(tmp_path, "correctness")
-    (tmp_path / "composite/30k_correctness.csv").unlink()
-    with raises(MissingFileError, "missing-file", path=tmp_path / "composite/30k_correctness.csv"):
-        load(tmp_path)
-    table(tmp_path)
-    (tmp_path / "coco/karpathy_test_captions.json").unlink()
-    with raises(MissingFileError, "missing-file", path=tmp_path / "coco/karpathy_test_captions.json"):
-        load(tmp_path)
 
 
 @pytest.mark.real_data

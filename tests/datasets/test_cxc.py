@@ -13,26 +13,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import capbench as cb
-from capbench.core.errors import DataError, MissingFileError, ProtocolError
-from capbench.core.records import Judgements, ScoreColumn
-from capbench.datasets.catalog import catalog
-from capbench.datasets.cxc import CxcSits, CxcSts
-from capbench.datasets.inventory import verify_file
+from capbench.core.records import Judgements
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.metric_request import GivenMetric
-from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score
-from capbench.studies.judged import judge
 from tests.conftest import Ran
 from tests.datasets.native_files import five, root, write
-from tests.errors import raises
 
 SITS_HEAD = "caption,image,agg_score,sampling_method\n"
 STS_HEAD = "caption1,caption2,agg_score,sampling_method\n"
-LENGTH = "tests.studies.toys:Length"
 # Captions by image, in COCO's order; numbers of captions by image in the order of the rating file, which is another.
 CAPTIONS = {
     "COCO_val2014_000000000001.jpg": [*five("a dog"), "a sixth caption"],
@@ -143,57 +131,7 @@ def test_both_directions_have_the_ratings_once(tmp_path: Path) -> None:
     assert crossed.items[0].references == (crossed.items[2].candidate,)
 
 
-@pytest.mark.parametrize(
-    ("file", "row", "text", "code", "value"),
-    [
-        ("sits", 1, "caption,image,score,sampling_method", "missing-column", "agg_score"),
-        ("sits", 3, "1,2,3", "wrong-format", 3),
-        ("sits", 3, f"{sentence(3)},{FIRST},5.1,c2i_original", "out-of-range", "5.1"),
-        ("sits", 3, f"{sentence(3)},{FIRST},nan,c2i_original", "not-a-number", "nan"),
-        ("sits", 3, f"sentid:3,{FIRST},5,c2i_original", "wrong-value", "sentid:3"),
-        ("sits", 3, f"{sentence(3)},other.jpg,5,c2i_original", "missing-references", "other"),
-        ("sits", 13, f"{sentence(44)},{FIRST},2,c2i_intrasim", "duplicate", None),
-        ("sits", 13, f"{sentence(4)},{SECOND},2,c2i_intrasim", "unknown-item", 4),
-        ("sits", 13, f"{sentence(4)},{SECOND},2,c2i_original", "mismatch", SECOND.removesuffix(".jpg")),
-        ("sts", 2, f"{sentence(3)},{sentence(4)},2,c2c_isim", "unknown-item", 4),
-        ("sts", 2, f"{sentence(3)},{FIRST},2,c2c_isim", "wrong-value", FIRST),
-    ],
-)
-def test_a_wrong_row_is_named(file: str, row: int, text: str, code: str, value: object, tmp_path: Path) -> None:
-    path = build(tmp_path) / f"cxc/{file}_val.csv"
-    lines = path.read_text().splitlines()
-    lines[row - 1] = text
-    path.write_text("\n".join(lines) + "\n")
-    with raises(DataError, code, path=path, row=8 if code == "mismatch" else row, value=value):
-        load(tmp_path, f"cxc-{file}", "own-caption-out" if file == "sits" else "first-to-second")
-
-
-@pytest.mark.parametrize(("name", "file"), [("cxc-sts", "sits"), ("cxc-sts@test", "sits"), ("cxc-sits@test", "sits")])
-def test_a_missing_file_is_named(name: str, file: str, tmp_path: Path) -> None:
-    build(tmp_path)
-    (tmp_path / "cxc/sits_val.csv").unlink()
-    split = "test" if "@" in name else "val"
-    with raises(MissingFileError, "missing-file", path=tmp_path / f"cxc/{file}_{split}.csv"):
-        dataset = open_dataset(name, root(tmp_path))
-        dataset.load(dataset.protocol().items)
-
-
 # On the sample, with commands
-
-
-def test_groups_are_columns_beside_the_pooled_number(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "cxc-sits", "-m", LENGTH, "--bootstrap", "100", "--json")
-    found = json.loads(ran.out)
-    cells = {cell["group"]: cell for cell in found["cells"] if cell["column"] == "length"}
-    assert set(cells) == {"", "own", "crossed"}
-    assert cells["own"]["n"] + cells["crossed"]["n"] == cells[""]["n"]
-    judged = load_sample("cxc-sits", "own-caption-out")
-    lengths = np.array([len(item.candidate.split()) for item in judged.items])
-    human = judged.ratings["rating"].value
-    for group, cell in cells.items():
-        chosen = np.array([group in ("", item.group) for item in judged.items])
-        assert cell["value"] == pytest.approx(stats.spearmanr(lengths[chosen], human[chosen]).statistic, abs=1e-12)
-        assert cell["low"] < cell["value"] < cell["high"]
 
 
 def load_sample(name: str, items: str) -> Judgements:
@@ -250,36 +188,6 @@ def test_both_directions_average_scores_before_the_correlation(capbench: Callabl
     assert cell["value"] == pytest.approx(stats.spearmanr(((one + other) / 2)[keep], human[keep]).statistic, abs=1e-12)
 
 
-def test_metrics_that_require_images_do_not_apply_to_pairs_of_captions(capbench: Callable[..., Ran]) -> None:
-    requests = resolve_metrics(["clipscore", "tiger", "leic", "rouge-l", "bleu"])
-    dataset = open_dataset("cxc-sts", find_root("sample"))
-    lacking = judge(dataset, dataset.protocol().items, requests).lacking
-    assert {less.request.label: less.error.code for less in lacking} == dict.fromkeys(
-        ("clipscore", "tiger", "leic"), "unsupported"
-    )
-    assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sts").failure.code == "unsupported"
-
-    def of_image(image: cb.Image, candidate: str) -> int:
-        return len(image.id)
-
-    def of_text(candidate: str) -> int:
-        return len(candidate)
-
-    functions = [GivenMetric(metric_of_function(function)) for function in (of_image, of_text)]
-    judged = judge(dataset, dataset.protocol().items, resolve_metrics(functions))
-    assert [(less.request.label, less.error.code) for less in judged.lacking] == [("of_image", "unsupported")]
-    assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sts@crossed").failure.code == "unsupported"
-    assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sits").failure.code == "missing-weights"
-
-
-def test_no_curve_over_references_of_both_directions(capbench: Callable[..., Ran]) -> None:
-    ran = capbench(
-        "correlate", "-d", "cxc-sts", "-p", "both-directions/spearman", "-m", "rouge-l", "--references-curve"
-    )
-    assert isinstance(ran.failure, ProtocolError)
-    assert ran.failure.code == "unsupported"
-
-
 # On the published files
 
 
@@ -319,48 +227,3 @@ def test_the_published_ratings_are_joined_as_by_a_second_join(real_data: Path) -
         pair, item = pairs[place], sts.items[place]
         assert (item.candidate, item.references) == (texts[pair["caption1"]], (texts[pair["caption2"]],))
         assert f"{item.image}.jpg" == images[pair["caption1"]]
-
-
-@pytest.mark.real_data
-def test_valse_has_the_same_texts_under_the_same_numbers(real_data: Path) -> None:
-    sits = load(real_data, "cxc-sits", "own-caption-out")
-    ours = {item.candidate_id: item.candidate for item in sits.items}
-    relations = json.loads((real_data / "open/valse/relations.json").read_text())
-    shared = {f"sentid:{e['dataset_idx']}": e["caption"].strip() for e in relations.values()}
-    shared = {name: text for name, text in shared.items() if name in ours}
-    assert len(shared) == 78
-    assert {name: ours[name] for name in shared} == shared
-
-
-@pytest.mark.slow
-@pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("name", "items"), [("cxc-sits", "four-references"), ("cxc-sts", "first-to-second"), ("cxc-sts", "both-directions")]
-)
-def test_the_stored_results_are_the_correlations_of_the_scores(name: str, items: str, real_data: Path) -> None:
-    cells = json.loads((Path(__file__).parents[2] / "results/cxc/results.json").read_text())["cells"]
-    wanted = f"{name}/{items}/spearman"
-    stored = {c["group"]: c["value"] for c in cells if (c["protocol"], c["column"]) == (wanted, "rouge-l")}
-    judged = load(real_data, name, items)
-    scores = score(judged.items, resolve_metrics(["rouge-l"]), dataset=name).values[ScoreColumn("rouge-l", "rouge-l")]
-    human = judged.ratings["rating"].value
-    n = len(human)
-    if items == "both-directions":
-        scores = (scores[:n] + scores[n:]) / 2
-    assert len(stored) == 3
-    for group, value in stored.items():
-        chosen = np.array([group in ("", item.group) for item in judged.items[:n]])
-        tied = np.array([float(f"{score:.12g}") for score in scores[chosen]])  # scores that agree to 12 digits are ties
-        assert value == pytest.approx(stats.spearmanr(tied, human[chosen]).statistic, abs=1e-9)
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("name", ["sits_val", "sts_val"])
-def test_the_catalog_knows_the_published_files(name: str, real_data: Path) -> None:
-    path = f"cxc/{name}.csv"
-    assert verify_file(root(real_data), path, catalog().files[path]).state == "ok"
-
-
-def test_protocols() -> None:
-    assert CxcSits.protocol().versioned == "cxc-sits:1/own-caption-out/spearman"
-    assert CxcSts.protocol("both-directions").versioned == "cxc-sts:1/both-directions/spearman"

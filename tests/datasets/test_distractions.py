@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError
 from capbench.core.records import Judgements, caption_key
 from capbench.datasets.distractions import TASKS, Distractions
 from capbench.datasets.opening import open_dataset
@@ -40,17 +40,6 @@ def test_pairs_have_the_right_caption_first_and_their_task_as_group(sample: Path
         own = {caption_key(right.candidate), caption_key(wrong.candidate)}
         assert not own & {caption_key(text) for text in right.references}
     assert len({item.candidate_id for item in judged.items}) == len(judged.items)
-
-
-def test_one_task_is_a_group_of_the_set(sample: Path) -> None:
-    judged = load(sample, "distractions@just-scene")
-    assert len(judged.items) == 42
-    assert open_dataset("distractions@just-scene", root(sample)).protocol().versioned == (
-        "distractions:1@just-scene/own-caption-out/right-strict"
-    )
-    with raises(UsageError, "unknown-name", value="nothing") as caught:
-        open_dataset("distractions@nothing", root(sample))
-    assert "coco, given" in str(caught.value.hint)
 
 
 def test_the_accuracy_of_a_metric_is_the_share_of_right_captions_above_their_distractors(sample: Path) -> None:
@@ -141,16 +130,3 @@ def test_given_pairs_take_their_references_or_those_of_flickr30k(tmp_path: Path)
     assert [item.references for item in judged.items[::2]] == [("A runner .", "Somebody in a race"), ("b",)]
     assert judged.preferences["right"].group == ("replace-person", "just-scene")
     assert judged.notes == ("1 replace-person, 1 just-scene pairs of 1 images",)
-
-
-def test_given_pairs_with_references_need_no_captions(tmp_path: Path) -> None:
-    write_given(tmp_path, GIVEN[1:])
-    assert len(load(tmp_path, "distractions@given").items) == 2
-    write_given(tmp_path, GIVEN)
-    with raises(MissingFileError, "missing-data", path=tmp_path / "flickr30k/multi30k_task2", value="flickr30k"):
-        load(tmp_path, "distractions@given")
-
-
-def test_the_missing_file_is_named(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "distractions/pairs.jsonl"):
-        load(tmp_path, "distractions@given")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError
 from capbench.core.records import Judgements
 from capbench.datasets.foil import Foil, FoilFull, FoilPair, own_captions, read_foil, read_foil_annotations
 from capbench.datasets.row_models import parsed
@@ -80,13 +80,6 @@ def test_pairs_without_captions_are_counted_and_told(folder: Path) -> None:
     )
 
 
-def test_one_split_alone_covers_its_own_images(folder: Path) -> None:
-    (folder / VAL).unlink()
-    judged = load(folder)[0]
-    assert {item.image for item in judged.items} == {"one"}
-    assert "2 of 3 pairs" in judged.notes[0]
-
-
 def test_a_file_of_all_images_is_read_first(folder: Path) -> None:
     names = ["one.jpg", "two.jpg", "three.jpg"]
     texts = {**CAPTIONS, "three.jpg": ["A cat on a mat", "the cat sleeps"]}
@@ -149,38 +142,6 @@ def test_pairs_of_unknown_origin_keep_all_references_and_are_told(folder: Path) 
     judged = load(folder)[0]
     assert judged.items[0].references == tuple(CAPTIONS["one.jpg"])
     assert judged.notes[-1].startswith("1 pairs ")
-
-
-def test_votes_are_needed_for_the_validated_pairs_only(folder: Path) -> None:
-    data = pairs()
-    del data["11"]["mturk"]
-    write_json(folder / FOIL, data)
-    assert len(load(folder)[0].items) == 4
-    with raises(DataError, "missing-key", path=folder / "foil/valse_foil-it.json", row="entry '11'"):
-        load(folder, "validated")
-
-
-def test_no_covered_image_is_an_error_that_says_what_would_help(folder: Path) -> None:
-    for name in (TEST, VAL):
-        write_json(folder / name, {"other.jpg": ["a", "b"]})
-    with raises(DataError, "missing-references", path=folder / "foil/valse_foil-it.json"):
-        load(folder)
-
-
-def test_missing_files_are_named(folder: Path) -> None:
-    (folder / TEST).unlink()
-    (folder / VAL).unlink()
-    with raises(MissingFileError, "missing-file", path=folder / "coco/captions_val2014.json"):
-        load(folder)
-    (folder / FOIL).unlink()
-    with raises(MissingFileError, "missing-file", path=folder / "foil/valse_foil-it.json"):
-        load(folder)
-
-
-def test_an_image_with_nothing_but_the_own_caption_is_refused(folder: Path) -> None:
-    write_json(folder / TEST, {"one.jpg": ["A red kite over a hill."]})
-    with raises(DataError, "missing-references", path=folder / "foil/valse_foil-it.json", value="one"):
-        load(folder)
 
 
 @pytest.mark.real_data
@@ -249,17 +210,6 @@ def test_every_foil_of_a_caption_is_a_pair_with_it(whole: Path) -> None:
     assert judged.preferences["right"].preferred.tolist() == [1, 1, 1]
     assert judged.items[3].references == ("a kite in the wind", "Somebody flies a kite")
     assert judged.notes[0].startswith("1 of 4 pairs are left out")
-
-
-def test_nobody_voted_on_the_whole_test_set() -> None:
-    assert set(Foil.selections) - set(FoilFull.selections) == {"validated"}
-
-
-def test_a_foil_that_changes_nothing_is_told(whole: Path) -> None:
-    data = coco_form()
-    data["annotations"][1]["caption"] = "a red kite over a hill"
-    write_json(whole / FULL, data)
-    assert load_full(whole).notes[-1].startswith("1 foils ")
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pytest
 
-from capbench.core.errors import MissingFileError, ProtocolError, UsageError
-from capbench.core.records import Judgements, Preferences, Ratings
-from capbench.datasets.base import Dataset
+from capbench.core.errors import MissingFileError, UsageError
+from capbench.core.records import Judgements, Preferences
 from capbench.datasets.images import dataset_images
 from capbench.datasets.judgement_files import ByName
 from capbench.datasets.opening import open_dataset, split_protocol
-from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot, find_root
-from tests.conftest import Ran
 from tests.errors import raises
 from tests.studies.toys import Toy
 
@@ -76,22 +71,6 @@ def test_random_references_are_those_that_the_whole_data_set_draws(root: DataRoo
         assert [i.references for i in own.items] == [i.references for i in all_items.items if i.group == "coco"]
 
 
-def test_names_say_which_group(root: DataRoot) -> None:
-    opened = open_dataset("composite@8k", root)
-    assert (opened.name, opened.title) == ("composite@8k", "Composite, 8k")
-    assert str(opened.protocol()) == "composite@8k/any-candidate-out/correctness-tau-c"
-    assert str(opened.protocol("composite@8k/all-references/tau-b")) == "composite@8k/all-references/correctness-tau-b"
-    assert opened.protocol().items.description.startswith("only the group 8k; ")
-
-
-@pytest.mark.parametrize(
-    "text", ["composite/same-text-out/tau-c", "composite@30k/same-text-out/tau-c", "composite@30k"]
-)
-def test_the_id_of_another_group_is_no_protocol_of_this_one(text: str, root: DataRoot) -> None:
-    with raises(ProtocolError, "mismatch"):
-        open_dataset("composite@8k", root).protocol(text)
-
-
 @pytest.mark.parametrize(
     ("name", "code", "value", "hint"),
     [
@@ -109,13 +88,6 @@ def test_a_group_that_is_not_there_is_refused_before_files_are_read(
     with raises(UsageError, code, value=value) as caught:
         open_dataset(name, DataRoot(tmp_path, False, "test"))
     assert hint in str(caught.value.hint)
-
-
-def test_groups_that_only_files_tell_are_named_when_they_are_read(root: DataRoot) -> None:
-    with raises(UsageError, "unknown-name", value="ood"):
-        load(f"{TOY}@ood", root)
-    with raises(UsageError, "unknown-name", value="in"):
-        load("nocaps@in", root)
 
 
 def test_pairs_of_a_group_keep_votes_and_order(root: DataRoot) -> None:
@@ -138,19 +110,6 @@ def test_a_group_of_pairs_is_taken_where_no_item_has_it(root: DataRoot) -> None:
     assert len(colour.items) == 2 * n
     assert len(colour.preferences["attribute"]) == len(colour.preferences["component"]) == n
     assert set(colour.preferences["component"].group) == {""}
-
-
-def test_other_groups_within_a_group_stay(root: DataRoot) -> None:
-    properties = load("flickr8k-swaps@property", root)
-    assert set(properties.preferences["attribute"].group) == {"colour", "count", "size", "state"}
-    assert set(properties.preferences["component"].group) == {""}
-
-
-def test_judgements_that_a_group_has_none_of_are_refused_by_name(root: DataRoot) -> None:
-    objects = load("flickr8k-swaps@object", root)
-    assert "attribute" not in objects.preferences
-    with raises(MissingFileError, "missing-data", value="attribute"):
-        objects.preferences["attribute"]
 
 
 def test_pairs_across_groups_are_left_out_and_counted(root: DataRoot) -> None:
@@ -233,20 +192,6 @@ def test_groups_of_a_users_file_are_named_so_that_ids_can_be_read_again(group: s
     assert str(open_dataset(f"{own}@8k@night", root).protocol()) == "mine.jsonl@8k@night/as-given/tau-b"
 
 
-def test_preferences_of_a_users_file_are_taken_by_group(tmp_path: Path, root: DataRoot) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text(
-        "image,candidate_a,candidate_b,reference_1,preferred,group\n"
-        "a.jpg,a kite,a boat,a red kite,a,x\nb.jpg,a lake,a kite,a lake,b,y\nc.jpg,a hill,a car,a hill,a,x\n",
-        encoding="utf-8",
-    )
-    part = load(f"{path}@x", root)
-    assert [item.image for item in part.items] == ["a", "a", "c", "c"]
-    assert part.preferences["preference"].second.tolist() == [1, 3]
-    with raises(UsageError, "unknown-name", value="z"):
-        open_dataset(f"{path}@z", root)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -267,41 +212,6 @@ def test_ids_come_apart_behind_the_data_set(text: str, expected: tuple[str, str 
     assert split_protocol(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "value"),
-    [
-        ("folder", "wrong-format", ""),
-        ("folder/", "wrong-format", ""),
-        ("./folder/inner/", "wrong-format", ""),
-        ("{here}/folder/", "wrong-format", ""),
-        ("folder/inner/ratings.ods", "wrong-format", ".ods"),
-        ("ratings.csv", "unreadable", None),
-        ("gone.xlsx", "missing-file", None),
-        ("/gone/", "missing-file", None),
-        ("n" * 300, "unknown-name", "n" * 300),
-    ],
-)
-def test_a_path_that_is_not_a_file_of_judgements_is_called_what_it_is(
-    capbench: Callable[..., Ran],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    code: str,
-    value: str | None,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder" / "inner").mkdir(parents=True)
-    for path in ("ratings.csv", "ratings.json", "folder/inner/ratings.ods"):
-        with zipfile.ZipFile(tmp_path / path, "w") as workbook:
-            workbook.writestr("xl/workbook.xml", "<workbook/>")
-    name = name.format(here=tmp_path)
-    commands = [("correlate", "-m", "cider", "-d"), ("score", "-d"), ("data", "items", "-o", "out")]
-    for command in commands if name == "folder/" else commands[:1]:
-        ran = capbench(*command, name)
-        assert (ran.code, ran.failure.code, ran.failure.value) == (2, code, value)
-        assert str(Path(name)) in ran.err
-
-
 def test_images_of_a_group_are_found_alone(root: DataRoot) -> None:
     found, missing = dataset_images("composite@30k", root)
     assert len(found) == 20
@@ -314,35 +224,6 @@ def test_images_of_a_group_of_nocaps_are_found_under_its_numbers(root: DataRoot)
     whole, _ = dataset_images("nocaps", root)
     assert len(found) == 10
     assert {entry.image for entry in found} < {entry.image for entry in whole}
-
-
-class Given(Dataset):
-    """Ratings of two groups, one of which is not of the aspect 'b'."""
-
-    name = "given"
-    title = "Given"
-    citation = "nobody"
-    selections: ClassVar[Mapping[str, ItemSelection]] = {"all": ItemSelection("all", "all items")}
-    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
-        **correlations("a", prefix="a"),
-        **correlations("b", prefix="b"),
-    }
-    default = ("all", "a-tau-b")
-
-    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        toy = Toy(self.root).load(Toy.selections["all"])[0]
-        ones = np.array([1, 3])  # even items only
-        some = Ratings(ones, np.array([2.0, 3.0]), np.zeros(2, dtype=np.int64), (1.0, 4.0))
-        return (replace(toy, dataset="given", ratings={"a": toy.ratings["rating"], "b": some}, preferences={}),)
-
-
-def test_an_aspect_without_ratings_in_the_group_is_absent(root: DataRoot) -> None:
-    even, odd = (load(f"tests.datasets.test_groups:Given@{group}", root) for group in ("even", "odd"))
-    assert even.ratings["b"].item.tolist() == [0, 1]
-    assert even.ratings["a"].item.tolist() == [0, 0, 1, 1, 2, 2]
-    assert list(odd.ratings) == ["a"]
-    with raises(MissingFileError, "missing-data", value="b"):
-        odd.ratings["b"]
 
 
 @pytest.mark.real_data

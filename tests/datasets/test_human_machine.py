@@ -6,16 +6,14 @@ from typing import Any
 import pytest
 
 from capbench import correlate
-from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.core.records import Judgements
-from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k, read_where_image
+from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.evaluate import evaluate
 from tests.datasets.native_files import root, write, write_json
-from tests.errors import raises
 
 SMURF = "machine_captions/smurf_karpathy_cand.json"
 WHERE = "machine_captions/where_image2"
@@ -112,12 +110,6 @@ def test_twelve_captioners_are_a_set_beside_three(folder: Path) -> None:
     assert dataset.protocol().versioned == "hm-coco:1@where-image/own-caption-out/human-strict"
 
 
-def test_groups_of_items_and_the_set_beside_are_named_where_a_group_is_not_known(folder: Path) -> None:
-    assert {item.group for item in load(folder, "hm-coco@machine").items} == {""}
-    with raises(UsageError, "unknown-name", value="where"):
-        open_dataset("hm-coco@where", root(folder))
-
-
 def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
     dataset = HmCoco(root(folder))
     protocol = dataset.protocol("mean")
@@ -135,37 +127,6 @@ def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
     study = correlate("hm-coco", ["bleu-2"], protocol="mean", data=folder, cache=False)
     assert {cell.group: cell.value for cell in study.cells} == values
     assert not score(judged.items, requests, dataset="x", cache=False).group_corpus  # nobody asked for them
-
-
-def test_damaged_files_of_where_image_are_refused_by_row(folder: Path) -> None:
-    listed, captions = folder / WHERE / "imgs_mscoco.txt", folder / WHERE / "mscoco_par_2/generated_captions.txt"
-    captions.write_text("one line\n")
-    with raises(DataError, "mismatch", path=captions, value=1):
-        read_where_image(listed)
-    captions.write_text("\ntwo\n")
-    with raises(DataError, "missing-value", path=captions, row=1):
-        read_where_image(listed)
-    captions.unlink()
-    with raises(MissingFileError, "missing-file", path=captions):
-        read_where_image(listed)
-    listed.write_text("a.jpg\na.jpg\n")
-    with raises(DataError, "duplicate", path=listed, row=2, value="a"):
-        read_where_image(listed)
-
-
-def test_an_image_without_captions_is_refused(folder: Path) -> None:
-    write_json(folder / "coco/karpathy_test_captions.json", {"one.jpg": CAPTIONS["one.jpg"]})
-    with raises(
-        DataError,
-        "missing-references",
-        path=folder / "machine_captions/smurf_karpathy_cand.json",
-        row="entry 4",
-        value="two",
-    ):
-        load(folder)
-    (folder / "coco/karpathy_test_captions.json").unlink()
-    with raises(CapbenchError, "missing-data", path=folder / "coco/karpathy_test_captions.json", value="coco-test"):
-        load(folder)
 
 
 @pytest.mark.real_data

@@ -77,14 +77,6 @@ def test_verdicts_without_both_texts_are_counted(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("verdict", ["IIW is much better", "DCI is marginally better", None, 2])
-def test_other_verdicts_are_errors(folder: Path, verdict: object) -> None:
-    entry = {"image": "a", "IIW": LONG, "DOCCI": SHORT, **verdicts(*["Neutral"] * 5)}
-    path = write(folder / "iiw/DOCCI_Test.jsonl", lines(entry, {**entry, "metrics/Human Like": verdict}))
-    with raises(DataError, "wrong-value", row=2, path=path, value=verdict):
-        load(folder)
-
-
 def test_a_repeated_comparison_counts_once_and_a_contradictory_one_is_an_error(folder: Path) -> None:
     judged = load(folder)
     path = folder / "iiw/DOCCI_Test.jsonl"
@@ -97,16 +89,6 @@ def test_a_repeated_comparison_counts_once_and_a_contradictory_one_is_an_error(f
     with path.open("a") as file:
         file.write(json.dumps({**first, "metrics/Human Like": "Neutral"}) + "\n")
     with raises(DataError, "duplicate", row=4, path=path):
-        load(folder)
-
-
-def test_no_pair_with_both_texts_is_an_error(folder: Path) -> None:
-    for name in ("DOCCI_Test", "IIW-400"):
-        write(
-            folder / f"iiw/{name}.jsonl",
-            lines({"image": "a", "image/key": "a", "IIW": LONG, **verdicts(*["Neutral"] * 5)}),
-        )
-    with raises(DataError, "too-few"):
         load(folder)
 
 
@@ -137,12 +119,6 @@ def test_raw_accuracy_rewards_length_and_balanced_accuracy_does_not(folder: Path
     expected = (difference * grades.ravel()).sum() / np.sqrt((difference**2).sum() * (grades**2).sum())
     assert values["pearson", "words", ""] == pytest.approx(expected)
     assert values["pearson", "brief", ""] == pytest.approx(-expected)
-
-
-def test_a_metric_that_needs_references_does_not_apply(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "iiw", "--data", folder, "-m", "cider")
-    assert (ran.code, ran.failure.code) == (2, "invalid")
-    assert "cider requires references" in ran.err
 
 
 @pytest.mark.real_data

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError
 from capbench.datasets.captions import read_machine_captions
 from tests.errors import raises
 
@@ -86,11 +86,3 @@ def test_bad_folders_are_refused(
 ) -> None:
     with raises(DataError, code, row=row, value=value):
         read_machine_captions([folders(tmp_path, images, coco_x=text)], PEOPLE)
-
-
-def test_a_list_without_outputs_and_a_system_twice_are_refused(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "imgs_coco.txt"):
-        read_machine_captions([folders(tmp_path)], PEOPLE)
-    path = write(tmp_path / "r.json", [{"image_id": "a", "caption": "x"}])
-    with raises(DataError, "duplicate", path=path, value="r"):
-        read_machine_captions([path, path], PEOPLE)

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets.nebula import Nebula, Polaris
 from capbench.datasets.opening import open_dataset
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write, write_json
-from tests.errors import raises
 
 ROWS: list[dict[str, Any]] = [
     {"imgid": "aa11", "mt": "a red kite .", "refs": ["a kite", 'it\'s a "kite"', "up"], "score": 0.75},
@@ -61,10 +59,6 @@ def test_every_row_is_an_item_with_one_real_valued_rating(folder: Path) -> None:
     assert judged.ratings["score"].item.tolist() == [0, 1, 2]
     assert [item.image for item in judged.items] == ["aa11", "bb22", "aa11"]
     assert len({item.candidate_id for item in judged.items}) == 3
-
-
-def test_line_breaks_in_captions_become_spaces(folder: Path) -> None:
-    assert load(folder).items[1].references == ("boats", "a lake with boats")
 
 
 def test_five_references_can_be_asked_for(folder: Path) -> None:
@@ -120,17 +114,6 @@ def test_the_corrected_scores_are_another_version(folder: Path) -> None:
     assert published.ratings["score"].value.tolist() == [0.75, 1.0, 0.0]
     assert corrected.items == published.items
     assert corrected.notes[0].startswith("2 of 3 scores are from spica_train.csv, spica_val.csv, spica_test.csv")
-
-
-def test_without_all_corrected_files_the_first_version_is_meant_and_says_so(folder: Path) -> None:
-    add_spica(folder, leave_out="val")
-    opened = open_dataset("nebula", root(folder))
-    assert (opened.name, opened.version) == ("nebula", "1")
-    assert "version spica" in opened.load(opened.protocol().items)[0].notes[0]
-    asked = open_dataset("nebula:spica", root(folder))
-    assert asked.name == "nebula:spica"
-    with raises(MissingFileError, "missing-file", path=folder / "nebula/spica_val.csv"):
-        asked.load(asked.protocol().items)
 
 
 @pytest.mark.real_data

@@ -85,19 +85,3 @@ def test_a_missing_human_side_of_a_plug_in_names_the_command_that_lists_its_stat
     listed = capbench("data", "info", "--protocols", "stars")
     assert listed.code == 0, listed.err
     assert "hearts-tau-c" in listed.out
-
-
-def test_a_missing_human_side_of_a_class_alone_names_the_way_to_list_its_statistics(
-    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "starry_alone.py").write_text(MODULE, encoding="utf-8")
-    (tmp_path / "starry").mkdir()
-    (tmp_path / "starry" / "stars.tsv").write_text(ROWS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    name = "starry_alone:Stars"
-    refused = capbench("correlate", "-d", name, "-p", "all/hearts-tau-c", "-m", "bleu-1", "--data", tmp_path)
-    assert refused.code == 2, refused.out
-    assert _command(refused.err) == ["data", "info", "--protocols", "module:Class"]
-    listed = capbench("data", "info", "--protocols", name)
-    assert listed.code == 0, listed.err
-    assert "hearts-tau-c" in listed.out

@@ -6,7 +6,6 @@ import pytest
 
 from capbench.core.errors import ProtocolError
 from capbench.datasets.base import Dataset, load_dataset
-from capbench.datasets.protocol import accuracy, correlations
 from tests.errors import raises
 
 BUILT_IN = (
@@ -56,17 +55,6 @@ def test_every_id_leads_back_to_itself(dataset: type[Dataset]) -> None:
             text = f"{dataset.name}/{items}/{statistic}"
             assert str(dataset.protocol(text)) == text
             assert str(dataset.protocol(f"{items}/{statistic}")) == text
-
-
-def test_names_are_those_of_the_keys(dataset: type[Dataset]) -> None:
-    assert all(selection.name == key for key, selection in dataset.selections.items())
-    assert all(statistic.name == key for key, statistic in dataset.statistics.items())
-    assert all(selection.description for selection in dataset.selections.values())
-
-
-def test_draws_have_a_seed_and_nothing_else_has(dataset: type[Dataset]) -> None:
-    for selection in dataset.selections.values():
-        assert (selection.draws > 1) == (selection.seed is not None)
 
 
 def test_every_alias_means_a_protocol_and_hides_none(dataset: type[Dataset]) -> None:
@@ -119,20 +107,3 @@ def test_other_spellings_are_understood(name: str, text: str, meant: str) -> Non
 def test_unknown_protocols_are_refused_with_the_choices(text: str, code: str, value: object) -> None:
     with raises(ProtocolError, code, value=value):
         load_dataset("flickr8k-expert").protocol(text)
-
-
-def test_correlations_name_the_aggregation_only_where_there_is_a_choice() -> None:
-    assert list(correlations("x")) == ["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
-    assert list(correlations("x", ("mean", "mode")))[:2] == ["mean-tau-b", "mean-tau-c"]
-    spec = correlations("x", prefix="x")["x-spearman"]
-    assert (spec.human, spec.aggregation, spec.coefficient, spec.label) == ("x", "unaggregated", "spearman", "ρ")
-
-
-def test_accuracies_come_with_every_tie_rule() -> None:
-    specs = accuracy("direct")
-    assert {name: spec.ties for name, spec in specs.items()} == {
-        "direct-strict": "strict",
-        "direct-ties-right": "ties-right",
-        "direct-ties-half": "ties-half",
-    }
-    assert {spec.label for spec in specs.values()} == {"accuracy"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements, caption_key
 from capbench.datasets.opening import group_of
 from capbench.datasets.pseudo_judgements import KINDS, DrawOptions, Flickr8kPseudo, draw_candidates, pseudo_levels
@@ -51,31 +51,6 @@ def load(folder: Path, selection: str = "all-captions") -> Judgements:
     return judged
 
 
-def test_every_image_gets_two_captions_of_other_images_of_each_kind(folder: Path) -> None:
-    judged = load(folder)
-    assert len(judged.items) == 24 * 8
-    for place in range(0, len(judged.items), 8):
-        of_image = judged.items[place : place + 8]
-        assert [item.group for item in of_image] == [kind for kind in KINDS for _ in range(2)]
-        assert len({item.image for item in of_image}) == 1
-        texts = {caption_key(item.candidate) for item in of_image}
-        assert len(texts) == 8
-        assert not texts & set(map(caption_key, of_image[0].references))
-        alike = [item.candidate_id.split("-")[0] for item in of_image if item.group == "looks-alike"]
-        assert set(alike) == {of_image[0].image.split("-")[0]}
-    assert not any("train" in item.candidate for item in judged.items)
-
-
-def test_levels_have_equally_many_items_and_order_what_text_metrics_score(folder: Path) -> None:
-    judged = load(folder)
-    levels = judged.ratings["pseudo"].value
-    assert [int((levels == level).sum()) for level in (1, 2, 3, 4)] == [48] * 4
-    assert judged.ratings["pseudo"].scale == (1.0, 4.0)
-    near = [level for item, level in zip(judged.items, levels, strict=True) if item.group == "near-text"]
-    anywhere = [level for item, level in zip(judged.items, levels, strict=True) if item.group == "anywhere"]
-    assert np.mean(near) > np.mean(anywhere)
-
-
 def test_captions_that_rate_are_not_references(folder: Path) -> None:
     whole, first, last = (load(folder, name) for name in ("all-captions", "first-three-rate", "last-two-rate"))
     for items in zip(whole.items, first.items, last.items, strict=True):
@@ -108,17 +83,6 @@ def test_levels_follow_the_mean_of_normal_scores() -> None:
     assert pseudo_levels(scores, 2).tolist() == [2, 1, 1, 2]
     with raises(DataError, "too-few"):
         pseudo_levels([], 4)
-
-
-def test_files_that_do_not_fit_are_named(folder: Path) -> None:
-    with raises(DataError, "too-few"):
-        Flickr8kPseudo(root(folder)).load(Flickr8kPseudo.selections["all-captions"])
-    write_features(folder, NAMES[:-1])
-    with raises(DataError, "missing-image", path=folder / FEATURES, value=NAMES[-1].removesuffix(".jpg")):
-        load(folder)
-    write(folder / "flickr8k/Flickr8k.token.txt", token_text({**CAPTIONS, NAMES[2]: ["a dog c .", "a dog"]}))
-    with raises(DataError, "too-few", path=folder / "flickr8k/Flickr8k.token.txt", value=NAMES[2].removesuffix(".jpg")):
-        load(folder)
 
 
 # The draw
@@ -203,16 +167,6 @@ def test_a_text_of_another_image_that_is_the_images_own_is_no_candidate() -> Non
     for item in items:
         if item.image in ("i0a", "i1a"):
             assert caption_key(item.candidate) not in shared
-
-
-def test_what_cannot_be_drawn_from_is_rejected() -> None:
-    captions, looks = drawn_from()
-    with raises(DataError, "wrong-shape", value=(3, 6)):
-        draw_candidates(captions, looks[:3], OPTIONS)
-    with raises(DataError, "too-few", value=72):
-        draw_candidates(captions, looks, DrawOptions(look=72))
-    with raises(UsageError, "out-of-range", value=9):
-        draw_candidates(captions, looks, DrawOptions(each=9, look=8, near=8, middle=40))
 
 
 def test_levels_are_equally_full_and_follow_the_metrics_mean() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets.publicsys import PublicSys
 from tests.datasets.native_files import root, write
-from tests.errors import raises
 
 HEAD = "image,candidate,system,rating\n"
 ROWS = 'COCO_val2014_000000000001.jpg,"a dog, running",A,4.5\nCOCO_val2014_000000000001.jpg,a cat,B,1\n'
@@ -42,15 +40,3 @@ def test_references_of_the_file_come_before_cocos(tmp_path: Path) -> None:
     (item,) = load(tmp_path).items
     assert item.references == ("one", "two")
     assert item.image == "x"
-
-
-def test_an_image_without_captions_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "publicsys/publicsys.csv", HEAD + "unknown,a dog,A,3\n")
-    captions(tmp_path)
-    with raises(DataError, "missing-references", path=tmp_path / "publicsys/publicsys.csv", row=2, value="unknown"):
-        load(tmp_path)
-
-
-def test_without_the_file_it_waits_and_says_that_it_was_never_published(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "publicsys/publicsys.csv"):
-        load(tmp_path)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError
 from capbench.core.records import Judgements
 from capbench.datasets.catalog import catalog
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.root import find_root
 from capbench.datasets.thumb import Thumb
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write
@@ -102,12 +101,6 @@ def test_people_can_be_left_out(folder: Path) -> None:
     assert judged.notes[0] == "2 human captions are left out"
 
 
-def test_the_default_is_pearson_over_all_systems() -> None:
-    assert str(Thumb.protocol()) == "thumb/all-systems/total-pearson"
-    assert str(Thumb.protocol("recall")) == "thumb/all-systems/recall-pearson"
-    assert Thumb.protocol("no-human/precision-tau-b").versioned == "thumb:1/no-human/precision-tau-b"
-
-
 @pytest.mark.parametrize(
     ("human", "version", "notes"),
     [
@@ -162,42 +155,6 @@ def test_a_wrong_row_is_named(change: dict[str, Any], code: str, value: object, 
     write(folder / RATINGS, lines(records))
     with raises(DataError, code, path=folder / "thumb/mscoco_THumB-1.0.jsonl", row=2, value=value):
         load(folder)
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "row"),
-    [
-        ("{", "wrong-format", 1),
-        ("[1]", "wrong-type", 1),
-        ('{"P": NaN}', "wrong-format", 1),
-        ("\n", "damaged", None),
-    ],
-)
-def test_lines_that_are_no_objects_are_refused(text: str, code: str, row: int | None, folder: Path) -> None:
-    write(folder / RATINGS, text)
-    with raises(DataError, code, path=folder / "thumb/mscoco_THumB-1.0.jsonl", row=row):
-        load(folder)
-
-
-def test_a_missing_file_says_which(folder: Path) -> None:
-    (folder / REFERENCES).unlink()
-    with raises(MissingFileError, "missing-file", path=folder / "thumb/mscoco_references.json"):
-        load(folder)
-
-
-def test_the_sample_has_every_system_on_every_image() -> None:
-    dataset = open_dataset("thumb", find_root("sample"))
-    judged = dataset.load(dataset.protocol().items)[0]
-    systems = defaultdict(set)
-    for item in judged.items:
-        systems[item.image].add(item.system)
-    assert len(systems) == 30
-    assert {len(of_image) for of_image in systems.values()} == {5}
-    means = {
-        system: np.mean(judged.ratings["total"].value[[item.system == system for item in judged.items]])
-        for system in systems["coco_001"]
-    }
-    assert means["Neural-small"] < means["Neural-base"] < means["Neural-large"]
 
 
 @pytest.mark.real_data

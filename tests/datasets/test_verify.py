@@ -64,12 +64,6 @@ def test_mat_counts_the_variable_that_is_there(tmp_path: Path) -> None:
     assert count_rows(file, Count(of="triplets", how="mat", variable="triplets", expected=1)) == 96
 
 
-def test_folder_counts_images_only(tmp_path: Path) -> None:
-    for name in ("a.jpg", "b.JPG", "c.png", "readme.txt"):
-        (tmp_path / name).touch()
-    assert count_rows(tmp_path, spec("folder")) == 3
-
-
 @pytest.mark.parametrize(
     ("content", "how", "more", "code", "row", "value"),
     [
@@ -87,13 +81,6 @@ def test_a_file_of_another_form_is_an_error(
     file.write_bytes(content)
     with raises(DataError, code, path=tmp_path / "a", row=row, value=value):
         count_rows(file, spec(how, **more))
-
-
-def test_another_variable_than_expected_is_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "a.mat"
-    scipy.io.savemat(file, {"x": np.zeros(2)})
-    with raises(DataError, "missing-key", path=file, value="refs"):
-        count_rows(file, spec("mat", variable="refs"))
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import ProtocolError, UsageError
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.protocol import base_name, with_version
 from capbench.datasets.root import find_root
 from tests.conftest import Ran
-from tests.errors import raises
 
 LENGTH = "tests.studies.toys:Length"
 
@@ -63,16 +59,6 @@ def test_an_id_is_accepted_with_and_without_the_version(text: str) -> None:
     assert protocol.versioned == "composite:1/any-candidate-out/correctness-tau-c"
 
 
-def test_an_id_of_another_version_is_refused() -> None:
-    with raises(ProtocolError, "mismatch", value="composite:2/same-text-out/tau-c"):
-        open_dataset("composite", find_root("sample")).protocol("composite:2/same-text-out/tau-c")
-
-
-def test_a_version_stands_before_the_group() -> None:
-    assert with_version("composite@8k/a/b", "1") == "composite:1@8k/a/b"
-    assert base_name("composite:1@8k") == "composite"
-
-
 @pytest.mark.parametrize(
     "flags",
     [("-d", "composite:1@8k"), ("-p", "composite:1@8k/any-candidate-out/correctness-tau-c"), ("-d", "composite@8k")],
@@ -99,31 +85,6 @@ def test_two_versions_stand_side_by_side_in_one_result(capbench: Callable[..., R
     assert values["nebula/all-references/tau-c", column] != values["nebula:1/all-references/tau-c", column]
 
 
-def test_one_version_cannot_be_asked_for_twice(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "composite", "-d", "composite:1", "-m", LENGTH)
-    assert ran.code == 2
-    assert "composite/any-candidate-out/correctness-tau-c is listed twice" in ran.err
-
-
-@pytest.mark.parametrize("options", [("--permutations", "100"), ("--power",)])
-def test_commands_on_one_protocol_name_the_version(options: tuple[str, ...], capbench: Callable[..., Ran]) -> None:
-    flags = (
-        "rouge-l",
-        "bleu-1",
-        "-d",
-        "composite",
-        "-p",
-        "composite:1/clipscore/tau-c",
-        "--bootstrap",
-        "100",
-    )
-    assert (
-        "composite:1/any-candidate-out/correctness-tau-c: 210 judgements" in capbench("compare", *flags, *options).out
-    )
-    found = json.loads(capbench("compare", *flags, *options, "--json").out)
-    assert (found["protocol"], found["version"]) == ("composite/any-candidate-out/correctness-tau-c", "1")
-
-
 def test_clipscores_protocol_has_a_name_and_is_printed_under_its_own(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "-p", "composite/clipscore/tau-c", "-m", LENGTH)
     assert "composite:1/any-candidate-out/correctness-tau-c: 210 ratings" in ran.out
@@ -131,10 +92,3 @@ def test_clipscores_protocol_has_a_name_and_is_printed_under_its_own(capbench: C
     assert "CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT" in listed
     assert "clipscore/tau-c (any-candidate-out/correctness-tau-c)" in listed
     assert "versions: composite:1 (as published)" in listed
-
-
-def test_a_plug_in_without_versions_refuses_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    known = load_dataset("composite")
-    monkeypatch.setattr(known, "versions", {})
-    with raises(UsageError, "unknown-name", value="1"):
-        open_dataset("composite:1", find_root("sample"))

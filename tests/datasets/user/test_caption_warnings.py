@@ -35,13 +35,6 @@ def test_captions_that_are_damaged_are_counted(text: str, role: str) -> None:
     assert "image 'd'" in line
 
 
-@pytest.mark.parametrize(
-    "text", ["[a dog]", "(a dog)", "[1, 2]", "[]", "a dog (left)", "I <3 dogs", "a château", "Âge"]
-)
-def test_brackets_alone_are_no_list_of_texts(text: str) -> None:
-    assert caption_warnings([*FINE, Item("d", "a horse", (text,))]) == []
-
-
 def test_candidates_that_are_alike_are_counted() -> None:
     same = [Item(image, "a man", (f"the {image} in question",)) for image in "abc"]
     assert caption_warnings([*same, FINE[2]]) == ["3 of 4 candidates are the same text: 'a man'"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capbench
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError
 from capbench.core.records import Item
 from capbench.datasets.user.captions import captions_in_memory
 from tests.errors import raises
@@ -193,13 +193,6 @@ def test_candidates_by_image(tmp_path: Path) -> None:
     assert captions_in_memory(path, None).items[1].references == ()
 
 
-def test_candidates_that_look_like_references_are_explained(tmp_path: Path) -> None:
-    path = _file(tmp_path, "c.json", PLAIN)
-    with raises(DataError, "wrong-type", path=path, row="image 'x.jpg'", value=["a dog", "the dog"]) as caught:
-        captions_in_memory(path, path)
-    assert "looks like references" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "code", "row", "value"),
     [
@@ -229,13 +222,6 @@ def test_bad_references_are_named_with_their_row(
 ) -> None:
     with raises(DataError, code, row=row, value=value):
         captions_in_memory(_file(tmp_path, "c.jsonl", OK), _file(tmp_path, name, content))
-
-
-def test_missing_files_are_said_so(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "c.json"):
-        captions_in_memory(tmp_path / "c.json", _file(tmp_path, "r.json", PLAIN))
-    with raises(MissingFileError, "missing-file", path=tmp_path / "gone.json"):
-        captions_in_memory(_file(tmp_path, "c.jsonl", OK), tmp_path / "gone.json")
 
 
 def test_image_without_annotations_is_an_error_only_for_its_candidates(tmp_path: Path) -> None:

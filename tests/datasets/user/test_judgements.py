@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 
 from capbench.core.errors import CapbenchError, DataError, UsageError
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.root import DataRoot, find_root
+from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgement_files import ImportProblemsError, parse_scale, read_user_file
-from capbench.datasets.user.judgements import ImportedDataset, find_imported, home_dir, import_file, imported_names
+from capbench.datasets.user.judgements import ImportedDataset, import_file, imported_names
 from tests.conftest import Ran
 from tests.datasets.user.frames import Pair, Rated, pairs, rated
 from tests.errors import raises
@@ -234,39 +233,6 @@ def test_several_kinds_of_ratings_have_statistics_of_their_own(tmp_path: Path, r
     assert str(alias) == "k.csv/as-given/total-within-image-difference-pearson"
 
 
-@pytest.mark.parametrize("raters", ["lists", "rows"])
-def test_kinds_of_ratings_by_several_raters_are_the_same_in_both_forms(
-    tmp_path: Path, root: DataRoot, raters: str
-) -> None:
-    if raters == "lists":
-        rows = [other(rating=None, ratings={"P": [1, 3], "R": [2, 5]})]
-    else:
-        rows = [other(rating=None, rater=r, rating_P=p, rating_R=q) for r, p, q in (("a", 1, 2), ("b", 3, 5))]
-    dataset = open_dataset(str(jsonl(tmp_path / "k.jsonl", *rows)), root)
-    assert str(dataset.protocol("R-mean-tau-b")) == "k.jsonl/as-given/R-mean-tau-b"
-    (judgements,) = dataset.load(dataset.protocol().items)
-    assert len(judgements.items) == 1
-    for aspect, values in (("P", [1, 3]), ("R", [2, 5])):
-        ratings = judgements.ratings[aspect]
-        assert (ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist()) == ([0, 0], values, [0, 1])
-
-
-def test_columns_of_any_name_are_imported_as_ratings_and_stay_so(tmp_path: Path, root: DataRoot) -> None:
-    file = table(tmp_path / "k.csv", KINDS.replace("rating_P", "P").replace("rating_total", "rating"))
-    with raises(ImportProblemsError, "unknown-column", path=file, row=1, value="P"):
-        import_file(file, "kinds", root)
-    with raises(DataError, "missing-column", path=file, value="Q"):
-        import_file(file, "kinds", root, ignore=["P", "rating"], rating_columns=["Q"])
-    made = import_file(file, "kinds", root, rating_columns=["rating", "P"])
-    again = open_dataset("kinds", root)
-    assert list(made.statistics) == list(again.statistics)
-    first, second = (dataset.load(dataset.protocol().items)[0] for dataset in (made, again))
-    assert {k: v.value.tolist() for k, v in first.ratings.items()} == {
-        k: v.value.tolist() for k, v in second.ratings.items()
-    }
-    assert set(first.ratings) == {"rating", "P"}
-
-
 def test_statistics_that_the_ratings_cannot_carry_are_not_offered(tmp_path: Path, root: DataRoot) -> None:
     two_systems = KINDS.replace(",C,", ",A,")
     names = set(open_dataset(str(table(tmp_path / "k.csv", two_systems)), root).statistics)
@@ -336,12 +302,6 @@ def test_pairs_become_two_items_each_with_votes_and_groups(tmp_path: Path, root:
     assert judgements.items[2].candidate_id == "row-2-a"
 
 
-def test_pairs_without_votes_have_none(tmp_path: Path, root: DataRoot) -> None:
-    dataset = open_dataset(str(jsonl(tmp_path / "p.jsonl", PAIR)), root)
-    (judgements,) = dataset.load(dataset.protocol().items)
-    assert judgements.preferences["preference"].votes.shape == (1, 0)
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -357,12 +317,6 @@ def test_pairs_without_votes_have_none(tmp_path: Path, root: DataRoot) -> None:
 def test_tables_in_every_form_give_the_same_row(tmp_path: Path, name: str, text: str) -> None:
     (row,) = rated(read_user_file(table(tmp_path / name, text)))
     assert (row.image, row.candidate, row.references, row.ratings) == ("one", "a kite, red", ("x y", "z"), ((4.0,),))
-
-
-def test_a_table_of_pairs(tmp_path: Path) -> None:
-    text = "image,candidate_a,candidate_b,reference_1,votes_a,votes_b\none.jpg,a,b,c,0,5\n"
-    (row,) = pairs(read_user_file(table(tmp_path / "a.csv", text)))
-    assert (row.candidates, row.preferred, row.votes) == (("a", "b"), -1, (0, 5))
 
 
 def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> None:
@@ -515,22 +469,6 @@ def test_a_table_that_does_not_fit_is_an_error(
         read_user_file(table(tmp_path / name, text))
 
 
-@pytest.mark.parametrize("command", [("score", "-m", "bleu", "-d"), ("data", "import", "--name", "mine")])
-def test_a_file_name_that_is_not_utf8_is_an_error(
-    tmp_path: Path, capbench: Callable[..., Ran], command: tuple[str, ...]
-) -> None:
-    file = table(tmp_path / os.fsdecode(b"a\xff.csv"), "image,candidate,reference_1,rating\nx,a,b,1\n")
-    ran = capbench(*command, file)
-    assert ran.code == 2
-    assert ran.failure.code == "unsupported"
-
-
-def test_bytes_that_are_not_utf8_are_an_error_with_the_row(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"image,candidate\nx,caf\xe9\n")
-    with raises(DataError, "unreadable", path=tmp_path / "a.csv", row=2, value="0xe9"):
-        read_user_file(tmp_path / "a.csv")
-
-
 def test_all_problems_are_found_at_once_and_the_line_says_how_many(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "a.jsonl", other(rating="x"), RATED | {"image": 2}, other(candidate=""), other(image=None))
     with pytest.raises(ImportProblemsError) as caught:
@@ -597,19 +535,6 @@ def test_one_caption_of_two_systems_is_two_candidates(tmp_path: Path, root: Data
     assert str(dataset.protocol()) == "a.jsonl/as-given/tau-b"
 
 
-def test_several_raters_of_one_systems_caption_rate_one_candidate(tmp_path: Path, root: DataRoot) -> None:
-    rows = [other(system=system, rater=rater) for system in ("one", "two") for rater in ("ann", "bob")]
-    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
-    (judgements,) = dataset.load(dataset.protocol().items)
-    assert [item.system for item in judgements.items] == ["one", "two"]
-    assert judgements.ratings["rating"].item.tolist() == [0, 0, 1, 1]
-
-
-def test_a_row_with_the_second_rating_of_a_caption_says_how_to_tell_systems_apart(tmp_path: Path) -> None:
-    with raises(ImportProblemsError, "duplicate", path=tmp_path / "a.jsonl", row=2):
-        read_user_file(jsonl(tmp_path / "a.jsonl", RATED, RATED))
-
-
 def test_pairs_know_the_systems_of_their_candidates(tmp_path: Path, root: DataRoot) -> None:
     rows = [PAIR | {"system_a": "x", "system_b": "y"}, PAIR | {"system_a": "y", "system_b": "x", "preferred": "b"}]
     made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
@@ -617,24 +542,6 @@ def test_pairs_know_the_systems_of_their_candidates(tmp_path: Path, root: DataRo
         (judgements,) = dataset.load(dataset.protocol().items)
         assert [item.system for item in judgements.items] == ["x", "y", "y", "x"]
         assert len({item.candidate_id for item in judgements.items}) == 4
-
-
-def test_no_row_without_an_image_is_dropped(tmp_path: Path) -> None:
-    rows = [other(image=".jpg", candidate=f"caption {i}") for i in range(3)]
-    for some in (rows, [RATED, *rows]):
-        with raises(ImportProblemsError, "missing-image", path=tmp_path / "a.jsonl", value=".jpg") as caught:
-            read_user_file(jsonl(tmp_path / "a.jsonl", *some))
-        assert isinstance(caught.value, ImportProblemsError)
-        assert caught.value.problems[0].count == 3
-
-
-def test_line_breaks_and_tabs_inside_captions_are_spaces(tmp_path: Path) -> None:
-    text = (
-        'image,candidate,references,rating\none.jpg,"two\r\nlines","[""a\\tb"", ""c""]",4\ntwo.jpg,"x, y","[""z""]",1\n'
-    )
-    first, second = rated(read_user_file(table(tmp_path / "a.csv", text)))
-    assert (first.row, first.candidate, first.references) == (2, "two lines", ("a b", "c"))
-    assert (second.row, second.candidate) == (4, "x, y")
 
 
 @pytest.mark.real_data
@@ -661,15 +568,6 @@ def test_all_of_thumb_is_imported_with_its_systems(tmp_path: Path, root: DataRoo
     assert len(judgements.items) == len(judgements.ratings["rating"]) == 2500
     # 255 captions stand a second time, or a third, for their image.
     assert len({item.key for item in judgements.items}) == len({(row["image"], row["hyp"]) for row in rows}) == 2245
-
-
-def test_a_column_can_be_left_out_by_name(tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "a.jsonl", other(colour="mine"))
-    with raises(ImportProblemsError, "unknown-column", path=file, row=1, value="colour"):
-        read_user_file(file)
-    assert len(rated(read_user_file(file, ignore=["colour"]))) == 1
-    numbered = table(tmp_path / "a.csv", "image,candidate,reference_1,reference_2,rating\none.jpg,a,b,c,1\n")
-    assert rated(read_user_file(numbered, ignore=["reference_2"]))[0].references == ("b",)
 
 
 @pytest.mark.parametrize(
@@ -735,16 +633,6 @@ def test_imported_grades_survive_the_round_trip_and_add_statistics(tmp_path: Pat
     assert plain.load(plain.protocol().items)[0].preferences["preference"].grade is None
 
 
-def test_an_import_beside_the_sample_goes_to_the_users_own_folder(tmp_path: Path, root: DataRoot) -> None:
-    file = jsonl(tmp_path / "mine.jsonl", RATED)
-    made = import_file(file, "mine", find_root("sample"))
-    assert made.path.parent == home_dir() / "imported" / "mine"
-    assert open_dataset("mine", find_root("sample")).name == "mine"
-    # It is found with a data folder, too.
-    assert find_imported("mine", root) == made.path.parent
-    assert import_file(file, "also", root, in_home=True).path.parent == home_dir() / "imported" / "also"
-
-
 def test_a_name_that_is_taken_needs_replace(tmp_path: Path, root: DataRoot) -> None:
     import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
     newer = jsonl(tmp_path / "b.jsonl", other(rating=2))
@@ -762,49 +650,3 @@ def test_a_file_that_does_not_fit_changes_nothing(tmp_path: Path, root: DataRoot
         import_file(jsonl(tmp_path / "b.jsonl", other(rating="x")), "mine", root, replace=True)
     dataset = open_dataset("mine", root)
     assert dataset.load(dataset.protocol().items)[0].ratings["rating"].value.tolist() == [4]
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b", "composite", "Composite", "mine.csv", "x" * 65])
-def test_names_that_cannot_be_are_refused(tmp_path: Path, root: DataRoot, name: str) -> None:
-    with raises(UsageError, "exists" if name.lower() == "composite" else "wrong-value", value=name):
-        import_file(jsonl(tmp_path / "a.jsonl", RATED), name, root)
-    assert not (root.path / "imported").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, root: DataRoot) -> None:
-    (root.path / "imported").write_text("a file where the folder should be")
-    with raises(UsageError, "unwritable", path=tmp_path / "data/imported"):
-        import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
-
-
-@pytest.mark.parametrize(
-    ("meta", "code", "row", "value"),
-    [
-        ("{}", "wrong-format", None, "schema"),
-        ('{"schema": 9}', "wrong-version", None, 9),
-        ('{"schema": 1}', "wrong-format", None, "rows"),
-        ("{", "wrong-format", 1, None),
-    ],
-)
-def test_a_damaged_description_is_an_error(
-    tmp_path: Path, root: DataRoot, meta: str, code: str, row: int | None, value: object
-) -> None:
-    made = import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
-    (made.path.parent / "meta.json").write_text(meta)
-    with raises(DataError, code, path=tmp_path / "data/imported/mine/meta.json", row=row, value=value):
-        open_dataset("mine", root)
-
-
-def test_an_unknown_name_gets_a_suggestion_among_published_and_imported(tmp_path: Path, root: DataRoot) -> None:
-    import_file(jsonl(tmp_path / "a.jsonl", RATED), "mykites", root)
-    with raises(UsageError, "unknown-name", value="mykite"):
-        open_dataset("mykite", root)
-    with raises(UsageError, "unknown-name", value="composit"):
-        open_dataset("composit", root)
-
-
-def test_published_names_and_classes_open_as_before(root: DataRoot) -> None:
-    assert open_dataset("composite", root).name == "composite"
-    assert open_dataset("capbench.datasets.composite:Composite", root).name == "composite"
-    with raises(UsageError, "import-failed", value="no.such.module:Thing"):
-        open_dataset("no.such.module:Thing", root)
