@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import os
 import re
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import SetupError, extras, missing_package, require
+from capbench.core.errors import SetupError, extras, require
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from tests.errors import raises
@@ -121,26 +120,6 @@ def test_require_names_the_smallest_extra_and_the_declared_bounds(monkeypatch: p
     (bound,) = PROJECT["optional-dependencies"]["figures"]
     assert f"'{bound}'" in str(caught.value)
     assert "'figures'" in str(caught.value)
-
-
-def test_without_metadata_the_name_alone_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", absent)
-    monkeypatch.setitem(sys.modules, "gensim", None)
-    with raises(SetupError, "missing-package", value="gensim") as caught:
-        require("gensim", purpose="training")
-    assert "pip install 'gensim';" in str(caught.value)
-
-
-def test_a_missing_module_outside_the_extras_is_a_bug_without_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert missing_package(ModuleNotFoundError("No module named 'torchaudio'", name="torchaudio")) is None
-    assert missing_package(ImportError("torch is damaged", name="torch")) is None
-    monkeypatch.setitem(sys.modules, "torch", None)
-    error = missing_package(ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"))
-    assert error is not None
-    assert (error.code, error.value) == ("missing-package", "torch")
 
 
 def test_all_collects_every_extra_of_a_feature() -> None:

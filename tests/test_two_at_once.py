@@ -11,8 +11,6 @@ from pathlib import Path
 
 from capbench.features.maintenance import verify_store
 from capbench.features.store import open_store
-from capbench.text.spice.parse_file import ParseFile, write_parses
-from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from tests.features.fakes import pictures
 from tests.test_kills import SETUP, SIZES
 
@@ -69,29 +67,3 @@ def test_two_extractions_into_one_store_lose_nothing(tmp_path: Path) -> None:
         assert len(opened) == 30
         assert verify_store(opened).bad == 0
     assert not store.with_name("a.h5.partial").exists()
-
-
-def test_two_imports_of_parses_share_a_cache(tmp_path: Path) -> None:
-    parses = {number.to_bytes(16, "big"): b'[["dog"], ["dog", "red"]]' for number in range(2000)}
-    write_parses(tmp_path / "p.parses", parses, [], SPICE_PARSER_VERSION)
-    command = [sys.executable, "-m", "capbench", "data", "parses"]
-    ended = _both([*command, "import", "p.parses"], tmp_path)
-    assert [code for code, _, _ in ended] == [0, 0], ended
-    assert all("2,000 parses in p.parses" in out + err for _, out, err in ended)
-    ended = _both([*command, "export", "q.parses", "--replace"], tmp_path)
-    assert [code for code, _, _ in ended] == [0, 0], ended
-    assert dict(ParseFile(tmp_path / "q.parses", SPICE_PARSER_VERSION).entries()) == parses
-
-
-def test_two_combinations_and_reports_leave_whole_files(tmp_path: Path) -> None:
-    capbench = [sys.executable, "-m", "capbench"]
-    metrics = ["-m", "bleu-1", "-m", "rouge-l", "-d", "flickr8k-expert"]
-    saved = ["--bootstrap", "100", "--save", "both.json", "--out", "both.csv"]
-    ended = _both([*capbench, "train", "combination", *metrics, *saved], tmp_path)
-    assert [code for code, _, _ in ended] == [0, 0], ended
-    measured = ["correlate", "-m", "combination:both.json", *metrics, "--out", "results", "--items"]
-    ended = _both([*capbench, *measured], tmp_path)
-    assert [code for code, _, _ in ended] == [0, 0], ended
-    ended = _both([*capbench, "figure", "report", "results", "--out", "page.html"], tmp_path)
-    assert [code for code, _, _ in ended] == [0, 0], ended
-    assert (tmp_path / "page.html").read_text(encoding="utf-8").rstrip().endswith("</html>")

@@ -41,10 +41,7 @@ reused: Final[Counter[str]] = Counter()
 
 
 class Cache:
-    """One cache file.
-
-    A space separates values that must not be mixed; its name contains everything that determines its values.
-    """
+    """One cache file."""
 
     def __init__(self, name: str, *, enabled: bool = True) -> None:
         self._name = name
@@ -213,10 +210,7 @@ def derived_table(folder: str, name: str, version: int, build: Callable[[], Arra
 
 
 def kept_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> Mapping[str, NDArray[Any]]:
-    """:func:`derived_table`, or the result of ``build`` if the cache folder cannot be written.
-
-    For tables that only save time and are small enough to stay in memory. ``build`` must not raise UsageError.
-    """
+    """:func:`derived_table`, or the result of ``build`` if the cache folder cannot be written."""
     try:
         return derived_table(folder, name, version, build)
     except UsageError:

@@ -255,10 +255,7 @@ _NOT_FEATURES = ("all", "dev", "docs", "test")
 
 
 def extras() -> dict[str, dict[str, str]]:
-    """Extras that a feature requires → packages, by the names of their modules → requirements (``torch>=2.6``).
-
-    Empty if capbench runs from a folder without being installed.
-    """
+    """Extras that a feature requires → packages, by the names of their modules → requirements (``torch>=2.6``)."""
     import importlib.metadata  # imported here to keep the start of the program fast
 
     declared: dict[str, dict[str, str]] = {}

@@ -25,10 +25,7 @@ _BOM = "\ufeff"
 
 
 def cache_dir(*parts: str) -> Path:
-    """A folder for reproducible files below ``$CAPBENCH_CACHE`` or the user's cache folder.
-
-    Creates the folder. Raises UsageError if that fails.
-    """
+    """A folder for reproducible files below ``$CAPBENCH_CACHE`` or the user's cache folder."""
     base = os.environ.get("CAPBENCH_CACHE")
     if base:
         root = Path(base).expanduser()
@@ -178,10 +175,7 @@ def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """A path with all links resolved, whether it exists or not.
-
-    Unlike ``Path.resolve`` before Python 3.13, it does not raise on circular links.
-    """
+    """A path with all links resolved, whether it exists or not."""
     return Path(os.path.realpath(path))
 
 
@@ -249,8 +243,6 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
     Args:
         unique_keys: also reject objects in which a key occurs twice (JSON readers keep the last one).
         nan: accept NaN, as Python writes it, as a float, for formats in which it marks missing values.
-
-    Raises the errors of :func:`read_text`, and DataError with row and column if it is not JSON.
     """
     return parse_json(read_text(path), path, unique_keys=unique_keys, nan=nan)
 
@@ -305,8 +297,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def without_formula(cell: Cell) -> Cell | str:
     """The cell, with an apostrophe before text that a spreadsheet would evaluate as a formula.
-
-    Such text begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return. Numbers are unchanged.
 
     >>> without_formula("=1+1"), without_formula(-0.5), without_formula("a dog")
     ("'=1+1", -0.5, 'a dog')

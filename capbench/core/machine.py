@@ -99,10 +99,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def postpone_collector() -> None:
-    """Delay Python's first search for unreachable cycles until the objects of a start are created.
-
-    These objects are permanent, and searching them repeatedly takes a tenth of a short command's time.
-    """
+    """Delay Python's first search for unreachable cycles until the objects of a start are created."""
     thresholds = gc.get_threshold()
 
     def resume(phase: str, info: dict[str, int]) -> None:
@@ -116,10 +113,7 @@ def postpone_collector() -> None:
 
 @contextlib.contextmanager
 def paused_collector() -> Iterator[None]:
-    """Disable the search for cyclic garbage while many objects are created, which slows down with their number.
-
-    Only for code that creates no cycles; other objects are freed normally.
-    """
+    """Disable the search for cyclic garbage while many objects are created, which slows down with their number."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -130,10 +124,7 @@ def paused_collector() -> Iterator[None]:
 
 
 def choose_device(name: str) -> str:
-    """``cpu``, ``cuda`` or ``cuda:N``; ``auto`` selects a GPU if there is one.
-
-    Raises UsageError if there is no such device.
-    """
+    """``cpu``, ``cuda`` or ``cuda:N``; ``auto`` selects a GPU if there is one."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -71,10 +71,7 @@ _all_listed = cache(importlib.metadata.entry_points)
 
 
 def registered(group: Group) -> list[Plugin]:
-    """Registered names of a group, built-in ones first, otherwise in the order of registration.
-
-    Nothing is imported, so that the list includes plug-ins that cannot be imported.
-    """
+    """Registered names of a group, built-in ones first, otherwise in the order of registration."""
     return sorted(_plugins(group).values(), key=lambda plugin: not plugin.is_built_in)
 
 

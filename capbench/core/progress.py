@@ -260,12 +260,7 @@ def _write(line: str) -> None:
 
 @contextlib.contextmanager
 def progress(description: str, total: int | None, *, images: bool = False) -> Iterator[Callable[[int], None]]:
-    """Show progress on stderr; yields a function that takes numbers of completed steps.
-
-    The function also distinguishes tasks (:class:`capbench.core.progress.Parts`). A terminal shows bars; otherwise a
-    line is written once the estimate exceeds half a minute, and every half minute from then on. Bars of ``images``
-    show their number per second instead of the time.
-    """
+    """Show progress on stderr; yields a function that takes numbers of completed steps."""
     if not _is_terminal():
         with Lines(description, total, _write).watched() as lines:
             yield lines

@@ -18,10 +18,7 @@ _COMPUTE_NOTHING = frozenset(f"capbench.metrics.{name}" for name in ("abilities"
 
 
 def version_text(checkout: Path | None = None) -> str:
-    """The version for bug reports: ``0.3.0``, or ``0.3.0 (commit 60b455da7)`` in a source checkout.
-
-    ``-dirty`` follows the commit if tracked files differ from it.
-    """
+    """The version for bug reports: ``0.3.0``, or ``0.3.0 (commit 60b455da7)`` in a source checkout."""
     root = Path(__file__).resolve().parents[2] if checkout is None else checkout
     folder = root / ".git"  # a file in a linked worktree
     if not folder.exists():
@@ -41,8 +38,6 @@ def version_text(checkout: Path | None = None) -> str:
 @cache
 def code_digest(*modules: str) -> str:
     """16 digits of the SHA-256 of the source of modules of capbench and of all that they compute with.
-
-    For caches of computed values. Modules are found by their import statements and are not executed.
 
     Returns:
         The digits; ``""`` outside a checkout, since the code of an installed version does not change.

@@ -123,10 +123,7 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
 
 
 def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Captions:
-    """Read a corpus, or one split or domain of it.
-
-    Flickr8k's splits are separate lists (``Flickr_8k.testImages.txt``); other corpora may name the splits themselves.
-    """
+    """Read a corpus, or one split or domain of it."""
     captions = load_captions(name, root)
     if split is None:
         return captions

@@ -116,10 +116,7 @@ def read_export(path: Path, subset: str) -> Export:
 
 
 def read_table_of_candidates(path: Path) -> list[RatedCandidate]:
-    """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5).
-
-    The column ``thoroughness`` is optional; other columns are ignored. Raises DataError for an invalid row.
-    """
+    """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5)."""
     return read_rows(path, RatedCandidate, ["subset", "image", "position"], quotes=False)
 
 

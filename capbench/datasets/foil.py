@@ -184,10 +184,7 @@ class FoilFull(Foil):
 
 
 def coco_captions(root: DataRoot) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """Captions of COCO's validation images by image, and the names of the files.
-
-    They come from a file with all images or, if there is none, from the existing splits of Karpathy.
-    """
+    """Captions of COCO's validation images by image, and the names of the files."""
     for name in _WHOLE:
         if (root.path / name).is_file():
             return dict(read_captions_file(root.path / name)), [Path(name).name]

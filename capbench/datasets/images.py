@@ -61,11 +61,7 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
 
 
 def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
-    """A function that looks up all images of a data set under its default items, each with the groups of its items.
-
-    They are those of the complete data set if ``dataset`` is a group of it. The data set is loaded in the first call,
-    which raises CapbenchError if it cannot be.
-    """
+    """A function that looks up all images of a data set under its default items, each with the groups of its items."""
     whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
     known: dict[str, list[str]] = {}
 

@@ -80,10 +80,7 @@ def _get_command(name: str, root: DataRoot, known: Catalog) -> str:
 
 
 def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
-    """The status of one data set. Judgements are read under the default protocol to count them.
-
-    Files that cannot be read do not raise an error: the status is then ``absent`` or ``damaged``, with a note.
-    """
+    """The status of one data set. Judgements are read under the default protocol to count them."""
     entry = known.datasets.get(name)
     registered = name in dataset_names()
     if entry is not None:
@@ -131,10 +128,7 @@ class Obtained:
 
 
 def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
-    """The files that ``data download TARGET`` downloads: a data set's missing files, one file, or a source's files.
-
-    Files of one source are together.
-    """
+    """The files that ``data download TARGET`` downloads: a data set's missing files, one file, or a source's files."""
     if target in known.datasets:
         return _group(known, (_easiest(known, need) for need in missing_needs(known.datasets[target], root)))
     if target in known.sources:
@@ -268,10 +262,7 @@ class CountResult:
 
 @dataclass(frozen=True)
 class FileReport:
-    """The result of verifying one file below the data folder.
-
-    ``hash_status`` is the origin of the hash to compare with: ``official``, ``observed`` or ``""``.
-    """
+    """The result of verifying one file below the data folder."""
 
     path: str
     state: FileState
@@ -342,10 +333,7 @@ def _elements(path: Path, count: Count) -> int:
 
 
 def verify_file(root: DataRoot, path: str, entry: FileEntry) -> FileReport:
-    """Verify one file below the data folder. Invalid content does not raise an error but is reported.
-
-    Files of the embedded sample are only read, because published counts and hashes do not apply to them.
-    """
+    """Verify one file below the data folder. Invalid content does not raise an error but is reported."""
     full = root.locate(path)
     if not full.exists():
         return FileReport(path, "missing", "not here")

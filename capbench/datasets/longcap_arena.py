@@ -53,10 +53,7 @@ class LongCapArena(Dataset):
     aliases: ClassVar[Mapping[str, str]] = {aspect: f"test-a/{aspect}-tau-c" for aspect in _ASPECTS}
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of their first rows, aspect by aspect; ``ratings`` by aspect.
-
-        A caption with several rows of one aspect has several ratings. A missing file makes only its aspect unavailable.
-        """
+        """Items in the order of their first rows, aspect by aspect; ``ratings`` by aspect."""
         items: dict[tuple[str, str], Item] = {}
         places: dict[tuple[str, str], int] = {}
         ratings: dict[str, Ratings] = {}

@@ -321,10 +321,7 @@ def _is_class(registered: str, attribute: str) -> bool:
 
 
 def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: None) -> dict[str, set[str]]:
-    """The images of every registered or imported data set with judgements whose files are in the data folder.
-
-    Data sets that capbench generates (:attr:`Dataset.generated`) are omitted: no human judged their images.
-    """
+    """The images of every registered or imported data set with judgements whose files are in the data folder."""
     names = [*dataset_names(), *imported_names(root)]
     images: dict[str, set[str]] = {}
     for name in names:

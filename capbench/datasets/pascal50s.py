@@ -177,11 +177,7 @@ def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read_json_pairs(path: Path) -> list[LabelledPair]:
-    """Read ``pascal_50s.json``: category → entries of image, captions, label (0 or 1) and references.
-
-    Categories are in the order HC, HI, HM, MM, the pairs of each in the order of the file. Raises DataError for an
-    invalid entry.
-    """
+    """Read ``pascal_50s.json``: category → entries of image, captions, label (0 or 1) and references."""
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
         raise file_error("is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path)
@@ -341,10 +337,7 @@ class Pascal50S(Dataset):
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Pairs of items; ``preferences`` has the labels whose files exist.
-
-        Looking up a label whose file is missing raises MissingFileError with the name of that file.
-        """
+        """Pairs of items; ``preferences`` has the labels whose files exist."""
         wants_json = selection.name == "json-5-refs"
         json_path = self.root.file(_JSON, what="its five references") if wants_json else self.root.path / _JSON
         labelled: Sequence[LabelledPair] | None = read_json_pairs(json_path) if json_path.is_file() else None

@@ -236,10 +236,7 @@ _AGGREGATION_NAMES: dict[Aggregation, str] = {
 def correlations(
     human: str, aggregations: tuple[Aggregation, ...] = ("unaggregated",), prefix: str = ""
 ) -> dict[str, StatisticSpec]:
-    """All correlations of scores with one aspect of ratings, named ``[prefix-][aggregation-]coefficient``.
-
-    The name of the aggregation is omitted if there is only one.
-    """
+    """All correlations of scores with one aspect of ratings, named ``[prefix-][aggregation-]coefficient``."""
     several = len(aggregations) > 1
     specs = [_coefficients("coefficient", human, prefix, each if several else "", each) for each in aggregations]
     return {name: spec for of_aggregation in specs for name, spec in of_aggregation.items()}
@@ -254,18 +251,12 @@ def within_image_statistics(human: str, prefix: str = "") -> dict[str, Statistic
 
 
 def within_source_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
-    """All statistics within sources of one aspect of ratings, named ``[prefix-]within-source-coefficient``.
-
-    For data sets whose items have a :attr:`~capbench.core.records.Item.system`, the source of the caption.
-    """
+    """All statistics within sources of one aspect of ratings, named ``[prefix-]within-source-coefficient``."""
     return _coefficients("within_source", human, prefix, "within-source")
 
 
 def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
-    """All statistics over systems of one aspect of ratings, named ``[prefix-]system-coefficient``.
-
-    For data sets whose items have a :attr:`~capbench.core.records.Item.system`.
-    """
+    """All statistics over systems of one aspect of ratings, named ``[prefix-]system-coefficient``."""
     return _coefficients("systems", human, prefix, "system", before="a system's mean is over all its captions; ")
 
 

@@ -191,10 +191,7 @@ def _edges(cells: RegionFeatures, shape: tuple[int, int]) -> tuple[NDArray[np.fl
 
 
 def _cover(sides: NDArray[np.float64], cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The fraction of each side in each cell, (n, cells).
-
-    A side without a length, or outside all cells, counts as the cell with the nearest middle.
-    """
+    """The fraction of each side in each cell, (n, cells)."""
     low = np.maximum(sides[:, None, 0], cells[None, :, 0])
     high = np.minimum(sides[:, None, 1], cells[None, :, 1])
     lengths = (high - low).clip(0)

@@ -163,10 +163,7 @@ _TEXTS = ("detector", "weights_sha256", "preprocessing", "mode", "batch", "preci
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Everything about a detector and its use that can change a feature.
-
-    Features with different fingerprints are never mixed, and every metric that reads features reports theirs.
-    """
+    """Everything about a detector and its use that can change a feature."""
 
     detector: str  # registered name (``bottom-up-caffe``)
     # SHA-256 of the weights' file, 64 hex digits; ``"random:SEED"`` for untrained networks, ``"unknown"`` for
@@ -211,10 +208,7 @@ class Fingerprint:
 
     @cached_property
     def kind(self) -> str:
-        """Sixteen hex digits, a hash of detector, weights, preprocessing and mode: no batch, precision and versions.
-
-        A model that was trained on features of one kind accepts all of them: they differ in their last digits only.
-        """
+        """Sixteen hex digits, a hash of detector, weights, preprocessing and mode: no batch, precision and versions."""
         parts = (self.detector, self.weights_sha256, self.preprocessing, self.mode)
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 

@@ -24,10 +24,7 @@ from capbench.features.store import FeatureStore
 
 
 def derangement(images: Iterable[str], seed: int) -> dict[str, str]:
-    """Each image's partner: a permutation in one cycle, so that no image is its own partner (Sattolo, 1986).
-
-    It depends on the set of images and the seed only.
-    """
+    """Each image's partner: a permutation in one cycle, so that no image is its own partner (Sattolo, 1986)."""
     ordered = sorted(set(images))
     if len(ordered) < 2:
         message = f"image=shuffled requires at least two images, but there {'is one' if ordered else 'are none'}"

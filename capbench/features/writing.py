@@ -206,8 +206,6 @@ def check_new(path: Path, replace: bool, sources: Iterable[Path] = ()) -> None:
 class StoreWriter:
     """Adds images to a new or existing store; resumes an interrupted run.
 
-    Use it as a context manager: leaving without :meth:`finish` keeps the journal.
-
     Args:
         dtype: type of the stored features; float16 halves the file and rounds to 11 bits.
         compression: ``none``, ``gzip`` or ``lzf``; None for that of the existing file (``none`` for a new one).

@@ -107,10 +107,7 @@ def is_safetensors(file: Path) -> bool:
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
-    """The metadata of a safetensors file, or None if there is no such file or it has another format.
-
-    Raises ModelError if the file is damaged.
-    """
+    """The metadata of a safetensors file, or None if there is no such file or it has another format."""
     from safetensors import safe_open
 
     file = Path(path)

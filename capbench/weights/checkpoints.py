@@ -68,10 +68,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def read_torch(path: str | os.PathLike[str]) -> Any:
-    """Read the whole content of a PyTorch file of either format, as saved by a training script.
-
-    It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and ``argparse.Namespace``.
-    """
+    """Read the whole content of a PyTorch file of either format, as saved by a training script."""
     file = Path(path)
     check_readable(file)
     refuse_other_kinds(file)
@@ -125,10 +122,7 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
 def shape_of(
     tensors: Mapping[str, torch.Tensor], name: str, axes: int, path: str | os.PathLike[str], hint: str
 ) -> torch.Size:
-    """The shape of the tensor ``name`` from which a network's sizes are derived.
-
-    Raises ModelError with ``path`` and ``hint`` if it is missing, is empty, or has another number of axes.
-    """
+    """The shape of the tensor ``name`` from which a network's sizes are derived."""
     if name not in tensors:
         raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=path, hint=hint)
     shape = tensors[name].shape
@@ -142,10 +136,7 @@ def shape_of(
 def width_of(
     tensors: Mapping[str, torch.Tensor], name: str, path: str | os.PathLike[str], hint: str, multiple: int = 1
 ) -> int:
-    """A width derived from a bias or a normalisation, so that the error is attributed to a matrix of another width.
-
-    Raises ModelError if the vector ``name`` is missing, or its size is not a ``multiple`` of the width.
-    """
+    """A width derived from a bias or a normalisation, so that the error is attributed to a matrix of another width."""
     size = shape_of(tensors, name, 1, path, hint)[0]
     if size % multiple:
         message = f"'{name}' has shape ({size},), the network needs a multiple of {multiple}"

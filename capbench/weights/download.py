@@ -58,9 +58,6 @@ def download(
 ) -> tuple[Status, bool]:
     """Download weights, check them, and install them like :func:`capbench.weights.registry.add`.
 
-    The file gets its name after its SHA-256, or, if that is unknown, its tensors are checked. An interrupted download
-    resumes. Two runs at once download the file once.
-
     Returns:
         Status of the installed weights, and True if anything was downloaded.
     """

@@ -117,19 +117,13 @@ def _is_ensemble(file: Path) -> bool:
 
 
 def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """The weight files of a model: the parts of an ensemble in order, or the file itself.
-
-    Raises the errors of :func:`read_ensemble`.
-    """
+    """The weight files of a model: the parts of an ensemble in order, or the file itself."""
     ensemble = read_ensemble(path)
     return (Path(path),) if ensemble is None else tuple(network.path for network in ensemble.parts)
 
 
 def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> Ensemble:
-    """Write an ensemble of compatible networks atomically; it does not depend on their order.
-
-    Paths of parts are stored relative to the file's folder.
-    """
+    """Write an ensemble of compatible networks atomically; it does not depend on their order."""
     check_together(models)
     file = Path(path)
     folder = real_path(file.parent)

@@ -61,10 +61,7 @@ def write_safetensors(
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
 ) -> None:
-    """Write floating point (stored as float32) or int64 tensors atomically, sorted by name.
-
-    The same content gives the same bytes. Raises ModelError if a tensor contains NaN or infinity.
-    """
+    """Write floating point (stored as float32) or int64 tensors atomically, sorted by name."""
     with atomic_write(path, "wb") as stream:
         stream.writelines(_pieces(path, tensors, metadata))
 
@@ -225,10 +222,7 @@ def load_trained(
 
 
 def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], path: Path) -> N:
-    """A network with a file's weights, in evaluation mode and without gradients.
-
-    Raises ModelError if the tensors have other names or shapes than those of ``make()``.
-    """
+    """A network with a file's weights, in evaluation mode and without gradients."""
     with torch.device("meta"):  # detects wrong sizes before memory is allocated
         network = make()
         weights = fitting_tensors(network, tensors, path)

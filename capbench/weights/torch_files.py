@@ -33,11 +33,7 @@ _ALLOWED: list[Any] = [
 
 
 def load_torch(file: Path) -> Any:
-    """Read all of a PyTorch file of either format, onto the CPU.
-
-    It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and scalars and ``argparse.Namespace``;
-    strings of Python 2 are read as Latin-1.
-    """
+    """Read all of a PyTorch file of either format, onto the CPU."""
     try:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:

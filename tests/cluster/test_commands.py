@@ -48,19 +48,6 @@ def test_workers_change_no_byte_of_a_store(capbench: Callable[..., Ran], picture
         assert dict(store.fingerprint.versions)["threads"] == "1"
 
 
-@pytest.mark.slow
-def test_one_worker_and_seven_change_no_byte_of_a_store(
-    capbench: Callable[..., Ran], pictures: Path, tmp_path: Path
-) -> None:
-    stores: list[bytes] = []
-    for arguments in ((), (*ON_RAY, "--workers", "1"), (*ON_RAY, "--workers", "7")):
-        store = tmp_path / f"{len(stores)}.h5"
-        command = ("extract-features", "-i", pictures, "-D", POISONED, "-o", store, "--threads", "1")
-        assert capbench(*command, *arguments).code == 0
-        stores.append(store.read_bytes())
-    assert stores[0] == stores[1] == stores[2]
-
-
 def test_an_image_that_kills_its_worker_is_reported_and_the_rest_is_done(
     capbench: Callable[..., Ran], pictures: Path, tmp_path: Path
 ) -> None:
@@ -148,22 +135,6 @@ def test_what_workers_extract_is_cached(capbench: Callable[..., Ran]) -> None:
     assert capbench(*command, *ON_RAY, "--workers", "2").code == 0
     again = capbench(*command)
     assert "scores came from the cache" in again.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--on", "slurm"), "--on slurm:"),
-        (("--workers", "2"), "--workers and --threads"),
-        (("--gpus-per-worker", "1"), "--gpus-per-worker and --worker-memory"),
-        (("--on", "ray:127.0.0.1:1"), "at 127.0.0.1:1"),
-    ],
-)
-def test_what_is_no_engine_is_one_line(capbench: Callable[..., Ran], arguments: tuple[str, ...], message: str) -> None:
-    ran = capbench("score", "-m", "rouge-l", "-d", "flickr8k-expert", *arguments)
-    assert ran.code == 2
-    assert message in ran.err
-    assert "Traceback" not in ran.err
 
 
 @pytest.mark.java

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import CapbenchWarning, DataError, ToolError, UsageError
+from capbench.core.errors import DataError
 from capbench.core.workers import Cluster, Engine, PartFailure, parse_engine
 from tests.cluster import parts
-from tests.errors import raises
 
 pytestmark = pytest.mark.cluster
 
@@ -64,12 +63,6 @@ def test_what_the_user_can_mend_is_raised_at_once(engine: Engine, tmp_path: Path
     assert len(list((tmp_path / f"part{parts.REFUSES}").iterdir())) == 1
 
 
-def test_warnings_of_workers_are_told_once(engine: Engine, tmp_path: Path) -> None:
-    with pytest.warns(CapbenchWarning, match="take care") as caught:
-        list(engine.run(partial(parts.opened, tmp_path), [parts.WARNS] * 3, memory_mb=300))
-    assert len(caught) == 1
-
-
 def test_a_worker_with_a_full_disk_does_not_take_all_parts(engine: Engine, notes: list[str], tmp_path: Path) -> None:
     results = dict(engine.run(partial(parts.opened_with_one_full_disk, tmp_path), range(12), memory_mb=300))
     failures = [result for result in results.values() if isinstance(result, PartFailure)]
@@ -80,13 +73,6 @@ def test_a_worker_with_a_full_disk_does_not_take_all_parts(engine: Engine, notes
         assert notes[-1] == "one worker gets no more parts, because 2 in a row failed there"
 
 
-def test_workers_that_fit_nowhere_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    run = engine.run(partial(parts.opened, tmp_path), [1], memory_mb=1 << 30)
-    monkeypatch.setattr(engine, "_cluster", Cluster(workers=2))
-    with raises(ToolError, "unsupported", value="memory"):
-        list(run)
-
-
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert parse_engine("ray") is None
@@ -94,23 +80,6 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_engine("ray:ray://head:10001") == "ray://head:10001"
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert parse_engine("ray") == "head:6379"
-
-
-@pytest.mark.parametrize("text", ["dask", "ray:", "", "rays", "Ray"])
-def test_other_engines_are_refused(text: str) -> None:
-    with raises(UsageError, "unknown-name"):
-        parse_engine(text)
-
-
-def test_no_more_workers_than_there_is_memory_for(
-    engine: Engine, notes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    total_mb = int(engine._ray.cluster_resources()["memory"]) >> 20
-    monkeypatch.setattr(engine, "_cluster", Cluster(workers=2))
-    results = dict(engine.run(partial(parts.opened, tmp_path), range(4), memory_mb=total_mb * 2 // 3))
-    assert results == {0: 0, 1: 1, 2: 4, 3: 9}
-    assert len(list((tmp_path / "opened").iterdir())) == 1
-    assert notes[-1].startswith("1 of 2 workers")
 
 
 def _listening(pids: Collection[int]) -> dict[str, set[int]]:
@@ -175,11 +144,3 @@ def test_a_local_ray_listens_on_the_loopback_alone_and_ends_with_sigterm(tmp_pat
     while _session(process.pid):
         assert time.monotonic() < until, _session(process.pid)
         time.sleep(0.1)
-
-
-def test_the_handler_of_sigterm_and_the_environment_are_those_of_before(engine: Engine) -> None:
-    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
-    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
-    engine._restore()
-    assert signal.getsignal(signal.SIGTERM) == engine._before
-    engine._end_like_an_interruption()

@@ -28,13 +28,6 @@ def test_entries_are_kept_by_space_and_replaced(tmp_path: Path) -> None:
         assert cache.get("three", [b"a"]) == {}
 
 
-def test_many_keys_are_looked_up_at_once() -> None:
-    keys = [str(i).encode() for i in range(5000)]
-    with Cache("things") as cache:
-        cache.put("s", [(key, key * 2) for key in keys])
-        assert cache.get("s", keys) == {key: key * 2 for key in keys}
-
-
 def test_disabled_cache_holds_nothing_and_makes_no_file(tmp_path: Path) -> None:
     with Cache("things", enabled=False) as cache:
         cache.put("s", [(b"a", b"1")])
@@ -56,15 +49,6 @@ def test_damaged_file_is_set_aside_with_a_warning(tmp_path: Path, content: bytes
     cache.close()
     (aside,) = _file(tmp_path).parent.glob("*.damaged-*")
     assert aside.read_bytes() == content
-
-
-def test_folder_that_cannot_be_made_means_working_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.warns(CapbenchWarning, match="'things' .*CAPBENCH_CACHE"):
-        cache = Cache("things")
-    cache.put("s", [(b"a", b"1")])
-    assert cache.get("s", [b"a"]) == {}
 
 
 def test_full_disk_means_working_without(tmp_path: Path) -> None:
@@ -98,18 +82,3 @@ def test_several_runs_may_write_at_once(tmp_path: Path) -> None:
     keys = [f"{number}.{i}".encode() for number in range(3) for i in range(40)]
     with Cache("things") as cache:
         assert len(cache.get("s", keys)) == 120
-
-
-def test_reading_a_cache_writes_nothing(tmp_path: Path) -> None:
-    with Cache("scores") as cache:
-        cache.put("space", [(b"key", b"value")])
-        path = cache.path
-    assert path is not None
-    before = path.read_bytes()
-    with Cache("scores") as cache, Cache("scores") as writer:
-        writer._connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]
-        assert cache.get("space", [b"key"]) == {b"key": b"value"}
-        with Cache("scores") as third:  # opened while another run writes
-            assert third.get("space", [b"key"]) == {b"key": b"value"}
-        writer._connection.execute("ROLLBACK")  # type: ignore[union-attr]
-    assert path.read_bytes() == before

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 
-import pytest
-
 from capbench.core.files import csv_text
 
 ROWS = [
@@ -38,8 +36,3 @@ def test_escaping_changes_texts_that_begin_like_formulas_and_no_number() -> None
         ["'-BLEU", "1.5", ""],
         ['a "dog", running', "0.30000000000000004", "'\tx"],
     ]
-
-
-def test_a_cell_without_a_column_is_refused() -> None:
-    with pytest.raises(ValueError, match="value"):
-        csv_text(["title"], ROWS)

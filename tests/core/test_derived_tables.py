@@ -13,8 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from capbench.core.cache import derived_table
-from capbench.core.errors import CapbenchWarning, UsageError
-from tests.errors import raises
+from capbench.core.errors import CapbenchWarning
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "numbers": np.arange(1000, dtype=np.int64),
@@ -77,16 +76,6 @@ def test_an_interrupted_build_leaves_nothing_and_is_begun_again(tmp_path: Path) 
     (leftover / "other.npy").write_bytes(b"half")
     assert _is_right(derived_table("things", "some", 3, Builder()))
     assert not leftover.exists()
-
-
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("capbench.core.cache.np.save", full)
-    with raises(UsageError, "unwritable", path=_folder(tmp_path)):
-        derived_table("things", "some", 3, Builder())
-    assert not _folder(tmp_path).exists()
 
 
 def _build_in_a_process(folder: str, start: Any) -> None:

@@ -30,13 +30,6 @@ def test_a_file_is_fetched_with_its_hash_checked_and_nothing_left_over(server: S
     assert leftovers(target) == []
 
 
-def test_a_good_file_that_is_here_is_kept_without_asking(server: Server, target: Path) -> None:
-    target.parent.mkdir()
-    target.write_bytes(BODY)
-    assert not fetch(server.url, target, sha256=DIGEST)
-    assert server.asked == []
-
-
 def test_another_file_in_its_place_is_never_overwritten(server: Server, target: Path) -> None:
     target.parent.mkdir()
     target.write_bytes(b"mine")
@@ -64,13 +57,6 @@ def test_a_later_run_resumes_what_an_earlier_one_left(server: Server, target: Pa
     assert leftovers(target) == []
 
 
-def test_a_server_without_ranges_sends_all_again(server: Server, target: Path) -> None:
-    server.ranges = False
-    server.cut_after = [400_000]
-    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
-    assert server.asked == ["", "bytes=400000-"]
-
-
 def test_a_file_that_changed_meanwhile_is_not_mixed(server: Server, target: Path) -> None:
     server.cut_after = [400_000]
     with pytest.raises(MissingFileError):
@@ -79,13 +65,6 @@ def test_a_file_that_changed_meanwhile_is_not_mixed(server: Server, target: Path
     with raises(DataError, "damaged", path=target):
         fetch(server.url, target, sha256=DIGEST)
     assert leftovers(target) == []
-
-
-def test_without_a_hash_nothing_is_resumed(server: Server, target: Path) -> None:
-    server.cut_after = [400_000]
-    assert fetch(server.url, target, wait_s=0.01)
-    assert server.asked == ["", ""]
-    assert target.read_bytes() == BODY
 
 
 @pytest.mark.parametrize("code", [403, 404, 410])
@@ -100,43 +79,11 @@ def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path, c
     assert not target.exists()
 
 
-def test_a_busy_server_is_asked_again(server: Server, target: Path) -> None:
-    server.status = [503, 429, 200]
-    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
-    assert len(server.asked) == 3
-
-
-def test_a_server_that_does_not_answer_is_an_error_with_the_manual_way(target: Path) -> None:
-    url = "http://127.0.0.1:9/file.bin"
-    with raises(MissingFileError, "download-failed", path=target, value=url) as caught:
-        fetch(url, target, manual="Ask", attempts=2, wait_s=0.01)
-    assert "Ask" in str(caught.value.hint)
-
-
 def test_a_wrong_hash_removes_what_arrived(server: Server, target: Path) -> None:
     with raises(DataError, "damaged", path=target, value=DIGEST):
         fetch(server.url, target, sha256="0" * 64)
     assert not target.exists()
     assert leftovers(target) == []
-
-
-def test_a_web_page_instead_of_the_file_is_an_error(server: Server, target: Path) -> None:
-    server.kind = "text/html; charset=utf-8"
-    with raises(MissingFileError, "download-failed", path=target, value=server.url):
-        fetch(server.url, target)
-    assert not target.exists()
-
-
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1/a", "file:///etc/hostname", "a.bin", "http:///a"])
-def test_only_http_addresses_are_taken(url: str, target: Path) -> None:
-    with raises(UsageError, "wrong-value", value=url):
-        fetch(url, target)
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file where the folder should be")
-    with raises(UsageError, "unwritable", path=tmp_path / "data/file.bin"):
-        fetch(server.url, tmp_path / "data" / "file.bin")
 
 
 def zipped(path: Path, members: dict[str, bytes]) -> Path:
@@ -154,28 +101,3 @@ def test_unpack_writes_the_wanted_members_only(tmp_path: Path) -> None:
     assert (tmp_path / "data/coco/a.json").read_bytes() == b"1"
     assert (tmp_path / "data/coco/b.txt").read_bytes() == b"3"
     assert len(list((tmp_path / "data").rglob("*.*"))) == 2
-
-
-def test_unpack_keeps_files_that_are_here(tmp_path: Path) -> None:
-    archive = zipped(tmp_path / "a.zip", {"b.txt": b"new"})
-    (tmp_path / "b.txt").write_text("mine")
-    assert unpack(archive, {"b.txt": None}, tmp_path) == ([], [])
-    assert (tmp_path / "b.txt").read_text() == "mine"
-
-
-def test_two_members_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
-    archive = zipped(tmp_path / "a.zip", {"x/b.txt": b"1", "y/b.txt": b"2"})
-    with raises(DataError, "ambiguous", path=archive, value="b.txt"):
-        unpack(archive, {"b.txt": None}, tmp_path / "data")
-
-
-def test_a_damaged_archive_leaves_no_file(tmp_path: Path) -> None:
-    content = bytearray(zipped(tmp_path / "a.zip", {"b.txt": b"hello " * 100}).read_bytes())
-    content[60] ^= 0xFF
-    (tmp_path / "a.zip").write_bytes(content)
-    with raises(DataError, "damaged", path=tmp_path / "a.zip"):
-        unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
-    (tmp_path / "a.zip").write_bytes(b"<html>")
-    with raises(DataError, "damaged", path=tmp_path / "a.zip"):
-        unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
-    assert not list((tmp_path / "data").rglob("b.txt"))

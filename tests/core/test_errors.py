@@ -11,7 +11,7 @@ import pytest
 
 import capbench
 from capbench.core import errors
-from capbench.core.errors import ERROR_CODES, CapbenchError, DataError
+from capbench.core.errors import ERROR_CODES, CapbenchError
 
 CLASSES = {name: value for name, value in vars(errors).items() if name.endswith("Error") and name[0].isalpha()}
 
@@ -43,8 +43,3 @@ def test_an_error_keeps_its_parts_when_pickled(kind: type[CapbenchError]) -> Non
     assert type(copy) is kind
     assert vars(copy) == vars(error)
     assert str(copy) == "f.csv, row 3: bad. Remove it."
-
-
-def test_the_class_gives_the_code_by_default() -> None:
-    assert DataError("bad").code == "invalid"
-    assert errors.MissingFileError("bad").code == "missing-file"

@@ -17,7 +17,6 @@ from capbench.core.explanations import (
     Regions,
     Subject,
     Table,
-    letter,
 )
 from capbench.core.records import Item
 from tests.errors import raises
@@ -51,7 +50,3 @@ def of_regions(columns: int, regions: Regions | None) -> Explanation:
 def test_content_that_cannot_be_drawn_is_rejected(make: Callable[[], object], code: str, value: object) -> None:
     with raises(MetricError, code, value=value):
         make()
-
-
-def test_candidates_have_letters() -> None:
-    assert [letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A2", "B3"]

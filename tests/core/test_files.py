@@ -6,14 +6,13 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import UsageError
 from tests.errors import raises
 
 
@@ -23,16 +22,6 @@ def folder(tmp_path: Path) -> Path:
     place = tmp_path / "place"
     place.mkdir()
     return place
-
-
-@pytest.mark.parametrize("mode", ["w", "wb"])
-def test_an_input_that_disappears_is_the_file_that_is_named(folder: Path, mode: str) -> None:
-    (folder / "out").write_text("before")
-    path = folder / "input"
-    with raises(MissingFileError, "missing-file", path=path), files.atomic_write(folder / "out", mode):
-        path.read_bytes()
-    assert (folder / "out").read_text() == "before"
-    assert [path.name for path in folder.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("mode", ["w", "wb"])
@@ -51,14 +40,6 @@ def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: in
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("read", [files.read_bytes, files.sha256_file, files.check_readable, files.unpack_gzip])
-def test_a_folder_and_a_missing_file_are_not_read(read: Callable[[Path], object], folder: Path) -> None:
-    with raises(DataError, "unreadable", path=folder):
-        read(folder)
-    with raises(MissingFileError, "missing-file", path=folder / "a"):
-        read(folder / "a")
 
 
 def test_the_standard_input_is_read(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from capbench.core import machine
 
@@ -84,24 +83,6 @@ def test_a_containers_share_of_the_cores_counts(
     assert machine.usable_cores() == cores
     machine.limit_cores(1)
     assert machine.usable_cores() == 1
-
-
-def test_a_system_that_does_not_tell_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(_name: str) -> int:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr(os, "sysconf", unknown, raising=False)
-    assert machine.total_memory() is None
-
-
-def test_errors_of_memory_are_told_from_others() -> None:
-    assert machine.is_out_of_memory(MemoryError())
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**60, dtype=torch.uint8)
-    assert machine.is_out_of_memory(caught.value)
-    assert machine.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
-    assert not machine.is_out_of_memory(RuntimeError("shapes do not fit"))
-    assert not machine.is_out_of_memory(ValueError("can't allocate memory"))
 
 
 def test_the_collector_waits_for_a_starts_worth_of_objects_and_then_works_as_always() -> None:

@@ -54,18 +54,6 @@ def test_an_invalid_value_is_rejected(name: str, value: object) -> None:
     assert len(caught.value.message) < 200
 
 
-def test_an_error_names_option_value_range_and_choices() -> None:
-    with raises(UsageError, "wrong-value", value="clp") as caught:
-        Sample.read("toy", {"norm": "clp"})
-    assert str(caught.value) == "toy.norm=clp: not one of l2, clip. Did you mean 'clip'? Choices: l2, clip."
-
-
-def test_an_unknown_option_is_rejected_with_the_nearest_one() -> None:
-    with raises(UsageError, "unknown-option", value="sgma") as caught:
-        Sample.read("toy", {"sgma": 1})
-    assert "'sigma'" in (caught.value.hint or "")
-
-
 def test_a_signature_says_every_option_that_is_declared_to(tmp_path: Path) -> None:
     assert Sample().signature_parts() == {
         "sigma": "6",
@@ -84,17 +72,3 @@ def test_a_signature_says_every_option_that_is_declared_to(tmp_path: Path) -> No
 def test_numbers_in_a_signature_give_the_number_back() -> None:
     assert Sample(sigma=1 / 3).signature_parts()["sigma"] == "0.3333333333333333"
     assert Sample(sigma=0.1).signature_parts()["sigma"] == "0.1"
-
-
-def test_help_names_values_default_and_meaning() -> None:
-    lines = [declared.describe() for declared in Sample.declared()]
-    assert lines[0] == "sigma: a number above 0 (default: 6); width"
-    assert lines[2] == "norm: one of l2, clip (default: none); norm"
-    assert lines[3] == "minmax: true or false (default: true); mapping"
-
-
-def test_all_problems_can_be_collected() -> None:
-    problems: list[str] = []
-    checked = Sample.checked("toy", {"sigma": 0, "bias": 0.5, "x": 1}, lambda message, _: problems.append(message))
-    assert checked == {"bias": 0.5}
-    assert problems == ["toy.sigma=0: not a number above 0", "toy has no option 'x'"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.core.progress import Parts, SlowWork, Tally, part_of, together, words
+from capbench.core.progress import SlowWork, Tally, together, words
 
 
 class Clock:
@@ -65,13 +65,6 @@ def test_a_slow_first_step_is_not_part_of_the_speed() -> None:
         clock.now += 0.5
         tally.add(1)
     assert tally.left() == pytest.approx(270 * 0.5)
-
-
-def test_a_plain_function_does_not_tell_kinds_apart() -> None:
-    done: list[int] = []
-    part_of(done.append, "spice", 10, "captions")(5)
-    assert done == []
-    assert not isinstance(done.append, Parts)
 
 
 def test_what_two_data_sets_need_is_counted_once() -> None:

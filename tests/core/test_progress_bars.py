@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from capbench.core.progress import Bars, Lines, progress
+from capbench.core.progress import Bars, Lines
 from tests.core.test_progress import Clock
 
 
@@ -35,19 +35,6 @@ def test_long_work_says_so_early_and_then_every_half_minute() -> None:
     assert said[0] == "composite/same-text-out: 5 of 100, about 3 minutes left"
     assert said[1] == "composite/same-text-out: 20 of 100, about 3 minutes left"
     assert len(said) == 7
-
-
-def test_slow_work_that_was_counted_says_so_before_it_begins() -> None:
-    lines, said, clock = _lines()
-    step = lines.part("spice", 27_499, "captions", 720)
-    assert said == ["composite/same-text-out: spice 0 of 27,499 captions"]
-    for _ in range(12):
-        clock.now += 7
-        step(256)
-    assert said[1:] == [
-        "composite/same-text-out: spice 1,280 of 27,499 captions, about 12 minutes left",
-        "composite/same-text-out: spice 2,560 of 27,499 captions, about 11 minutes left",
-    ]
 
 
 def test_what_came_from_the_cache_is_no_part_of_the_estimate() -> None:
@@ -90,10 +77,3 @@ def test_bars_name_what_is_worked_on() -> None:
         assert visible[0].completed == 500
         step(1500)
         assert not visible[0].visible
-
-
-def test_a_pipe_gets_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("scoring", 10) as step:
-        assert isinstance(step, Lines)
-        step(10)
-    assert capsys.readouterr() == ("", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from capbench.core.records import Item, caption_key
 from capbench.core.training_record import (
     BY_CHANCE,
-    Digests,
     TrainingRecord,
     captions_of,
     photographs_of,
@@ -40,14 +38,6 @@ def record(images: list[str], texts: list[str], name: str = "a.bin") -> Training
 )
 def test_a_photograph_is_the_same_under_the_names_of_several_data_sets(trained: str, judged: str, known: bool) -> None:
     assert photographs_of([trained]).has_photographs([judged]).tolist() == [known]
-
-
-def test_digests_of_earlier_versions_are_recognised() -> None:
-    for size, name in ((5, FLICKR30K), (4, FLICKR30K), (4, FLICKR8K)):  # photographs, and ids in the oldest files
-        old = Digests.of_hex([hashlib.blake2b(name.encode(), digest_size=size).hexdigest()], size)
-        assert old.has_photographs([FLICKR8K, "2_0123456789"]).tolist() == [True, False]
-    with pytest.raises(ValueError, match="5 bytes"):
-        Digests.of_hex(["ab"], 5)
 
 
 def test_overlap_equals_that_of_plain_sets() -> None:
@@ -102,23 +92,3 @@ def test_a_record_is_the_same_after_writing_and_contains_no_text() -> None:
     assert (overlap.trained, overlap.selected, overlap.read_candidates, overlap.references) == (1, 1, 1, 0)
     # Eight bytes for each photograph and caption.
     assert len(TrainingRecord("v", photographs_of(map(str, range(6000)))).to_json()["photographs"]) == 64_000
-
-
-def test_the_line_names_what_was_read_and_what_is_not_recorded() -> None:
-    items = [Item("a", "a dog", ("one dog", "a cat")), Item("b", "a boat", ("a ship",))]
-    lines = {
-        name: training_overlap("m", records, items).line()
-        for name, records in {
-            "read": [record(["a", "x"], ["a dog", "one dog"])],
-            "none": [record(["x"], ["a bird"])],
-            "unknown": [TrainingRecord("old.safetensors"), record(["x"], [])],
-            "fitted": [TrainingRecord("c.json", fitted=photographs_of("ab"))],
-        }.items()
-    }
-    assert lines == {
-        "read": "trained on the images or captions of 1 of 2 photographs (50.0%); its training captions include 1 of 2 "
-        "captions and 1 of 3 references",
-        "none": "",
-        "unknown": "training images not recorded: old.safetensors",
-        "fitted": "fitted to human judgements of 2 of 2 photographs (100.0%)",
-    }

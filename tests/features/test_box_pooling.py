@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError
 from capbench.features.pooling import BoxPooling, parse_pooling, pool_regions, pool_store, read_boxes
-from capbench.features.store import open_store
-from tests.errors import raises
 from tests.features.test_pooling import grid, stored
 
 
@@ -113,48 +107,3 @@ def test_columns_of_classes_hold_each_boxs_score(tmp_path: Path) -> None:
     for row, number, score in zip(made[1:, 5:], ids, scores, strict=True):
         assert row[number] == 2 * score
         assert row.sum() == 2 * score
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "value", "row"),
-    [
-        ({"boxes_normalised_xyxy": None}, "missing-key", "boxes_normalised_xyxy", None),
-        ({"boxes_normalised_xyxy": np.zeros((3, 5, 4))}, "wrong-shape", "boxes_normalised_xyxy", None),
-        ({"boxes_normalised_xyxy": np.full((2, 5, 4), 3.0)}, "out-of-range", None, "image 'a'"),
-        ({"boxes_normalised_xyxy": np.full((2, 5, 4), np.nan)}, "not-a-number", None, "image 'a'"),
-        ({"boxes_normalised_xyxy": np.tile([0.5, 0.5, 0.2, 0.9], (2, 5, 1))}, "wrong-value", None, "image 'a'"),
-        ({"image_names": np.array(["a.jpg", "a.jpg"])}, "duplicate", "a", "image 'a'"),
-        ({"num_boxes": np.array([5, 0])}, "out-of-range", 0, "image 'b'"),
-        ({"num_boxes": np.array([5, 6])}, "out-of-range", 6, "image 'b'"),
-        ({"class_ids": np.zeros((2, 4), dtype=int)}, "wrong-shape", "class_ids", None),
-        ({"class_scores": np.full((2, 5), 1.5)}, "out-of-range", None, "image 'a'"),
-        ({"class_names": np.array(["person"]), "class_ids": np.ones((2, 5), dtype=int)}, "out-of-range", 1, None),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused(
-    tmp_path: Path, changes: dict[str, Any], code: str, value: object, row: object
-) -> None:
-    with raises(DataError, code, row=row, value=value):
-        read_boxes(write(tmp_path / "boxes.npz", **changes))
-
-
-def test_an_image_without_boxes_and_a_file_without_classes_are_refused(tmp_path: Path) -> None:
-    file = read_boxes(write(tmp_path / "boxes.npz", class_ids=None))
-    with raises(DataError, "missing-image", path=tmp_path / "boxes.npz", value="c"):
-        pool_store(stored(tmp_path / "c.h5", [grid("c")]), tmp_path / "made.h5", None, boxes=BoxPooling(file))
-    assert not (tmp_path / "made.h5").exists()
-    with raises(DataError, "missing-key", path=tmp_path / "boxes.npz", value="class_ids"):
-        BoxPooling(file, classes=True)
-
-
-def test_the_command_pools_boxes_and_says_of_what(tmp_path: Path, capbench: Callable[..., Any]) -> None:
-    stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
-    boxes = write(tmp_path / "boxes.npz")
-    out = tmp_path / "made.h5"
-    done = capbench("features", "pool", tmp_path / "cells.h5", out, "--boxes", boxes, "--top", "4", "--json")
-    facts = json.loads(done.out)
-    assert (facts["images"], facts["regions"]) == (2, [3, 4])
-    assert facts["boxes"].startswith("boxes.npz ")
-    assert open_store(out)["a"].class_ids is not None
-    refused = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "x.h5", "--top", "4")
-    assert (refused.code, refused.failure.code, refused.failure.value) == (2, "missing-option", 4)

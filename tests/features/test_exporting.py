@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import FeatureError
 from capbench.features.importers.importing import import_features
 from capbench.features.maintenance import EXPORTS, export_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter
-from tests.errors import raises
 from tests.features.fakes import PRINT, assert_same, made_up
 
 
@@ -63,11 +61,3 @@ def test_an_npz_keeps_ids_with_folders_and_endings_and_sizes_without_boxes(tmp_p
     assert back.ids == store.ids
     for image in images:
         assert_same(back[image.image], image)
-
-
-@pytest.mark.parametrize("kind", ["butd-tsv", "lxmert-tsv"])
-def test_a_tab_in_an_id_is_refused_where_it_would_end_a_column(tmp_path: Path, kind: str) -> None:
-    store = write(tmp_path / "a.h5", [ragged("tab\there", 2)])
-    with raises(FeatureError, "unsupported", path=tmp_path / "a.h5", value="tab\there"):
-        export_store(store, tmp_path / "out.tsv", format=kind)
-    assert not (tmp_path / "out.tsv").exists()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capbench.core.errors import FeatureError, ToolError, UsageError
-from capbench.features.extract import Shard, default_workers, extract, report_path
+from capbench.core.errors import FeatureError
+from capbench.features.extract import Shard, extract, report_path
 from capbench.features.images import ImageFile
 from capbench.features.maintenance import merge_stores, verify_store
 from capbench.features.store import open_store
@@ -109,29 +108,6 @@ def test_an_interrupt_keeps_what_was_done(images: list[ImageFile], tmp_path: Pat
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
 
-def test_sigterm_ends_an_extraction_like_an_interruption(images: list[ImageFile], tmp_path: Path) -> None:
-    code = (
-        "import os, signal, sys\n"
-        "from capbench.cli.app import main\n"
-        "from tests.features.fakes import FakeDetector\n"
-        "class Ended(FakeDetector):\n"
-        "    def detect(self, prepared):\n"
-        "        if len(self.seen) == 3:\n"
-        "            os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        return super().detect(prepared)\n"
-        "import capbench.features.detectors.base as base\n"
-        "base.load_detector = lambda *_, **__: Ended()\n"
-        "main()\n"
-    )
-    arguments = ["extract-features", "-i", str(images[0].path.parent), "-D", "fake", "-o", str(tmp_path / "a.h5")]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
-    assert ended.returncode == 130
-    assert f"interrupted: 3 of {COUNT} images" in ended.stderr
-    assert extract(images, FakeDetector(), tmp_path / "a.h5").resumed == 3
-
-
 def test_failures_stay_listed_until_their_images_are_stored(images: list[ImageFile], tmp_path: Path) -> None:
     def listed() -> list[str]:
         path = report_path(tmp_path / "a.h5")
@@ -194,13 +170,6 @@ def test_damaged_images_are_listed_and_stop_nothing(
     assert len(report_path(tmp_path / "a.h5").read_text().splitlines()) == len(listed)
 
 
-def test_no_usable_image_at_all_is_an_error(damaged: list[ImageFile], tmp_path: Path) -> None:
-    with raises(FeatureError, "unreadable", value="cut.jpg"):
-        extract(damaged, FakeDetector(), tmp_path / "a.h5")
-    assert not (tmp_path / "a.h5").exists()
-    assert not partial_path(tmp_path / "a.h5").exists()
-
-
 def test_features_that_do_not_hold_are_failures(images: list[ImageFile], tmp_path: Path) -> None:
     class Outside(FakeDetector):
         def detect(self, prepared):  # type: ignore[no-untyped-def]
@@ -215,36 +184,6 @@ def test_features_that_do_not_hold_are_failures(images: list[ImageFile], tmp_pat
     assert [failure.image for failure in result.failures] == [images[2].image]
     assert "box 0" in result.failures[0].reason
     assert len(result.store) == COUNT - 1
-
-
-def suicide(_image: object) -> object:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return None
-
-
-def test_a_worker_that_dies_is_told(images: list[ImageFile], tmp_path: Path) -> None:
-    class Deadly(FakeDetector):
-        preprocessor = staticmethod(suicide)  # type: ignore[assignment]
-
-    with raises(ToolError, "tool-failed"):
-        extract(images, Deadly(), tmp_path / "a.h5", workers=1)
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", ""])
-def test_shards_that_are_none(text: str) -> None:
-    with raises(UsageError, "wrong-value", value=text):
-        Shard.parse(text)
-
-
-def test_shards_without_images_are_refused(images: list[ImageFile], tmp_path: Path) -> None:
-    assert Shard.parse("2/3") == Shard(2, 3)
-    with raises(UsageError, "missing-image"):
-        extract(images[:2], FakeDetector(), tmp_path / "a.h5", shard=Shard(3, 3))
-
-
-def test_workers_by_device() -> None:
-    assert default_workers("cpu") == 0
-    assert default_workers("cuda:1") >= 1
 
 
 # -- kill -9 at any moment --------------------------------------------------------------------------------------------

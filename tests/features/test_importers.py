@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.features.importers import import_features
-from capbench.features.importers.importing import detect_format
 from capbench.features.maintenance import verify_store
 from capbench.features.store import FeatureStore
 from capbench.features.writing import partial_path
@@ -114,13 +113,6 @@ def test_lxmert_has_the_height_first_and_all_fields(tmp_path: Path) -> None:
     assert regions.flat()["attribute_ids"].dtype == np.int32
 
 
-def test_several_files_become_one_store(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for i, name in enumerate("ab"):
-        lines(tmp_path / "in" / f"{name}.tsv", [butd_row(made_up(f"x{i}"))])
-    assert import_features([tmp_path / "in"], tmp_path / "a.h5").store.ids == ["x0", "x1"]
-
-
 def test_a_long_file_needs_the_memory_of_one_image(tmp_path: Path) -> None:
     with open(tmp_path / "long.tsv", "w") as stream:
         for i in range(200):  # 200 images of 0.36 MB
@@ -170,19 +162,6 @@ def test_a_bad_row_is_named_and_nothing_is_left(tmp_path: Path, row: str, code: 
     assert not partial_path(tmp_path / "a.h5").exists()
 
 
-def test_a_header_is_said_to_be_one(tmp_path: Path) -> None:
-    header = "image_id\timage_w\timage_h\tnum_boxes\tboxes\tfeatures"
-    with raises(DataError, "wrong-format", path=tmp_path / "a.tsv", row=1):
-        import_features([lines(tmp_path / "a.tsv", [header, butd_row(made_up("a"))])], tmp_path / "a.h5")
-
-
-def test_a_file_that_is_cut_off_is_said_to_be(tmp_path: Path) -> None:
-    text = butd_row(made_up("a")) + "\r\n" + butd_row(made_up("b"))[:-30]
-    (tmp_path / "cut.tsv").write_text(text)
-    with raises(DataError, "damaged", path=tmp_path / "cut.tsv", row=2, value="features"):
-        import_features([tmp_path / "cut.tsv"], tmp_path / "a.h5")
-
-
 CAPTION_FILES = Path(__file__).parents[1] / "fixtures" / "caption_files"
 
 
@@ -230,46 +209,3 @@ def test_the_fingerprint_of_unknown_detectors_names_the_files(tmp_path: Path) ->
     assert known[0].detector == "x"
     with raises(UsageError, "wrong-value", value="123"):
         import_features([a], tmp_path / "c.h5", weights_sha256="123")
-
-
-def test_what_is_there_is_kept_unless_asked(tmp_path: Path) -> None:
-    source = lines(tmp_path / "a.tsv", [butd_row(made_up("a"))])
-    import_features([source], tmp_path / "a.h5")
-    before = (tmp_path / "a.h5").read_bytes()
-    with raises(UsageError, "exists", path=tmp_path / "a.h5"):
-        import_features([source], tmp_path / "a.h5")
-    with pytest.raises(DataError):
-        import_features([lines(tmp_path / "b.tsv", [bad_cells(w="x")])], tmp_path / "a.h5", replace=True)
-    assert (tmp_path / "a.h5").read_bytes() == before
-
-
-def test_sources_that_are_none(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "no.tsv"):
-        import_features([tmp_path / "no.tsv"], tmp_path / "a.h5")
-    (tmp_path / "in").mkdir()
-    with raises(DataError, "missing-file", path=tmp_path / "in"):
-        import_features([tmp_path / "in"], tmp_path / "a.h5")
-    (tmp_path / "in" / "a.npz").touch()
-    (tmp_path / "in" / "b.npy").touch()
-    with raises(DataError, "ambiguous", path=tmp_path / "in"):
-        import_features([tmp_path / "in"], tmp_path / "a.h5")
-    with raises(DataError, "missing-value", path=tmp_path / "in/a.npz"):
-        import_features([tmp_path / "in" / "a.npz"], tmp_path / "a.h5")
-    with raises(UsageError, "unknown-name", value="tsv"):
-        import_features([tmp_path / "in" / "a.npz"], tmp_path / "a.h5", format="tsv")
-
-
-@pytest.mark.parametrize("data", [b"a,b,c\n", b"\x00\x01\x02", b"PK\x03\x04nonsense", b"\x93NUMPY\x01\x00"])
-def test_unknown_files_give_one_line(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "x.bin").write_bytes(data)
-    with pytest.raises(CapbenchError) as refused:
-        import_features([tmp_path / "x.bin"], tmp_path / "a.h5", ids=None)
-    assert "\n" not in str(refused.value)
-    if data.startswith(b"a"):
-        assert "Known formats: butd-tsv" in str(refused.value)
-    assert not (tmp_path / "a.h5").exists()
-
-
-def test_formats_are_seen_from_content_not_from_names(tmp_path: Path) -> None:
-    assert detect_format(lines(tmp_path / "features.csv", [butd_row(made_up("a"))])) == "butd-tsv"
-    assert detect_format(lines(tmp_path / "features.txt", [lxmert_row(made_up("a"))])) == "lxmert-tsv"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, SetupError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.features.importers import import_features
-from capbench.features.store import open_store
 from tests.errors import raises
 from tests.features.fakes import assert_same, made_up
 from tests.features.foreign_files import b64, make_lmdb, vilbert
@@ -50,23 +48,6 @@ def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.ones((3, 8), np.float32))
     with raises(DataError, "wrong-shape", path=tmp_path / "flat.npy"):
         import_features([tmp_path / "flat.npy"], tmp_path / "b.h5", ids=tmp_path / "ids.txt")
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "value"),
-    [
-        ({"features": None}, "wrong-type", "features"),
-        ({"num_boxes": 9}, "wrong-shape", "boxes"),
-        ({"image_width": "broad"}, "wrong-value", "image_width"),
-        ({"bbox": np.ones((2, 5), np.float32)}, "wrong-shape", "boxes"),
-    ],
-)
-def test_vilbert_dictionaries_that_do_not_fit(
-    tmp_path: Path, changes: dict[str, Any], code: str, value: object
-) -> None:
-    np.save(tmp_path / "a.npy", np.array(vilbert(made_up("a"), **changes), dtype=object), allow_pickle=True)
-    with raises(DataError, code, path=tmp_path / "a.npy", value=value):
-        import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
 
 
 def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
@@ -182,22 +163,6 @@ def test_lmdb_with_arrays_or_base64(tmp_path: Path, subdir: bool, coded: bool) -
         assert_same(made.store[image.image], image)
 
 
-def test_lmdb_damage_is_named(tmp_path: Path) -> None:
-    bad = make_lmdb(tmp_path / "bad", {b"5": pickle.dumps([1])})
-    with raises(DataError, "wrong-type", path=tmp_path / "bad", row="key '5'", value="list"):
-        import_features([bad], tmp_path / "a.h5")
-    (tmp_path / "text.lmdb").write_text("hello")
-    with raises(DataError, "damaged", path=tmp_path / "text.lmdb"):
-        import_features([tmp_path / "text.lmdb"], tmp_path / "a.h5")
-
-
-def test_lmdb_without_its_package_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lmdb", None)
-    (tmp_path / "a.lmdb").write_text("x")
-    with raises(SetupError, "missing-package", value="lmdb"):
-        import_features([tmp_path / "a.lmdb"], tmp_path / "a.h5")
-
-
 # -- the plain .npz ---------------------------------------------------------------------------------------------------
 
 NAMES = np.array(["a.jpg", "b.jpg"])
@@ -287,48 +252,10 @@ def test_plain_npz_that_does_not_fit(
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 
 
-def test_names_may_be_bytes_numbers_or_objects(tmp_path: Path) -> None:
-    for i, names in enumerate(
-        (np.array([b"7.jpg", b"8.jpg"]), np.array([7, 8]), np.array(["7.jpg", "8"], dtype=object))
-    ):
-        np.savez(tmp_path / f"{i}.npz", image_names=names, features=ONES)
-        assert import_features([tmp_path / f"{i}.npz"], tmp_path / f"{i}.h5").store.ids == ["7", "8"]
-    np.savez(tmp_path / "a.npz", image_names=np.array([b"\xff", b"b"]), features=ONES)
-    with raises(DataError, "wrong-type", path=f"{tmp_path}/a.npz[image_names]"):
-        import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
-
-
-def test_arrays_in_fortran_order_are_read_too(tmp_path: Path) -> None:
-    features = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
-    np.savez(tmp_path / "a.npz", image_names=NAMES, features=np.asfortranarray(features))
-    np.save(tmp_path / "a.npy", np.asfortranarray(features))
-    (tmp_path / "ids.txt").write_text("a\nb\n")
-    import_features([tmp_path / "a.npz"], tmp_path / "npz.h5")
-    import_features([tmp_path / "a.npy"], tmp_path / "scan.h5", ids=tmp_path / "ids.txt")
-    for name in ("npz.h5", "scan.h5"):
-        np.testing.assert_array_equal(open_store(tmp_path / name)["b"].features, features[1])
-
-
 # -- small files that ask for much -----------------------------------------------------------------------------------
 
 
 # -- files of the wrong kind ------------------------------------------------------------------------------------------
-
-
-def test_any_file_may_be_given_as_scan(tmp_path: Path) -> None:
-    (tmp_path / "ids.txt").write_text("a\nb\n")
-    (tmp_path / "empty.npy").touch()
-    (tmp_path / "header.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4',")
-    np.savez(tmp_path / "zip.npy.npz", features=ONES)
-    np.save(tmp_path / "objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
-    for name, code in (
-        ("empty.npy", "damaged"),
-        ("header.npy", "damaged"),
-        ("zip.npy.npz", "damaged"),
-        ("objects.npy", "damaged"),
-    ):
-        with raises(DataError, code, path=tmp_path / name):
-            import_features([tmp_path / name], tmp_path / "a.h5", format="scan", ids=tmp_path / "ids.txt")
 
 
 def test_a_cut_off_lmdb_is_refused_before_it_is_mapped(tmp_path: Path) -> None:

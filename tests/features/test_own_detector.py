@@ -82,14 +82,3 @@ def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, 
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
         assert name in refused.err
         assert hint in refused.err
-
-
-def test_a_detector_that_cannot_be_made_is_told_in_one_line(tmp_path: Path, example: str, capbench: Run) -> None:
-    (tmp_path / "unfinished.py").write_text(
-        example
-        + "\n\nclass Unfinished(Stripes):\n    def __init__(self, options):\n        raise KeyError('stripes')\n"
-    )
-    refused = capbench("extract-features", "-D", "unfinished:Unfinished", "-i", "pictures", "-o", "b.h5")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert refused.failure.value == "unfinished:Unfinished"
-    assert "KeyError: 'stripes'" in refused.err

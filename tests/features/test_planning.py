@@ -4,10 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import FeatureError, UsageError
 from capbench.features.extract import Plan, extract, measure
-from capbench.features.images import ImageFile
-from tests.errors import raises
 from tests.features.fakes import FakeDetector, pictures
 
 
@@ -36,14 +33,3 @@ def test_hours_are_those_of_the_longest_row_of_parts() -> None:
     assert plan.hours(1) == pytest.approx(0.01 + 0.16)
     assert plan.hours(4) == pytest.approx(0.01 + 3 * 0.016)  # one worker has three parts
     assert plan.hours(10) == plan.hours(64) == pytest.approx(0.01 + 0.016)
-
-
-def test_nothing_to_plan_for_is_an_error(tmp_path: Path) -> None:
-    with raises(UsageError, "missing-image"):
-        measure([], FakeDetector, count=3)
-    with raises(UsageError, "wrong-value", value="float64"):
-        measure(pictures(tmp_path, 2), FakeDetector, count=1, dtype="float64")
-    broken = tmp_path / "broken.png"
-    broken.write_text("no picture")
-    with raises(FeatureError, "unreadable"):
-        measure([ImageFile("broken", broken)], FakeDetector, count=3)

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from capbench.core.errors import FeatureError, UsageError
-from capbench.features.pooling import NAMED, Pooling, parse_pooling, pool_regions, pool_store
+from capbench.features.pooling import parse_pooling, pool_regions, pool_store
 from capbench.features.records import RegionFeatures
-from capbench.features.store import FeatureStore, open_store
+from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter, partial_path
 from tests.errors import raises
-from tests.features.fakes import PRINT, made_up
+from tests.features.fakes import PRINT
 
 
 def grid(
@@ -58,11 +56,6 @@ def test_pyr30_adds_four_corners_and_the_whole() -> None:
     assert windows[25:] == [[0, 0, 4, 4], [0, 2, 4, 6], [2, 0, 6, 4], [2, 2, 6, 6], [0, 0, 6, 6]]
 
 
-def test_windows_of_any_shape_stay_in_the_grid() -> None:
-    windows = parse_pooling("2x3/2").windows(4, 6)
-    assert windows.tolist() == [[0, 0, 1, 2], [0, 2, 1, 4], [2, 0, 3, 2], [2, 2, 3, 4]]
-
-
 @pytest.mark.parametrize("name", ["5x5", "pyr30", "1x1/1", "2x5/3+7x1/2"])
 def test_each_window_is_the_mean_of_its_cells(name: str) -> None:
     cells, pooling = grid(), parse_pooling(name)
@@ -95,11 +88,6 @@ def test_cells_without_boxes_are_a_square_or_of_the_told_shape() -> None:
         pool_regions(dataclasses.replace(wide, boxes=None), parse_pooling("2x2/2"))
 
 
-def test_a_single_row_and_a_single_column_are_grids() -> None:
-    assert len(pool_regions(grid(rows=1, columns=4), parse_pooling("1x2/1"))) == 3
-    assert len(pool_regions(grid(rows=4, columns=1), parse_pooling("2x1/1"))) == 3
-
-
 @pytest.mark.parametrize("order", ["columns first", "shuffled", "one cell less"])
 def test_boxes_that_are_no_grid_are_refused(order: str) -> None:
     cells = grid()
@@ -112,30 +100,6 @@ def test_boxes_that_are_no_grid_are_refused(order: str) -> None:
     mixed = dataclasses.replace(cells, boxes=cells.boxes[index], features=cells.features[index])
     with raises(FeatureError, "wrong-shape", value="a"):
         pool_regions(mixed, parse_pooling("3x3/1"))
-
-
-def test_detected_regions_are_refused() -> None:
-    with raises(FeatureError, "unsupported", value="a"):
-        pool_regions(made_up("a", regions=49), parse_pooling("5x5"))
-
-
-@pytest.mark.parametrize("text", ["", "pyr", "3x3", "0x3/1", "3x3/0", "3x3/1+", "3x3/1,2x2/1", "9999999x1/1"])
-def test_unknown_poolings_are_refused(text: str) -> None:
-    with raises(UsageError, "unknown-name", value=text):
-        parse_pooling(text)
-
-
-def test_a_level_twice_is_refused() -> None:
-    with raises(UsageError, "duplicate", value="3x3/1+3x3/1"):
-        parse_pooling("3x3/1+3x3/1")
-
-
-def test_names_hold_on_their_grid_only() -> None:
-    with raises(UsageError, "mismatch"):
-        pool_regions(grid(rows=8, columns=8), parse_pooling("5x5"))
-    assert len(pool_regions(grid(rows=8, columns=8), parse_pooling(NAMED["5x5"][0]))) == 36
-    with raises(UsageError, "out-of-range", value="9x3/1"):
-        pool_regions(grid(), parse_pooling("9x3/1"))
 
 
 def test_a_store_is_pooled_and_says_so(tmp_path: Path) -> None:
@@ -157,13 +121,6 @@ def test_a_store_is_pooled_and_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_the_name_and_its_levels_give_the_same_bytes(tmp_path: Path) -> None:
-    source = stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
-    pool_store(source, tmp_path / "named.h5", parse_pooling("pyr30"))
-    pool_store(tmp_path / "cells.h5", tmp_path / "written.h5", parse_pooling("3x3/1+5x5/2+7x7/1"))
-    assert (tmp_path / "named.h5").read_bytes() == (tmp_path / "written.h5").read_bytes()
-
-
 def test_a_failed_pooling_leaves_what_was_there(tmp_path: Path) -> None:
     good = stored(tmp_path / "good.h5", [grid("a")])
     target = tmp_path / "pooled.h5"
@@ -178,34 +135,6 @@ def test_a_failed_pooling_leaves_what_was_there(tmp_path: Path) -> None:
         pool_store(good, target, parse_pooling("3x3/1"))
     with raises(UsageError, "conflict", path=tmp_path / "good.h5"):
         pool_store(good, tmp_path / "good.h5", parse_pooling("3x3/1"), replace=True)
-
-
-def test_float16_and_compression_are_kept_or_chosen(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path / "half.h5", PRINT, dtype="float16", compression="lzf") as writer:
-        writer.add(grid("a"))
-        source = writer.finish()
-    unchanged = pool_store(source, tmp_path / "kept.h5", parse_pooling("5x5"))
-    assert (unchanged.header.dtype, unchanged.header.compression) == ("float16", "lzf")
-    full = pool_store(source, tmp_path / "full.h5", Pooling(parse_pooling("5x5").levels), dtype="float32")
-    np.testing.assert_allclose(full["a"].features, unchanged["a"].features, atol=2e-3)
-
-
-def test_the_command_pools(tmp_path: Path, capbench: Callable[..., Any]) -> None:
-    stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
-    ran = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "out.h5", "--windows", "pyr30", "--json")
-    assert ran.code == 0
-    facts = json.loads(ran.out)
-    assert facts["images"] == 2
-    assert facts["windows"] == 30
-    assert facts["levels"] == "3x3/1+5x5/2+7x7/1"
-    assert open_store(tmp_path / "out.h5").signature() == facts["signature"]
-    again = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "out.h5", "-w", "5x5")
-    assert again.code == 2
-    assert (again.failure.code, again.failure.path) == ("exists", str(tmp_path / "out.h5"))
-    bad = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "new.h5", "--grid", "7by7")
-    assert bad.code == 2
-    assert "7by7" in bad.err
-    assert not (tmp_path / "new.h5").exists()
 
 
 @pytest.mark.real_data

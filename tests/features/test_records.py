@@ -71,26 +71,3 @@ def test_every_part_changes_the_digest(field: str) -> None:
     assert other.digest != PRINT.digest
     assert field in PRINT.differences(other)
     assert "'else'" in PRINT.differences(other)
-
-
-def test_versions_change_the_digest_and_are_told() -> None:
-    other = dataclasses.replace(PRINT, versions=(("torch", "2.5"),))
-    assert other.digest != PRINT.digest
-    assert PRINT.differences(other) == "torch '2.4' against '2.5'"
-
-
-@pytest.mark.parametrize("broken", [{}, {"detector": 3}, PRINT.to_dict() | {"versions": None}])
-def test_a_broken_fingerprint_is_refused(broken: dict[str, Any]) -> None:
-    with raises(FeatureError, "missing-key"):
-        Fingerprint.from_dict(broken)
-
-
-def test_the_line_is_one_word() -> None:
-    assert " " not in PRINT.line()
-    assert PRINT.line().startswith("bottom-up-caffe+weights:abababababab+mode:caffe_0.2_10-100+single+float32+id:")
-
-
-@pytest.mark.parametrize("changes", [{"mode": "a\nb"}, {"versions": (("a\nb", "1"),)}])
-def test_a_fingerprint_is_words_of_one_line(changes: dict[str, Any]) -> None:
-    with raises(FeatureError, "wrong-value", value="a\nb"):
-        dataclasses.replace(PRINT, **changes)

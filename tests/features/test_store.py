@@ -1,15 +1,9 @@
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import hashlib
-import multiprocessing
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -17,7 +11,7 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import DataError, FeatureError, UsageError
-from capbench.features.maintenance import describe, merge_stores, verify_store
+from capbench.features.maintenance import merge_stores, verify_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter, partial_path
@@ -65,23 +59,6 @@ def test_float16_halves_the_features_and_is_named_in_the_signature(tmp_path: Pat
     assert PRINT.digest in half.signature()
 
 
-def test_what_float16_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path / "a.h5", PRINT, dtype="float16") as writer:
-        with raises(FeatureError, "out-of-range", value="x"):
-            writer.add(made_up("x", features=np.full((2, 4), 7e4, np.float32), regions=2))
-        writer.add(made_up("y"))
-        assert len(writer.finish()) == 1
-
-
-def test_images_without_boxes_and_fields(tmp_path: Path) -> None:
-    bare = dataclasses.replace(made_up("b", fields=False), boxes=None, width=0, height=0)
-    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
-        writer.add(bare)
-        store = writer.finish()
-    assert_same(store["b"], bare)
-    assert describe(store)["boxes"] is False
-
-
 def test_names_are_kept_and_ids_beyond_them_refused(tmp_path: Path) -> None:
     names = ("dog", "grüner Baum", "cat")
     store = write(tmp_path / "a.h5", class_names=names)
@@ -101,15 +78,6 @@ def test_ids_of_any_characters_and_length_are_found(tmp_path: Path) -> None:
     for image in images:
         assert_same(store[image], made_up(image))
     assert "a" not in store
-
-
-def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
-    store = write(tmp_path / "a.h5")
-    with raises(FeatureError, "missing-image", path=tmp_path / "a.h5", value="img_00"):
-        store["img_00"]
-    with raises(FeatureError, "missing-features", path=tmp_path / "a.h5", value="x"):
-        store.require(["x", "img_001", "y", "x"])
-    store.require(IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -278,75 +246,6 @@ def test_two_writers_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         StoreWriter(tmp_path / "a.h5", PRINT)
 
 
-def test_nothing_to_store_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path / "a.h5", PRINT) as writer, raises(FeatureError, "missing-image", path=tmp_path / "a.h5"):
-        writer.finish()
-    assert not (tmp_path / "a.h5").exists()
-    assert not partial_path(tmp_path / "a.h5").exists()
-
-
-_FULL_DISK = """
-import resource, sys
-from capbench.core.errors import UsageError
-from capbench.features.writing import StoreWriter
-from tests.features.fakes import PRINT, made_up
-resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))  # a file beyond this cannot be written, as on a full disk
-try:
-    with StoreWriter(sys.argv[1], PRINT) as writer:
-        for i in range(10):
-            writer.add(made_up(f"i{i}", regions=10, size=512))
-except UsageError as error:
-    print(error)
-    sys.exit(2)
-"""
-
-
-def test_a_full_disk_is_told_in_one_line_and_the_run_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, images = tmp_path / "a.h5", [made_up(f"i{i}", regions=10, size=512) for i in range(10)]
-    full = subprocess.run([sys.executable, "-c", _FULL_DISK, path], capture_output=True, text=True, check=False)
-    assert (full.returncode, full.stdout.count("\n"), full.stderr) == (2, 1, "")
-    with StoreWriter(path, PRINT) as writer:
-        assert writer.resumed == 1
-        for regions in images[1:]:
-            writer.add(regions)
-        monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=100_000))
-        with raises(UsageError, "unwritable", path=path):
-            writer.finish()
-    monkeypatch.undo()
-    assert [path.name for path in tmp_path.glob("*a.h5*") if path.suffix != ".lock"] == ["a.h5.partial"]
-    with StoreWriter(path, PRINT) as writer:
-        assert writer.resumed == 10
-        for regions in writer.finish():
-            assert_same(regions, made_up(regions.image, regions=10, size=512))
-
-
-def _read_all(store: FeatureStore) -> float:
-    return float(sum(float(store[image].features.sum()) for image in IMAGES))
-
-
-def _read_in_process(store: FeatureStore) -> float:
-    return _read_all(store)
-
-
-@pytest.mark.parametrize("start", ["spawn", "fork"])
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_several_processes_read_at_once(tmp_path: Path, start: str) -> None:
-    store = write(tmp_path / "a.h5")
-    expected = _read_all(store)  # opened here before the fork
-    with concurrent.futures.ProcessPoolExecutor(3, multiprocessing.get_context(start)) as pool:
-        assert list(pool.map(_read_in_process, [store] * 6)) == [expected] * 6
-    assert _read_all(store) == expected
-
-
-def test_a_store_is_read_on_while_it_is_added_to(tmp_path: Path) -> None:
-    store = write(tmp_path / "a.h5", IMAGES[:3])
-    write(tmp_path / "a.h5", IMAGES[3:])
-    assert_same(store[IMAGES[0]], made_up(IMAGES[0]))
-    assert len(store) == 3
-    assert len(open_store(tmp_path / "a.h5")) == len(IMAGES)
-    assert len(pickle.loads(pickle.dumps(store)).ids) == 3
-
-
 def _change(name: str, change: Callable[[Any], Any]) -> Callable[[h5py.File], None]:
     def do(file: h5py.File) -> None:
         values = change(file[name][()])
@@ -430,33 +329,3 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
             open_store(tmp_path / "cut.h5")
         assert cut_off.value.code in ("damaged", "wrong-format")
         assert cut_off.value.path == str(tmp_path / "cut.h5")
-
-
-def test_files_that_are_none_are_named(tmp_path: Path) -> None:
-    with raises(FeatureError, "missing-file", path=tmp_path / "no.h5"):
-        open_store(tmp_path / "no.h5")
-    (tmp_path / "text.h5").write_text("hello")
-    with raises(FeatureError, "wrong-format", path=tmp_path / "text.h5"):
-        open_store(tmp_path / "text.h5")
-    (tmp_path / "empty").mkdir()
-    with raises(FeatureError, "missing-file", path=tmp_path / "empty"):
-        open_store(tmp_path / "empty")
-    with raises(FeatureError, "missing-features"):
-        open_store([])
-
-
-def test_merge_refuses_what_it_should(tmp_path: Path) -> None:
-    write(tmp_path / "a.h5", IMAGES[:2])
-    write(tmp_path / "b.h5", IMAGES[1:3])
-    with raises(FeatureError, "duplicate", path=tmp_path / "a.h5", value="img_001"):
-        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5", tmp_path / "b.h5"])
-    with raises(UsageError, "exists", path=tmp_path / "b.h5"):
-        merge_stores(tmp_path / "b.h5", [tmp_path / "a.h5"])
-    with raises(UsageError, "conflict", path=tmp_path / "a.h5"):
-        merge_stores(tmp_path / "a.h5", [tmp_path / "a.h5"], replace=True)
-    with raises(UsageError, "wrong-value", value="zip"):
-        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5"], compression="zip")
-    partial_path(tmp_path / "a.h5").touch()
-    with raises(FeatureError, "unfinished", path=tmp_path / "a.h5"):
-        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5"])
-    assert not (tmp_path / "c.h5").exists()

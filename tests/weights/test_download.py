@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from capbench.core.download import Progress
-from capbench.core.errors import DataError, MissingFileError, ModelError
+from capbench.core.errors import MissingFileError, ModelError
 from capbench.weights import registry
 from capbench.weights.checkpoints import read_checkpoint
-from capbench.weights.download import Source, download, find_source
+from capbench.weights.download import Source, download
 from tests.errors import raises
 from tests.http_server import Server
 
@@ -76,13 +76,6 @@ def test_an_interrupted_download_resumes(server: Server) -> None:
     assert server.asked[-1] == "bytes=1000-"
 
 
-def test_a_file_with_another_checksum_is_never_installed(server: Server, models: Path) -> None:
-    source = served(server, "0" * 64)
-    with raises(DataError, "damaged", value=DIGEST):
-        get(NAME, source)
-    assert not list(models.rglob("*.safetensors*"))
-
-
 def test_a_file_without_weights_is_removed_and_downloaded_again(server: Server, models: Path) -> None:
     source = Source(server.url, None, None, {})
     for _ in range(2):
@@ -90,22 +83,6 @@ def test_a_file_without_weights_is_removed_and_downloaded_again(server: Server, 
             get("x152-fpn", source)
     assert len(server.asked) == 2
     assert not list(models.rglob("detectron_model.pth*"))
-
-
-def test_other_weights_are_replaced_only_on_request(server: Server, tmp_path: Path) -> None:
-    other = tmp_path / "other.safetensors"
-    other.write_bytes(SAMPLE.with_name("sample_faier.safetensors").read_bytes())
-    before = registry.add(NAME, other)
-    source = served(server)
-    with raises(ModelError, "exists", value=before.sha256):
-        get(NAME, source)
-    assert get(NAME, source, replace=True)[0].sha256 == DIGEST
-
-
-def test_without_an_address_the_error_shows_how_to_add_it() -> None:
-    with raises(ModelError, "missing-weights", value=NAME) as caught:
-        find_source(NAME)
-    assert f"capbench models add {NAME} FILE" in (caught.value.hint or "")
 
 
 def test_a_folder_model_is_downloaded_with_its_further_files(server: Server, models: Path) -> None:
@@ -136,12 +113,3 @@ def test_two_runs_at_once_download_the_file_once(server: Server) -> None:
         run.join()
     assert sorted(results) == [False, True]
     assert len(server.asked) == before + 1
-
-
-def test_a_requirement_names_installed_weights_then_the_training(server: Server) -> None:
-    train = "'capbench train scan'"
-    steps = "'capbench models list scan-tiger' (all steps: docs/paper-weights.md)"
-    assert registry.way_to("tiger", "capbench train scan") == f"{steps} or {train}"
-    get(NAME, served(server))
-    assert registry.way_to("tiger", "") == f"'{NAME}' is installed: --model tiger={NAME}"
-    assert registry.way_to("of-a-plug-in", "capbench train x") == "'capbench train x'"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,16 +55,6 @@ def test_parts_are_found_after_the_folder_has_moved(made: Path, tmp_path: Path) 
     assert network_files(tmp_path / "elsewhere" / "e.json") == tuple(part.path for part in after.parts)
 
 
-def test_weights_and_other_files_are_no_ensembles(made: Path, tmp_path: Path) -> None:
-    weights = made.parent / "b.safetensors"
-    assert read_ensemble(weights) is None
-    assert network_files(weights) == (weights,)
-    (tmp_path / "other.json").write_text('{"kind": "something else"}')
-    assert read_ensemble(tmp_path / "other.json") is None
-    assert read_ensemble(tmp_path / "nowhere") is None
-    assert read_ensemble(tmp_path) is None
-
-
 PART = {"path": "b.safetensors", "sha256": "0" * 64}
 
 
@@ -115,10 +103,3 @@ def test_networks_of_any_kind_make_an_ensemble_and_kinds_are_not_mixed(tmp_path:
     with raises(ModelError, "mismatch", value="is a SCAN network"):
         write_ensemble(tmp_path / "mixed.json", [networks[0], scan])
     assert not (tmp_path / "mixed.json").exists()
-
-
-def test_ensembles_know_no_network() -> None:
-    networks = "m.startswith(('torch', 'capbench.metrics'))"
-    code = f"import sys, capbench.weights.ensembles; print([m for m in sys.modules if {networks}])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError
+from capbench.core.errors import ModelError, UsageError
 from capbench.features.detectors.base import names
 from capbench.weights import registry
 from tests.errors import raises
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -61,15 +59,6 @@ def test_backbones_are_asked_of_torchvision() -> None:
     assert "'x152-fpn'" in (caught.value.hint or "")
 
 
-def test_an_address_without_a_stated_checksum_says_so() -> None:
-    unknown = {name for name, entry in registry.entries().items() if entry.sha256 == registry.UNKNOWN}
-    assert unknown == {
-        "frcnn-vg-finetuned", "bottom-up-d2", "bottom-up-caffemodel", "x152-fpn", "vilbert-pretrained",
-        "vilbert-multi-task", "bert-base-uncased", "roberta-large",
-    }  # fmt: skip
-    assert {registry.entry(name).expected for name in unknown} == {None}
-
-
 def test_a_wrong_file_is_rejected_with_expected_and_actual_hash(weights: Path, models: Path) -> None:
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     with raises(ModelError, "wrong-weights", path=weights, value=digest) as caught:
@@ -92,17 +81,6 @@ def test_a_file_that_differs_from_what_others_report_is_taken_and_that_is_said(w
     assert registry.status("clip-vit-b32").state == "wrong"
 
 
-def test_the_copy_that_others_report_raises_no_remark(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    known = {
-        name: entry.model_copy(update={"sha256_observed": digest, "shapes": {}}) if name == "clip-vit-b32" else entry
-        for name, entry in registry.entries().items()
-    }
-    monkeypatch.setattr(registry, "entries", lambda: known)
-    assert registry.add("clip-vit-b32", weights).remark is None
-    assert registry.add("x152-fpn", weights).remark is None
-
-
 def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, models: Path) -> None:
     assert registry.status("x152-fpn").state == "missing"
     done = registry.add("x152-fpn", weights)
@@ -116,82 +94,6 @@ def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, mod
     with raises(ModelError, "wrong-weights", path=file, value=hashlib.sha256(b"something else").hexdigest()) as caught:
         registry.find_weights("x152-fpn")
     assert str(done.sha256) in caught.value.message
-
-
-def test_other_weights_are_replaced_only_on_request(weights: Path, tmp_path: Path) -> None:
-    first = registry.add("x152-fpn", weights)
-    assert registry.add("x152-fpn", weights) == first  # the same file again is no change
-    torch.save({"x": torch.zeros(3)}, tmp_path / "new.pth")
-    with raises(ModelError, "exists", value=first.sha256):
-        registry.add("x152-fpn", tmp_path / "new.pth")
-    assert registry.status("x152-fpn") == first
-    second = registry.add("x152-fpn", tmp_path / "new.pth", replace=True)
-    assert second.state == "here"
-    assert second.sha256 != first.sha256
-
-
-def test_a_file_already_in_place_is_recorded(weights: Path, models: Path) -> None:
-    file = models / "bottom-up-d2" / "faster_rcnn_from_caffe_attr.pkl"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(weights.read_bytes())
-    assert registry.status("bottom-up-d2").expected is None
-    assert registry.add("bottom-up-d2", file).expected == hashlib.sha256(weights.read_bytes()).hexdigest()
-    assert registry.find_weights("bottom-up-hf") == file  # the second of its entries
-
-
-def test_files_without_weights_are_rejected(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text("<html>404</html>")
-    with raises(ModelError, "wrong-format", path=tmp_path / "page.html"):
-        registry.add("x152-fpn", tmp_path / "page.html")
-    with raises(MissingFileError, "missing-file", path=tmp_path / "none.pth") as caught:
-        registry.add("x152-fpn", tmp_path / "none.pth")
-    assert "capbench models list x152-fpn" in (caught.value.hint or "")
-
-
-def test_the_error_for_missing_weights_names_the_commands() -> None:
-    with raises(ModelError, "missing-weights", value="bua-caffe-r101") as caught:
-        registry.find_weights("bottom-up-caffe")
-    assert "bua-caffe-frcn-r101_with_attributes.pth" in str(caught.value)
-    assert "capbench models add bua-caffe-r101 FILE" in str(caught.value)
-
-
-def test_a_damaged_record_is_reported(weights: Path, models: Path) -> None:
-    registry.add("x152-fpn", weights)
-    (models / "x152-fpn" / "detectron_model.pth.record.json").write_text("{}")
-    with raises(DataError, "damaged", value="sha256"):
-        registry.status("x152-fpn")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("schema: 2\nmodels: {}", "schema"),
-        ("schema: 1\nmodels: {a: {title: t}}", "models.a"),
-        (
-            "schema: 1\nmodels: {a: {title: t, for: [b], file: ../x, page: p, terms: t, manual: m}}",
-            "models.a.file",
-        ),
-        (
-            "schema: 1\nmodels: {a: {title: t, for: [b], file: x, page: p, terms: t, manual: m, sha256: 12}}",
-            "models.a.sha256",
-        ),
-        (
-            "schema: 1\nmodels: {a: {title: t, for: [b], file: x, page: p, terms: t, manual: m, url: u}}",
-            "models.a: an address requires a checksum, or 'sha256: unknown' if it is unknown",
-        ),
-        ("a: [", "not YAML"),
-    ],
-)
-def test_a_wrong_registry_names_the_key(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=re.escape(message)):
-        registry.parse_registry(text)
-
-
-def test_the_folder_follows_the_users_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert registry.models_dir() == tmp_path / "models"
-    monkeypatch.delenv("CAPBENCH_MODELS")
-    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
-    assert registry.models_dir() == tmp_path / "home" / "models"
 
 
 def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

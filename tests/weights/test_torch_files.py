@@ -16,7 +16,6 @@ from torch import nn
 
 from capbench.core.errors import ModelError
 from capbench.weights.checkpoints import read_checkpoint, read_torch
-from tests.errors import raises
 
 FORMS = [pytest.param(True, id="zip"), pytest.param(False, id="before-1.6")]
 
@@ -106,13 +105,3 @@ def test_a_damaged_file_is_rejected_in_one_line(tmp_path: Path, zipped: bool, da
             read(path)
         assert str(caught.value).startswith(f"{path}: ")
         assert "\n" not in str(caught.value)
-
-
-def test_tensors_that_are_not_dense_are_named_in_their_place(tmp_path: Path) -> None:
-    for tensor in (
-        torch.ones(3, dtype=torch.complex64).conj(),
-        torch.empty(3, device="meta"),
-    ):
-        path = _save(tmp_path / "w.pth", {"a": torch.ones(2), "odd": tensor}, True)
-        with raises(ModelError, "wrong-type", path=path, value="odd"):
-            read_checkpoint(path)

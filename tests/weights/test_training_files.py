@@ -36,23 +36,6 @@ def test_a_record_next_to_a_file_belongs_to_its_content(tmp_path: Path) -> None:
     assert read_training_record(path).missing == ("v.bin",)
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"kind": "capbench.training/9"}, "wrong-format"),
-        ({KEY: None}, "damaged"),
-        ({KEY: {"photographs": "AAAA"}}, "damaged"),
-        ({KEY: {"captions": 3}}, "damaged"),
-    ],
-)
-def test_damaged_records_are_errors(tmp_path: Path, change: dict[str, object], code: str) -> None:
-    path = vectors(tmp_path)
-    content = json.loads(record_path(path).read_text()) | change
-    record_path(path).write_text(json.dumps(content))
-    with raises(ModelError, code, path=record_path(path)):
-        read_training_record(path)
-
-
 def test_a_networks_record_is_in_its_facts_and_older_files_have_marks_or_none(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from capbench.weights.files import write_safetensors

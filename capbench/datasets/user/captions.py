@@ -90,8 +90,6 @@ def captions_in_memory(
 ) -> UserCaptions:
     """Items of candidates and references, each in memory or in a file.
 
-    Files may be JSON, JSON Lines, or tables with the columns ``image_id`` and ``caption``.
-
     Args:
         candidates: captions in the order of the references, captions by image (one or, in memory, a list for each), or
             records with ``image`` or ``image_id``, ``caption`` or ``candidate``, and optionally ``id`` and ``system``,

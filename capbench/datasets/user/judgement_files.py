@@ -51,8 +51,6 @@ Kind = Literal["ratings", "preferences"]
 @dataclass(frozen=True)
 class Problem:
     """One kind of problem: the first affected row, its code, description and remedy, the number of rows and the rows.
-
-    ``value`` is the invalid field, id or number.
     """
 
     row: int | str
