@@ -93,7 +93,7 @@ def protocol_numbers(
         found = answer(protocol, draws[0], tables, defined, assessed, tests, related)
     sentinels: list[Sentinels] = []
     if study.sentinels and statistic.kind != "mean":
-        from capbench.studies.sentinels import assess_sentinels
+        from capbench.studies.sentinel_agreement import assess_sentinels
 
         sentinels.append(
             assess_sentinels(

@@ -36,7 +36,8 @@ from capbench.studies.plan import Plan
 from capbench.studies.protocol_notes import no_agreement
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import SlowPart, run_plan
-from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell, sentinel_scores
+from capbench.studies.sentinel_agreement import sentinel_cell
+from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_scores
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import common_scores, group_scores

@@ -38,11 +38,11 @@ from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import Cell, Sentinels
 from capbench.studies.run import run_plan
+from capbench.studies.sentinel_agreement import assess_sentinels
 from capbench.studies.sentinels import (
     PENALTY,
     SENTINELS,
     SentinelScores,
-    assess_sentinels,
     sentinel_scores,
     word_count,
 )

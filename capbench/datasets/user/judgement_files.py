@@ -50,7 +50,7 @@ Kind = Literal["ratings", "preferences"]
 
 @dataclass(frozen=True)
 class Problem:
-    """One kind of problem: the first affected row, its code, description and remedy, the number of rows and the rows."""
+    """One kind of problem: the first affected row, its code, description and remedy, the number of rows, the rows."""
 
     row: int | str
     code: str
