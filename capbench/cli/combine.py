@@ -23,6 +23,7 @@ def combine(
     target: Target,
     choices: CombinationChoices,
     inputs: ScoringInputs,
+    details: common.DetailsOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Learn a combination of metrics and test it.
@@ -39,7 +40,7 @@ def combine(
     Example: capbench correlate -d flickr8k-expert -m cider -m combination:text.json
     """
     from capbench.api.combining import learn_combination
-    from capbench.reports.compare import print_combined
+    from capbench.reports.combination import print_combined
 
     if not metric and not inputs.scores:
         raise UsageError(
@@ -51,7 +52,7 @@ def combine(
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:
-        print_combined(result, common.out())
+        print_combined(result, common.out(), details=details)
     if result.scores is not None:
         if samples > 1:
             common.note(f"{result.scores} has the scores of the first of {samples} samples of references")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +12,6 @@ from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from capbench.studies.examples import Examples
 
 _ENDINGS = (".md", ".html", ".json")
 
@@ -52,6 +50,7 @@ def examples(
     """
     from capbench.api.resolve import resolve_judged
     from capbench.core.files import write_text
+    from capbench.reports.examples import examples_html, examples_lines, examples_markdown, examples_table
     from capbench.studies.examples import choose_examples, rated_scores
 
     endings = _ENDINGS if study is None else (".json",)
@@ -94,50 +93,11 @@ def examples(
     if json_output:
         common.print_json(examples.model_dump(mode="json"))
     else:
-        _print(examples)
+        for line in (*examples_lines(examples), "", *examples_table(examples).notes):
+            print(line)
     if out is not None:
-        write_text(out, _text(examples, out.suffix.lower()))
+        json_text = json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
+        by_ending = {".md": examples_markdown, ".html": examples_html}
+        write_text(out, by_ending.get(out.suffix.lower(), lambda _: json_text)(examples))
         common.note(f"wrote {out}")
     common.leave_if_incomplete(rated.incomplete)
-
-
-def _text(examples: Examples, ending: str) -> str:
-    import json
-
-    from capbench.reports.compare import examples_html, examples_markdown
-
-    if ending == ".md":
-        return examples_markdown(examples)
-    if ending == ".html":
-        return examples_html(examples)
-    return json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-
-
-def _print(examples: Examples) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from capbench.reports.compare import KIND_TITLES, origin
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=True)
-    for head, justify in (("image", "left"), ("references", "left"), ("candidate", "left"), ("humans", "right")):
-        table.add_column(head, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    table.add_column(examples.metric, justify="right", no_wrap=True)
-    kind = ""
-    for example in examples.examples:
-        if example.kind != kind:
-            kind = example.kind
-            title = KIND_TITLES[kind].format(metric=examples.metric)
-            table.add_row(Text(f"{title}: {examples.counts[kind]:,} of {examples.n:,}", style="bold"))
-        table.add_row(
-            Text(example.image),
-            Text("\n".join(example.references)),
-            Text(example.candidate),
-            f"{example.human:g}",
-            f"{example.group:g} ({example.score:.3f})",
-        )
-    console = common.out()
-    console.print(table)
-    for line in (origin(examples), examples.signature):
-        console.print(line, style="dim", markup=False, soft_wrap=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from capbench.reports.figures.compared import Compared
     from capbench.reports.figures.style import Look
     from capbench.studies.examples import RatedScores
-    from capbench.studies.layers import LayerCurves
     from capbench.studies.results import StudyResult
 
 _Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
@@ -305,7 +304,9 @@ def _layers(call: _Call, out: Path, look: Look) -> None:
     """Agreement against the layer of a network, on one protocol or on those of a study file."""
     from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.api.resolve import resolve_study, study_of_task
+    from capbench.reports.curves import layers_table
     from capbench.reports.figures.curves import layers_figure
+    from capbench.reports.terminal import print_table
     from capbench.studies.layers import layer_curves, plan_layers
     from capbench.studies.results import is_left_out
     from capbench.studies.run import run_plan
@@ -342,46 +343,11 @@ def _layers(call: _Call, out: Path, look: Look) -> None:
         common.print_json([of_protocol.model_dump(mode="json") for of_protocol in curves])
     else:
         for of_protocol in curves:
-            _print(of_protocol)
+            print_table(layers_table(of_protocol), common.out())
     if curves:
         _write(layers_figure(curves, look), out, look)
     reasons = result.reasons().items()
     common.leave_if_waiting({", ".join(names): reason for reason, names in reasons if not is_left_out(reason)})
-
-
-def _print(curves: LayerCurves) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from capbench.core.records import signature_lines
-    from capbench.datasets.protocol import with_version
-
-    console = common.out()
-    title = f"{curves.dataset_title}, {curves.statistic}"
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    shown.add_column("layer", justify="right")
-    by_layer = [{point.layer: point for point in points} for points in curves.curves.values()]
-    for column in curves.curves:
-        shown.add_column(column, justify="right")
-    scale, digits, ends = (100, 2, 1) if curves.kind == "accuracy" else (1, 4, 3)
-    for layer in curves.layers:
-        cells = []
-        for points in by_layer:
-            point = points.get(layer)
-            text = "–" if point is None else f"{scale * point.value:.{digits}f}"
-            if point is not None and point.low is not None and point.high is not None:
-                text += f" [{scale * point.low:.{ends}f}, {scale * point.high:.{ends}f}]"
-            cells.append(text)
-        shown.add_row(str(layer), *cells)
-    console.print(shown)
-    what = "pairs" if curves.kind == "accuracy" else "ratings"
-    sizes = f"{with_version(curves.protocol, curves.version)}: {curves.n:,} {what} of {curves.n_items:,} items"
-    made = curves.intervals
-    if made is not None:
-        sizes += f"; {100 * made.level:g} % intervals, {made.resamples:,} resamples of {made.units:,} {made.unit}s, "
-        sizes += f"seed {made.seed}"
-    for line in (sizes, *curves.notes, *signature_lines(curves.signatures)):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def _compared(call: _Call) -> tuple[Compared, StudyResult]:

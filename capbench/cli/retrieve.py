@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,6 @@ from capbench.cli import common
 from capbench.cli.options import Cached, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from capbench.studies.retrieval import RetrievalResult
 
 
 @with_groups
@@ -30,6 +27,7 @@ def retrieve(
     changes: RetrievalChanges,
     left_out: LeftOut,
     inputs: Cached,
+    details: common.DetailsOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Measure image and caption retrieval with a metric.
@@ -46,6 +44,8 @@ def retrieve(
     Example: capbench explore retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
     from capbench.api.retrieving import compute_retrieval
+    from capbench.reports.retrieval import retrieval_table
+    from capbench.reports.terminal import print_table
 
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"
@@ -58,44 +58,5 @@ def retrieve(
     if json_output:
         common.print_json(found.rows())
     else:
-        _print(found)
+        print_table(retrieval_table(found), common.out(), details=details)
     common.leave_if_waiting(found.missing)
-
-
-def _print(found: RetrievalResult) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from capbench.studies.published import load_published
-
-    title = f"{found.title}: {found.images:,} images, {found.captions:,} captions"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("metric")
-    for way in ("caption → image", "image → caption"):
-        for head in ("R@1", "R@5", "R@10", "median"):
-            table.add_column(f"{way}\n{head}" if head == "R@1" else f"\n{head}", justify="right")
-    for result in found.results:
-        ways = (result.text_to_image, result.image_to_text)
-        cells = [[*(f"{way[f'r@{k}']:.1f}" for k in (1, 5, 10)), f"{way['median_rank']:g}"] for way in ways]
-        table.add_row(result.title, *cells[0], *cells[1])
-    for name in found.missing:
-        table.add_row(name, "missing")
-    lines = [found.source]
-    if found.published is not None:
-        published = load_published(found.published)
-        lines += [f"published: {published.source}", *published.notes]
-        for row in published.rows:
-            cells = [
-                [
-                    ""
-                    if k is None or (cell := published.cell(f"{way}-{k}", row.key)) is None
-                    else f"{100 * cell.number:.1f}"
-                    for k in (1, 5, 10, None)
-                ]
-                for way in ("text-to-image", "image-to-text")
-            ]
-            table.add_row(f"{row.title} (paper)", *cells[0], *cells[1], style="dim")
-    console = common.out()
-    console.print(table)
-    for line in (*lines, *dict.fromkeys(result.signature for result in found.results)):
-        console.print(line, style="dim", markup=False, soft_wrap=True)

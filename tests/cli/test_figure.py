@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from capbench.cli.correlate import parse_counts
 from capbench.cli.options import parse_size
+from capbench.cli.references import parse_counts
 from capbench.core.errors import UsageError
 from tests.conftest import Ran
 
@@ -38,7 +38,7 @@ def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run, tmp
     )
     assert ran.code == 0, ran.err
     assert "embedded synthetic sample" in ran.out.splitlines()[0]
-    assert "of 2 random orders, seed 0" in ran.out
+    assert "of 2 random orders of the references, seed 0" in ran.out
     assert "accuracy, MM" in ran.out
     rows = list(csv.DictReader((out / "curves.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 2 * 3 * 5  # columns, counts, all and four groups
@@ -155,7 +155,7 @@ def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
 
 
 def test_markup_in_captions_stays_text() -> None:
-    from capbench.reports.compare import examples_html, examples_markdown
+    from capbench.reports.examples import examples_html, examples_markdown
     from capbench.studies.examples import Example, Examples
 
     nasty = "<b>a | *dog*</b>"
@@ -172,7 +172,7 @@ def test_markup_in_captions_stays_text() -> None:
     [
         (("correlate", "--references-curve", "-m", "cider", "--counts", "60"), "60"),
         (("correlate", "--references-curve", "-m", "cider", "--counts", "1,x"), "'x'"),
-        (("correlate", "--references-curve", "-m", "cider", "--counts", "1", "--group", "XX"), "--group XX"),
+        (("correlate", "--references-curve", "-m", "cider", "--counts", "1", "--group", "XX"), "group 'XX'"),
         (("correlate", "--references-curve", "-m", "cider", "-p", "random-1-ref"), "random-1-ref"),
         (("figure", "forest", "cider"), "two"),
         (("figure", "forest", "cider", "meteor", "-o", "x.gif"), "x.gif"),

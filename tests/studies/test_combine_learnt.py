@@ -22,7 +22,7 @@ from capbench.metrics.combination import write_combination
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.reports.compare import print_combined
+from capbench.reports.combination import print_combined
 from capbench.stats.correlation import correlation
 from capbench.studies.combination_result import CombinationResult, combine_metrics
 from capbench.studies.judged import no_progress

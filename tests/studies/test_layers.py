@@ -138,7 +138,8 @@ def test_the_command_prints_what_it_draws(capbench: Run, files: Path, tmp_path: 
     (read,) = json.loads(capbench(*common, "-p", EXPERT, "--json").out)
     assert read["protocol"] == EXPERT
     for point in read["points"]:
-        assert f"{point['value']:.4f} [{point['low']:.3f}, {point['high']:.3f}]" in ran.out
+        value, low, high = (f"{100 * point[key]:z.1f}" for key in ("value", "low", "high"))
+        assert f"{value} [{low}, {high}]" in " ".join(ran.out.split())
     assert len(read["points"]) == 9
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capbench.core.errors import UsageError
+from capbench.core.errors import check_choice
 from capbench.datasets.protocol import statistic_title, with_version
 from capbench.reports.figures.style import (
     BAND,
@@ -46,14 +46,8 @@ def curves_figure(
     Raises:
         UsageError: there is no such group.
     """
-    for group in groups:
-        if group and group not in curves.groups:
-            raise UsageError(
-                f"there is no group '{group}'",
-                code="unknown-name",
-                value=group,
-                hint=f"Choices: {', '.join(curves.groups) or 'none'}",
-            )
+    for group in filter(None, groups):
+        check_choice("group", group, curves.groups)
     with style(look):
         figure, panels = new_figure(0.8 + 3.6 * len(groups), 3.7, columns=len(groups), look=look)
         for axes, group in zip(panels, groups, strict=True):

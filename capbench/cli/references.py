@@ -1,0 +1,98 @@
+"""``capbench correlate --references-curve``: human agreement against the number of references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench.cli import common
+from capbench.core.errors import UsageError, require
+
+if TYPE_CHECKING:
+    from capbench.cli.correlate import CurveFlags
+    from capbench.cli.options import ScoringInputs
+    from capbench.cli.study_flags import LeftOut, StudyFlags
+    from capbench.studies.references import ReferenceCurves
+
+
+def references(
+    study: str | None,
+    flags: StudyFlags,
+    curve: CurveFlags,
+    *,
+    seed: int | None,
+    out: Path | None,
+    escape_formulas: bool,
+    left_out: LeftOut,
+    inputs: ScoringInputs,
+    details: bool,
+    json_output: bool,
+) -> None:
+    """Measure agreement against the number of references; options override a study file."""
+    from capbench.api.references import compute_curves
+    from capbench.datasets.root import results_folder
+    from capbench.reports.curves import curves_table, write_curves
+    from capbench.reports.terminal import print_table
+
+    for argument, values in (("dataset", flags.dataset), ("protocol", flags.protocol)):
+        if values and len(values) > 1:
+            message = f"--references-curve takes one --{argument}, not {len(values)}"
+            raise UsageError(message, code="too-many", value=values[1], hint="Name one")
+    if escape_formulas and out is None and study is None:
+        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+    if out is not None or study is not None:
+        require("matplotlib", purpose="the figure of the curves")
+    if out is not None:
+        common.check_out_folder(out)
+    groups = ("", *(curve.group or ()))
+
+    def each(study_name: str, curves: ReferenceCurves) -> None:
+        tables = [curves_table(curves, group) for group in groups]
+        folder = out
+        if study is not None:
+            folder = (out or results_folder(study_name, sample=curves.sample)) / curves.protocol.replace("/", ".")
+        elif json_output:
+            common.print_json(curves.model_dump(mode="json"))
+        for table in [] if json_output else tables:
+            print_table(table, common.out(), details=details)
+        common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
+        if folder is not None:
+            for path in write_curves(curves, folder, groups, escape_formulas=escape_formulas):
+                common.note(f"wrote {path}")
+
+    found = compute_curves(
+        study,
+        flags.dataset[0] if flags.dataset else None,
+        flags.metric or (),
+        flags.protocol[0] if flags.protocol else None,
+        {
+            "counts": None if curve.counts is None else parse_counts(curve.counts),
+            "draws": curve.draws,
+            "seed": seed,
+        },
+        left_out.names,
+        inputs.values(),
+        common.caller(json_output=json_output),
+        each,
+    )
+    if json_output and study is not None:
+        common.print_json(found.model_dump(mode="json")["curves"])
+    common.leave_if_waiting(found.missing)
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Numbers from a list of numbers and ranges: ``1,2,5-8`` → (1, 2, 5, 6, 7, 8)."""
+    numbers: set[int] = set()
+    for entry in map(str.strip, text.split(",")):
+        low, dash, high = entry.partition("-")
+        problem = ""
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            problem = "is not a number"
+        elif dash and not int(low) <= int(high) <= int(low) + 100_000:
+            problem = "is not a range"
+        if problem:
+            code = "not-a-number" if problem == "is not a number" else "out-of-range"
+            message, hint = f"--counts {text}: '{entry}' {problem}", "Example: 1,2,5,10 or 1-50"
+            raise UsageError(message, code=code, value=entry, hint=hint)
+        numbers.update(range(int(low), int(high or low) + 1))
+    return tuple(sorted(numbers))
