@@ -5,14 +5,15 @@ With ``--references-curve``: human agreement against the number of references.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import OptionGroup, ScoringInputs, with_groups
+from capbench.cli.options import ScoringInputs, with_groups
+from capbench.cli.references import CurveFlags, references
 from capbench.cli.report import ExplanationsOption, ReportOption, write_report
 from capbench.cli.study_flags import LeftOut, SentinelsOption, StatisticsFlags, StudyFlags
 from capbench.core.errors import UsageError
@@ -21,23 +22,6 @@ if TYPE_CHECKING:
     from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.item_scores import Collector
     from capbench.studies.results import StudyResult
-
-
-@dataclass(frozen=True)
-class CurveFlags(OptionGroup):
-    """Numbers of references, and groups of items."""
-
-    counts: Annotated[
-        str | None,
-        typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
-    ] = None
-    draws: Annotated[
-        int | None, typer.Option("--draws", min=1, max=10_000, help="Random orders of the references. Default: 5.")
-    ] = None
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="NAME", help="Also show this group of pairs or items (MM); repeatable."),
-    ] = None
 
 
 @with_groups
@@ -135,8 +119,6 @@ def correlate(
         others |= {"report": report, "explanations": explanations, "items": items, "sentinels": sentinels}
         others |= {"cite": cite, "digits": digits}
         common.refuse_options(others, "does not apply to --references-curve")
-        from capbench.cli.references import references
-
         references(
             study,
             flags,

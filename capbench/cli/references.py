@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from capbench.cli import common
+from capbench.cli.options import OptionGroup
 from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
-    from capbench.cli.correlate import CurveFlags
     from capbench.cli.options import ScoringInputs
     from capbench.cli.study_flags import LeftOut, StudyFlags
     from capbench.studies.references import ReferenceCurves
+
+
+@dataclass(frozen=True)
+class CurveFlags(OptionGroup):
+    """Numbers of references, and groups of items."""
+
+    counts: Annotated[
+        str | None,
+        typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
+    ] = None
+    draws: Annotated[
+        int | None, typer.Option("--draws", min=1, max=10_000, help="Random orders of the references. Default: 5.")
+    ] = None
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME", help="Also show this group of pairs or items (MM); repeatable."),
+    ] = None
 
 
 def references(
