@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
@@ -18,7 +17,6 @@ from capbench import __version__
 from capbench.studies.study_file import load_study
 from scripts import make_docs, readme
 from tests.conftest import Ran
-from tests.metrics.scan.models import write_features
 from tests.plugged import on_path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,14 +59,6 @@ def test_the_pages_import_names_that_exist() -> None:
         except ImportError as error:
             missing.append((page, str(error)))
     assert missing == []
-
-
-def test_the_figure_of_the_python_example_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", page.partition("## From Python\n")[2], re.DOTALL)[0]
-    monkeypatch.chdir(tmp_path)
-    exec(code, {})
-    assert "<svg" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
 
 
 def installed_example(heading: str, name: str, folder: Path) -> Path:
@@ -115,42 +105,6 @@ def test_the_example_data_set_is_installed_and_runs(
         refused = capbench("correlate", "-d", "album", "-m", "cider", *data)
         assert refused.code == 2
         assert "stars.tsv, row 7: 'stars':" in refused.err
-
-
-def test_the_example_package_is_installed_and_runs(
-    tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = installed_example("A metric that looks at the image, in a package", "wordfit", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    words = ["a", "red", "dog", "boat", "the", "blue"]
-    np.savez("vectors.npz", words=words, vectors=np.random.default_rng(0).normal(size=(len(words), 8)))
-    write_features(tmp_path / "my.h5", [f"f8k_{i:03}" for i in range(60)], 8)
-    flags = ("--features", "my.h5", "--model", "word-fit=vectors.npz")
-    with on_path(target, monkeypatch):
-        monkeypatch.delitem(sys.modules, "wordfit", raising=False)
-        listed = capbench("metrics", "word-fit")
-        assert "sharpness: a number above 0 (default: 10)" in listed.out
-        assert "word vectors in the space of the features (--model word-fit=FILE" in listed.out
-        (tmp_path / "c.json").write_text('[{"image_id": "f8k_003", "caption": "a red dog"}]', encoding="utf-8")
-        (tmp_path / "r.json").write_text('{"f8k_003": ["a dog"]}', encoding="utf-8")
-        own = ("--candidates", "c.json", "--references", "r.json")
-        ran = capbench(
-            "score", "-m", "word-fit", "-m", "low=word-fit", "--option", "low.pool=min", *flags, *own, "--json"
-        )
-        assert ran.code == 0, ran.err
-        mean, lowest = json.loads(ran.out)["scores"]
-        assert lowest["corpus"] < mean["corpus"]
-        signature = json.loads(ran.out)["signatures"]["low"]
-        assert re.search(r"\|code:wordfit:WordFit@[0-9a-f]{16}\|model:[0-9a-f]{16}\|features:.*\|pool:min", signature)
-        refused = capbench("score", "-m", "word-fit", *own)
-        assert refused.code == 2
-        assert (refused.failure.code, refused.failure.value) == ("missing-features", "word-fit")
-        explained = capbench(
-            "explore", "explain", "-m", "word-fit", "-i", "f8k_003", "-c", "a red dog", "-r", "a dog", *flags
-        )
-        assert explained.code == 0, explained.err
-        assert (tmp_path / "f8k_003.word-fit.html").stat().st_size > 0
-        assert (tmp_path / "f8k_003.word-fit.png").stat().st_size > 0
 
 
 def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:

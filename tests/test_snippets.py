@@ -48,7 +48,6 @@ RUN_ELSEWHERE = {
     ("docs/python.md", "python"): "tests/api/test_documented.py",
     ("docs/extend.md", "python"): "tests/test_docs.py",
     ("docs/extend.md", "toml"): "tests/test_docs.py",
-    ("docs/figures.md", "python"): "tests/test_docs.py",
     ("docs/own-data.md", "csv"): "tests/test_docs.py",
     ("docs/paper-weights.md", "console"): "tests/test_paper_weights.py",
     ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",

@@ -46,14 +46,6 @@ def test_the_captions_of_every_data_set_and_corpus_have_terms() -> None:
     assert all(re.search(restricted, terms[name].licence) for name in set(terms) - permitted)
 
 
-def test_the_page_on_data_states_whose_parses_may_be_published() -> None:
-    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
-    table = page.partition("| publish parses |")[2].partition("\n\n")[0]
-    rows = [(re.findall("`([^`]+)`", line), " yes" in line) for line in table.splitlines()]
-    stated = {name: permitted for names, permitted in rows for name in names}
-    assert stated == {name: terms.derived for name, terms in catalog().captions.items()}
-
-
 def test_every_address_has_a_checksum_or_says_that_none_is_stated() -> None:
     sources = catalog().sources
     assert {name for name, source in sources.items() if source.sha256} == {
