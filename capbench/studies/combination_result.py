@@ -7,21 +7,21 @@ from all judgements, except captions of training images: the fold that excludes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, check_choice
 from capbench.core.records import ScoreTable, photograph
 from capbench.core.typed_json import Strict
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Resources, Scores
+from capbench.metrics.needs import Resources
 from capbench.stats.combination import Fit
 from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.nested_cross_validation import Settings, learn, weight_intervals
@@ -39,13 +39,11 @@ from capbench.studies.combine import (
     with_column,
 )
 from capbench.studies.data_points import agreement
-from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress, refuse_means, score_all
+from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, refuse_means, score_all
 from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.results import Missing, StudyResult
 from capbench.studies.study import METRIC, BootstrapSettings, CombineSettings, Study, TestSettings
 
-_LEVEL = 0.95
-_ENDS = ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)
 _ROW = row_of(METRIC)
 
 
@@ -98,6 +96,19 @@ class CombinationResult(Strict):
         return [part.model_dump() for part in self.parts]
 
 
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A combination learned from a protocol's judgements."""
+
+    protocol: Protocol
+    requests: Sequence[MetricRequest]
+    inputs: tuple[Input, ...]
+    scored: Scored
+    learned: Learned
+    whole: Fit  # learned from all judgements
+    penalty: float
+
+
 def combine_metrics(
     dataset: Dataset,
     protocol: Protocol,
@@ -117,19 +128,9 @@ def combine_metrics(
     Intervals have the number of resamples of the tests (``compare``).
     """
     settings, compare = settings or CombineSettings(), compare or TestSettings()
+    bootstrap = BootstrapSettings(compare.resamples or RESAMPLES, compare.unit, compare.seed)
     for _, other in tests:
         refuse_means(other)
-    study = Study(
-        name=METRIC,
-        title=f"{_ROW.title} and its metrics",
-        protocols=(str(protocol),),
-        metrics=(),
-        bootstrap=BootstrapSettings(
-            resamples=compare.resamples or RESAMPLES, unit=compare.unit, seed=compare.seed, level=_LEVEL
-        ),
-        compare=compare,
-        human_ceiling=False,
-    )
     inputs = _inputs(requests, lower)
     check = lambda judgements: refuse_unlearnable(protocol, judgements, settings)  # noqa: E731
     scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress, check=check)
@@ -142,53 +143,50 @@ def combine_metrics(
             return learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, settings, step)
 
     learned = learned_from(inputs, f"learning from {dataset.name}")
+    whole, penalty = learn(learned.examples, learned.settings, [entry.row.title for entry in inputs], stream=0)
+    fitted = _Fitted(protocol, requests, inputs, scored, learned, whole, penalty)
+    study = Study(METRIC, f"{_ROW.title} and its metrics", (), (), bootstrap=bootstrap, compare=compare)
+    study = replace(study, human_ceiling=False)
     tables = with_column(scored.tables, _ROW.key, learned.values, learned.signature, inputs)
     comparison = _compared(study, protocol, replace(scored, tables=tables), inputs, progress)
-    whole, penalty = learn(learned.examples, learned.settings, [entry.row.title for entry in inputs], stream=0)
-    drops = {}
-    if len(inputs) > 1:
-        names = {entry: f"without {entry.row.title}" for entry in inputs}
-        rest = {entry: [other for other in inputs if other is not entry] for entry in inputs}
-        columns = {_ROW.title: learned.values}
-        columns |= {names[entry]: learned_from(rest[entry], names[entry]).values for entry in inputs}
-        data = agreement(protocol, scored.draws[0], columns, compare.unit)
-        drawn = draw_bootstrap(data, resamples=compare.resamples or RESAMPLES, seed=compare.seed, unit=compare.unit)
-        drops = {
-            entry: (drawn.estimates[[0, place]], drawn.values[0] - drawn.values[place])
-            for place, entry in enumerate(inputs, 1)
-        }
-    with progress("intervals of the weights", compare.resamples or RESAMPLES) as step:
+    with progress("intervals of the weights", bootstrap.resamples) as step:
         weights = weight_intervals(
             learned.examples,
             whole,
             learned.settings,
             penalty,
-            resamples=compare.resamples or RESAMPLES,
+            resamples=bootstrap.resamples,
             seed=compare.seed,
-            level=_LEVEL,
+            level=bootstrap.level,
             progress=step,
         )
-    parts, transfers, untried = [], [], {}
-    for entry, weight in zip(inputs, weights, strict=True):
-        part = InputPart(
-            title=entry.row.title,
-            lower_is_better=entry.lower_is_better,
-            weight=weight.value,
-            weight_low=weight.low,
-            weight_high=weight.high,
-        )
-        if entry in drops:
-            (all_of_them, without), differences = drops[entry]
-            low, high = np.quantile(differences[~np.isnan(differences)], _ENDS).tolist()
-            drop = {"without": float(without), "drop": float(all_of_them - without), "drop_low": low, "drop_high": high}
-            part = part.model_copy(update=drop)
-        parts.append(part)
+    values = [learned.values]
+    if len(inputs) > 1:
+        values += [
+            learned_from([other for other in inputs if other is not entry], f"without {entry.row.title}").values
+            for entry in inputs
+        ]
+    data = agreement(
+        protocol, scored.draws[0], dict(zip(map(str, range(len(values))), values, strict=True)), compare.unit
+    )
+    drawn = draw_bootstrap(data, resamples=bootstrap.resamples, seed=compare.seed, unit=compare.unit)
+    parts = []
+    for place, (entry, weight) in enumerate(zip(inputs, weights, strict=True), 1):
+        drop = {}
+        if len(inputs) > 1:
+            differences = drawn.values[0] - drawn.values[place]
+            low, high = np.quantile(differences[~np.isnan(differences)], _ends(bootstrap.level)).tolist()
+            own, without = drawn.estimates[[0, place]].tolist()
+            drop = {"without": without, "drop": own - without, "drop_low": low, "drop_high": high}
+        about = {"title": entry.row.title, "lower_is_better": entry.lower_is_better}
+        parts.append(InputPart(**about, weight=weight.value, weight_low=weight.low, weight_high=weight.high, **drop))
+    transfers, untried = [], {}
     for there, other in tests:
-        if reason := _unscored(there, other, requests, inputs, resources, cache=cache):
+        judged = judge(there, other.items, requests, resources, cache=cache)
+        if reason := _unscored(judged, inputs):
             untried[str(other)] = reason
             continue
-        scored_there = score_all(there, other, requests, resources, cache=cache, progress=progress)
-        transfers.append(_transfer(study, other, scored_there, inputs, scored, learned, whole, progress))
+        transfers.append(_transfer(study, fitted, other, judged.require_all().score(progress).require_all(), progress))
     result = CombinationResult(
         comparison=comparison,
         title=_ROW.title,
@@ -200,15 +198,14 @@ def combine_metrics(
         parts=tuple(parts),
         transfers=tuple(transfers),
         untried=untried,
-        combination=_file(protocol, requests, inputs, scored, learned, whole, penalty),
+        combination=_file(fitted),
     )
     return result, tuple(
-        ScoreTable(
-            table.dataset,
-            table.items,
-            {_ROW.key: table.values[_ROW.key]},
-            {_ROW.key: table.corpus[_ROW.key]},
-            {METRIC: table.signatures[METRIC]},
+        replace(
+            table,
+            values={_ROW.key: table.values[_ROW.key]},
+            corpus={_ROW.key: table.corpus[_ROW.key]},
+            signatures={METRIC: table.signatures[METRIC]},
         )
         for table in tables
     )
@@ -220,28 +217,19 @@ def _inputs(requests: Sequence[MetricRequest], lower: Sequence[str]) -> tuple[In
     if METRIC in names:
         message = f"a metric has the label '{METRIC}', which is the combination's"
         raise UsageError(message, code="duplicate", value=METRIC, hint="Choose another label")
-    if unknown := [name for name in lower if name not in names]:
-        choices = ", ".join(dict.fromkeys(row.name for row in rows))
-        message = f"'{unknown[0]}' is not one of the combined metrics"
-        raise UsageError(message, code="unknown-name", value=unknown[0], hint=f"Choices: {choices}")
+    for name in lower:
+        check_choice("metric of the combination", name, names)
     return inputs_of(rows, requests, lower)
 
 
-def _unscored(
-    dataset: Dataset,
-    protocol: Protocol,
-    requests: Sequence[MetricRequest],
-    inputs: Sequence[Input],
-    resources: Resources | None,
-    *,
-    cache: bool,
-) -> str:
+def _ends(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _unscored(judged: Judged, inputs: Sequence[Input]) -> str:
     """The problem of a score file that prevents a test on a data set; ``""`` without one."""
-    if not any(request.needs(Scores) for request in requests):
-        return ""
     keys = {entry.row.key for entry in inputs}
-    lacking = judge(dataset, protocol.items, requests, resources, cache=cache).lacking
-    of_files = [less for less in lacking if less.of_file and not keys.isdisjoint(less.request.score_columns)]
+    of_files = [one for one in judged.lacking if one.of_file and not keys.isdisjoint(one.request.score_columns)]
     return f"{of_files[0].in_words()}: {of_files[0].error}" if of_files else ""
 
 
@@ -249,12 +237,11 @@ def _compared(
     study: Study, protocol: Protocol, scored: Scored, inputs: Sequence[Input], progress: ProgressFactory
 ) -> StudyResult:
     """The combination and the metrics under a protocol, with intervals and tests."""
-    rows = [*(entry.row for entry in inputs), _ROW]
+    rows, key = [*(entry.row for entry in inputs), _ROW], f"{scored.dataset.name}/{protocol.items.name}"
     with progress(f"intervals and tests on {scored.dataset.name}", None):
         numbers = protocol_numbers(study, protocol, scored, scored.tables, rows, no_progress, test_groups=False)
-    key = f"{scored.dataset.name}/{protocol.items.name}"
     return study_result(
-        replace(study, protocols=(str(protocol),)),
+        study,
         [numbers],
         {row.name: row.title for row in rows},
         sample=False,
@@ -270,25 +257,17 @@ def _compared(
     )
 
 
-def _transfer(
-    study: Study,
-    protocol: Protocol,
-    there: Scored,
-    inputs: Sequence[Input],
-    scored: Scored,
-    learned: Learned,
-    whole: Fit,
-    progress: ProgressFactory,
-) -> Transfer:
+def _transfer(study: Study, fitted: _Fitted, protocol: Protocol, there: Scored, progress: ProgressFactory) -> Transfer:
     """The combination on another data set; folds without an image score captions of images in both data sets."""
-    unit, _ = image_codes(scored.draws[0])
-    codes = dict(zip((photograph(item.image) for item in scored.draws[0].items), unit.tolist(), strict=True))
+    learned, inputs, learned_from = fitted.learned, fitted.inputs, fitted.scored.draws[0]
+    unit, _ = image_codes(learned_from)
+    codes = dict(zip((photograph(item.image) for item in learned_from.items), unit.tolist(), strict=True))
     # -1 is the combination learned from everything; a training image has the fold that excludes it.
     shown = [photograph(item.image) for item in there.draws[0].items]
     fold = np.array([learned.out_of_fold.fold[codes[name]] if name in codes else -1 for name in shown])
     scores = matrix_of(there.tables, inputs)
-    values = np.stack([whole.scores(draw) for draw in scores])
-    for place, fit in enumerate(learned.out_of_fold.fits):
+    values = np.empty(scores.shape[:2])
+    for place, fit in enumerate((fitted.whole, *learned.out_of_fold.fits), -1):
         if (fold == place).any():
             values[:, fold == place] = np.stack([fit.scores(draw) for draw in scores[:, fold == place]])
     images = {item.image for item in there.draws[0].items}
@@ -304,23 +283,16 @@ def _transfer(
     )
 
 
-def _file(
-    protocol: Protocol,
-    requests: Sequence[MetricRequest],
-    inputs: Sequence[Input],
-    scored: Scored,
-    learned: Learned,
-    whole: Fit,
-    penalty: float,
-) -> CombinationFile | None:
+def _file(fitted: _Fitted) -> CombinationFile | None:
     """The combination as a file; None if one of its metrics cannot score other captions."""
+    requests = {request.label: request for request in fitted.requests}
     try:
-        names = {request.label: saved_name(request) for request in requests}
+        names = {label: saved_name(request) for label, request in requests.items()}
     except UsageError:
         return None
-    by_label = {request.label: request for request in requests}
-    basis, saved = whole.basis, []
-    for place, entry in enumerate(inputs):
+    basis, weights, judgements = fitted.whole.basis, fitted.whole.weights, fitted.scored.draws[0]
+    saved = []
+    for place, entry in enumerate(fitted.inputs):
         label, of_input = entry.row.key.label, basis.owner == place
         saved.append(
             SavedInput(
@@ -328,28 +300,28 @@ def _file(
                 metric=names[label],
                 label=label,
                 column=entry.row.key.column,
-                options=dict(by_label[label].options),
+                options=dict(requests[label].options),
                 lower_is_better=entry.lower_is_better,
-                signature=scored.tables[0].signatures[label],
+                signature=fitted.scored.tables[0].signatures[label],
                 center=float(basis.centers[place]),
                 scale=float(basis.scales[place]),
                 knots=tuple(basis.knots[place].tolist()),
                 means=tuple(basis.means[of_input].tolist()),
-                weights=tuple(whole.weights[of_input].tolist()),
+                weights=tuple(weights[of_input].tolist()),
                 levels=tuple(basis.levels[place].tolist()) if basis.levels else (),
             )
         )
-    unit, _ = image_codes(scored.draws[0])
-    judged = set(np.unique(learned.examples.unit).tolist())
-    images = (item.image for code, item in zip(unit.tolist(), scored.draws[0].items, strict=True) if code in judged)
+    judged, (unit, _) = set(fitted.learned.examples.unit.tolist()), image_codes(judgements)
+    images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in judged)
+    settings = fitted.learned.settings
     return CombinationFile(
-        learner=learned.settings.learner,
-        protocol=protocol.versioned,
+        learner=settings.learner,
+        protocol=fitted.protocol.versioned,
         learnt_images=tuple(sorted({image_digest(image) for image in images})),
-        examples=len(learned.examples),
-        seed=learned.settings.seed,
-        inner_folds=learned.settings.inner_folds,
-        penalty=penalty,
-        intercept=whole.intercept,
+        examples=len(fitted.learned.examples),
+        seed=settings.seed,
+        inner_folds=settings.inner_folds,
+        penalty=fitted.penalty,
+        intercept=fitted.whole.intercept,
         inputs=tuple(saved),
     )

@@ -72,14 +72,14 @@ def load_submission(path: Path) -> Submission:
         raise DataError(message, code="missing-key", value=absent[0], path=path, hint="See docs/leaderboard.md")
     check_names(card, path, committed_columns(path))
     for name, digest in card.files.items():
-        file = path.parent / name
-        if not file.is_file():
+        place = path.parent / name
+        if not place.is_file():
             message = f"the score file '{name}' does not exist"
             raise MissingFileError(message, value=name, path=path, hint="Put it next to the card, or correct 'files'")
-        if (found := sha256_file(file)) != digest:
+        if (found := sha256_file(place)) != digest:
             message = f"was changed: its SHA-256 is {found}, but the card has {digest}"
             hint = "Restore the file, or submit it as a new version with a new checksum"
-            raise DataError(message, code="damaged", value=found, path=file, hint=hint)
+            raise DataError(message, code="damaged", value=found, path=place, hint=hint)
     files = tuple(read_score_file(path.parent / name) for name in card.files)
     columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
     counts = Counter(column for of_file in columns.values() for column in of_file)
