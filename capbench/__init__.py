@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from capbench.api.agreement import CorrelationResult, correlate, correlate_all_protocols
     from capbench.api.check_metric import check_metric
     from capbench.api.combining import combine
-    from capbench.api.comparing import compare, compare_systems, power
+    from capbench.api.comparing import compare, power
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from capbench.api.results import Judgements, ScoreTable
     from capbench.api.retrieving import retrieve
     from capbench.api.scoring import load, score
+    from capbench.api.systems import compare_systems
     from capbench.api.training import evaluate_model, fit_reo_covariance, train, train_word_vectors
     from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MetricError, ModelError, UsageError
     from capbench.core.explanations import (
@@ -197,7 +198,7 @@ _HOMES = {
     "check_metric": "capbench.api.check_metric",
     "combine": "capbench.api.combining",
     "compare": "capbench.api.comparing",
-    "compare_systems": "capbench.api.comparing",
+    "compare_systems": "capbench.api.systems",
     "correlate": "capbench.api.agreement",
     "correlate_all_protocols": "capbench.api.agreement",
     "correlations": "capbench.datasets.protocol",

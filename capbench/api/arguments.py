@@ -11,7 +11,18 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
-from capbench.core.arguments import DataFolder, Help, KeepFirst, PathGiven, Resamples, Seed, strict
+from capbench.core.arguments import (
+    DataFolder,
+    Help,
+    KeepFirst,
+    PathGiven,
+    Permutations,
+    Resamples,
+    Restrict,
+    Seed,
+    Split,
+    strict,
+)
 
 Count = Annotated[int, Ge(1)]
 
@@ -211,3 +222,26 @@ class CombinationChoices(TypedDict, total=False):
         PathGiven,
         Help("Write the out-of-fold scores (.csv, .jsonl or .parquet) for --scores.", ("--out", "-o"), "FILE"),
     ]
+
+
+@strict
+class SystemSettings(TypedDict, total=False):
+    """A comparison of captioning systems."""
+
+    test: Annotated[
+        Literal["permutation", "bootstrap"],
+        Help("Test of each pair of systems, by image. Default: permutation."),
+    ]
+    resamples: Annotated[
+        Resamples, Help("Resamples of intervals and of --test bootstrap. Default: 1,000.", ("--bootstrap",), "N")
+    ]
+    permutations: Permutations
+    seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.")]
+    correction: Annotated[
+        Literal["holm", "bh", "none"], Help("Correction for the number of comparisons. Default: holm.")
+    ]
+    all_pairs: Annotated[bool, Help("Compare all pairs of systems, not only each with the baseline.")]
+    examples: Annotated[int, Ge(0), Help("List N images per metric: the largest differences between captions.")]
+    keep_first: KeepFirst
+    split: Split | None
+    restrict: Restrict

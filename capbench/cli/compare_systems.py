@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capbench.api.arguments import SystemSettings
 from capbench.cli import common
 from capbench.cli.options import Cached, with_groups
 from capbench.cli.report import ReportOption
 from capbench.core.errors import check_choice
 
 if TYPE_CHECKING:
+    from capbench.api.systems import SystemInputs
     from capbench.studies.systems import SystemComparison
 
-_Test = Literal["permutation", "bootstrap"]
 _METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 
 
@@ -48,18 +49,7 @@ def compare_systems(
             show_default=False,
         ),
     ] = None,
-    test: Annotated[
-        _Test, typer.Option("--test", help="Test of each pair of systems, paired by image.")
-    ] = "permutation",
-    bootstrap: common.BootstrapOption = None,
-    permutations: common.PermutationsOption = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
-    correction: Annotated[
-        common.Correction, typer.Option("--correction", help="Correction for the number of comparisons.")
-    ] = "holm",
-    all_pairs: Annotated[
-        bool, typer.Option("--all-pairs", help="Compare all pairs of systems, not only each with the baseline.")
-    ] = False,
+    settings: SystemSettings,
     fail_if_worse: Annotated[
         bool,
         typer.Option(
@@ -70,15 +60,8 @@ def compare_systems(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the comparison: .csv, .json, .md or .tex."),
     ] = None,
-    examples: Annotated[
-        int,
-        typer.Option("--examples", min=0, help="List N images per metric: the largest differences between captions."),
-    ] = 0,
     report: ReportOption = None,
     details: common.DetailsOption = False,
-    keep_first: common.KeepFirstOption = False,
-    split: common.SplitOption = None,
-    restrict: common.RestrictOption = False,
     inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -91,7 +74,7 @@ def compare_systems(
 
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
-    from capbench.api.comparing import system_comparison
+    from capbench.api.systems import system_comparison
     from capbench.core.files import check_writable, json_text, write_text
     from capbench.reports.systems import print_systems, systems_csv
     from capbench.stats.significance import PERMUTATIONS
@@ -101,26 +84,16 @@ def compare_systems(
     for path in (out, report):
         if path is not None:
             check_writable(path)
-    if test == "bootstrap":
-        common.refuse_options({"permutations": permutations}, "does not apply to --test bootstrap")
-    comparison = system_comparison(
-        [_named(text) for text in systems],
-        references,
-        metric or _METRICS,
-        inputs.values(),
-        common.caller(json_output=json_output),
-        test=test,
-        correction=correction,
-        resamples=bootstrap,
-        permutations=permutations or PERMUTATIONS,
-        seed=seed,
-        all_pairs=all_pairs,
-        examples=examples,
-        keep_first=keep_first,
-        split=split,
-        restrict=restrict,
-    )
-    _note_more_draws(comparison, bootstrap if test == "bootstrap" else permutations)
+    drawn = settings.get("resamples")
+    if settings.get("test") == "bootstrap":
+        common.refuse_options({"permutations": settings.get("permutations")}, "does not apply to --test bootstrap")
+    else:
+        drawn = settings.get("permutations")
+        settings["permutations"] = drawn or PERMUTATIONS
+    values: SystemInputs = {**inputs.values(), **settings}  # type: ignore[typeddict-unknown-key]
+    caller = common.caller(json_output=json_output)
+    comparison = system_comparison([_named(text) for text in systems], references, metric or _METRICS, values, caller)
+    _note_more_draws(comparison, drawn)
     document, worse = comparison.as_json(), comparison.worse()
     if fail_if_worse:
         named = [{"system": pair.system, "score": pair.score} for pair in worse]
