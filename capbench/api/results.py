@@ -55,43 +55,38 @@ class Judgements(records.Judgements):
         spec = None if self.protocol is None else self.protocol.statistic
         return "items" if spec is None or spec.side == "none" else spec.side
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each rating, pair of captions or item, depending on :attr:`kind`.
+    def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """One record for each rating, pair of captions or item, depending on :attr:`kind`; the first ``limit`` ones.
 
-        Ratings have the columns ``image``, ``candidate_id``, ``candidate``, ``system``, ``group``, ``rating`` and
-        ``rater``; pairs ``image``, ``first``, ``second``, ``preferred`` (+1, 0, -1) and ``group``; items the columns of
-        ratings but the last two.
-
-        Raises MissingFileError: the file with the human judgements does not exist.
+        Ratings have ``image``, ``candidate_id``, ``candidate``, ``system``, ``group``, ``rating`` and ``rater``; pairs
+        ``image``, ``first``, ``second``, ``preferred`` (+1, 0, -1) and ``group``; items those of ratings but the last
+        two.
         """
+        if self.kind == "items" or self.protocol is None:
+            return [_item(item) for item in self.items[:limit]]
+        human = self.protocol.statistic.human
+        if self.kind == "ratings":
+            ratings = self.ratings[human]
+            values = zip(ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist(), strict=True)
+            return [{**_item(self.items[i]), "rating": value, "rater": rater} for i, value, rater in [*values][:limit]]
+        pairs = self.preferences[human]
+        judged = zip(pairs.first.tolist(), pairs.second.tolist(), pairs.preferred.tolist(), pairs.group, strict=True)
+        return [
+            {
+                "image": self.items[a].image,
+                "first": self.items[a].candidate,
+                "second": self.items[b].candidate,
+                "preferred": preferred,
+                "group": group,
+            }
+            for a, b, preferred, group in [*judged][:limit]
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The :meth:`rows` as a data frame."""
         import pandas as pd
 
-        return pd.DataFrame(self._rows(None), columns=self._columns())
-
-    def _columns(self) -> list[str]:
-        item = ["image", "candidate_id", "candidate", "system", "group"]
-        return {
-            "ratings": [*item, "rating", "rater"],
-            "preferences": ["image", "first", "second", "preferred", "group"],
-            "items": item,
-        }[self.kind]
-
-    def _rows(self, limit: int | None) -> list[list[Any]]:
-        if self.kind == "preferences" and self.protocol is not None:
-            pairs = self.preferences[self.protocol.statistic.human]
-            numbers = zip(
-                pairs.first.tolist(), pairs.second.tolist(), pairs.preferred.tolist(), pairs.group, strict=True
-            )
-            chosen = list(numbers)[:limit]
-            return [
-                [self.items[a].image, self.items[a].candidate, self.items[b].candidate, preferred, group]
-                for a, b, preferred, group in chosen
-            ]
-        if self.kind == "ratings" and self.protocol is not None:
-            ratings = self.ratings[self.protocol.statistic.human]
-            values = zip(ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist(), strict=True)
-            return [[*_item(self.items[i]), value, rater] for i, value, rater in list(values)[:limit]]
-        return [_item(item) for item in self.items[:limit]]
+        return pd.DataFrame(self.rows())
 
     def _number(self) -> int:
         if self.kind == "items" or self.protocol is None:
@@ -107,11 +102,11 @@ class Judgements(records.Judgements):
     def _repr_html_(self) -> str:
         from capbench.reports.markup import SAMPLE, document, html_table
 
-        rows = [[str(cell) for cell in row] for row in self._rows(_SHOWN)]
-        texts = 5 if self.kind != "preferences" else 3
-        number = self._number()
-        notes = [*([SAMPLE] if self.sample else []), *_more(number, self.kind), *self.notes]
-        return document(html_table(self._columns(), rows, texts=texts, title=repr(self)), notes=notes)
+        rows, texts = self.rows(_SHOWN), 3 if self.kind == "preferences" else 5
+        notes = [*([SAMPLE] if self.sample else []), *_more(self._number(), self.kind), *self.notes]
+        shown = [[str(cell) for cell in row.values()] for row in rows]
+        heads = [*rows[0]] if rows else []
+        return document(html_table(heads, shown, texts=texts, title=repr(self)), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -129,22 +124,16 @@ class ScoreTable(records.ScoreTable):
     """Scores of captions, as :func:`capbench.score` returns them. ``table["cider"]`` has the scores of one column."""
 
     rows: tuple[Row, ...] = ()  # name, title and key of every column
-    notes: tuple[str, ...] = ()  # notes on the captions and the score files, one line each
-    sample: bool = False  # True if the captions are those of the embedded synthetic sample
-    # columns of score files without a result, because scores are missing
-    incomplete: Mapping[Row, Incomplete] = field(default_factory=dict)
-    # 95 % bootstrap intervals of corpus scores, if they were requested
-    intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # on the captions and the score files
+    sample: bool = False  # whether the captions are those of the embedded synthetic sample
+    incomplete: Mapping[Row, Incomplete] = field(default_factory=dict)  # columns of score files without a result
+    intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)  # 95 %, of corpus scores
     fixed: tuple[str, ...] = ()  # labels of metrics whose document statistics are not resampled for the intervals
-    # for a user's file of judgements: the field that each column was read as, ``""`` for columns that are not read
-    file_columns: Mapping[str, str] = field(default_factory=dict)
+    file_columns: Mapping[str, str] = field(default_factory=dict)  # field of each column of a user's judgements, or ""
     missing_captions: int = 0  # number of images with references but without a caption
-    # overlap of the captions with the training data of metrics with trained files
-    training: tuple[TrainingOverlap, ...] = ()
-    domains: tuple[DomainScores, ...] = ()  # corpus scores by domain, if the references are those of nocaps
-    # (n,) F-measure of SPICE's categories by column, if they were requested; NaN for captions whose references have no
-    # tuple of the category
-    categories: Mapping[str, FloatArray] = field(default_factory=dict)
+    training: tuple[TrainingOverlap, ...] = ()  # overlap of the captions with the training data of metrics
+    domains: tuple[DomainScores, ...] = ()  # if the references are those of nocaps
+    categories: Mapping[str, FloatArray] = field(default_factory=dict)  # (n,) F of SPICE's categories, NaN if undefined
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}
@@ -216,7 +205,7 @@ class ScoreTable(records.ScoreTable):
 
         if long:
             return scoring.to_frame(self.with_categories)
-        frame = pd.DataFrame([_item(item) for item in self.items], columns=_ITEM_COLUMNS)
+        frame = pd.DataFrame([_item(item) for item in self.items])
         for row in self.rows:
             frame[row.name] = self.values[row.key]
         for column, values in self.categories.items():
@@ -249,11 +238,8 @@ class ScoreTable(records.ScoreTable):
         )
 
 
-_ITEM_COLUMNS = ["image", "candidate_id", "candidate", "system", "group"]
-
-
-def _item(item: records.Item) -> list[Any]:
-    return [item.image, item.candidate_id, item.candidate, item.system, item.group]
+def _item(item: records.Item) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in ("image", "candidate_id", "candidate", "system", "group")}
 
 
 def _more(number: int, noun: str) -> Sequence[str]:
