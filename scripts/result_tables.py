@@ -24,13 +24,10 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
-from capbench.reports.leaderboard import shown_number  # noqa: E402
-from capbench.reports.markup import markdown_text  # noqa: E402
-from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 from scripts.page_numbers import with_marked_numbers  # noqa: E402
 
-__all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
+__all__ = ["PAGES", "Page", "nneval_agreement", "spread", "table", "with_numbers", "written"]
 
 Results = Mapping[str, Any]
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
@@ -79,40 +76,6 @@ def _agreement(results: Results, rows: Mapping[str, str], head: str) -> str:
     return table(cells, (head, *(text for title in SETS.values() for text in (title, "rank"))))
 
 
-# Networks trained here
-
-NETWORKS = {
-    "Dual encoder with references, ensemble": ("dual-encoder-flickr8k", "results", "ref-dual-encoder, ensemble"),
-    "REO relevance, ensemble": ("flickr8k-grid", "results", "reo-relevance, ensemble"),
-    "mean grounding, ensemble": ("flickr8k-grid", "results", "grounding, ensemble"),
-    "FAIEr, ensemble": ("faier-flickr8k", "results", "faier, all references, ensemble"),
-    "FAIEr": ("faier-flickr8k", "results", "faier, all references"),
-    "ViLBERTScore-F": ("vilbert-flickr8k", "results", "vilbertscore-f-2"),
-    "FAIEr without references": ("faier-flickr8k", "results", "faier, no references"),
-    "LEIC by sentence, ensemble": ("vifidel-leic", "leic", "as one"),
-    "TIGEr, ensemble": ("flickr8k-grid", "results", "tiger, ensemble"),
-    "VIFIDEL with references, GloVe": ("vifidel-leic", "vifidel-glove", "VIFIDEL, references (negative)"),
-    "VIFIDEL without references, GloVe": ("vifidel-leic", "vifidel-glove", "VIFIDEL (negative)"),
-    "SPICE, no image": ("flickr8k-grid", "results", "SPICE"),
-    "CIDEr, no image": ("flickr8k-grid", "results", "CIDEr"),
-    "METEOR, no image": ("flickr8k-grid", "results", "METEOR"),
-}
-"""Page and folder, file and row of the results, by title."""
-
-
-def networks() -> list[str]:
-    """Agreement of the networks on both sets, the best on Flickr8k Expert first."""
-    values = {
-        title: [_results(f"{folder}/{file}.json")[key]["intervals"][row]["value"] for key in SETS]
-        for title, (folder, file, row) in NETWORKS.items()
-    }
-    rows = {
-        title: [*(f"{value:.3f}" for value in values[title]), f"[page]({NETWORKS[title][0]}.md)"]
-        for title in sorted(values, key=lambda title: -values[title][0])
-    }
-    return [table(rows, ("metric", *SETS.values(), "details"))]
-
-
 # What the image contributes
 
 IMAGE_ROWS = {
@@ -155,33 +118,6 @@ def images() -> list[str]:
         *(f"{title}{what}" for title in SETS.values() for what in ("", ", − mean", ", − shuffled")),
     )
     return [table(rows, head)]
-
-
-# The leaderboard
-
-
-def leaderboard() -> list[str]:
-    """All metrics in the order of ``capbench rank``, then published numbers; and their costs."""
-    board = load_leaderboard(ROOT / "results" / "leaderboard" / "leaderboard.json")
-    titles = [f"{column.title}, {column.statistic}" for column in board.columns]
-    rows = {
-        markdown_text(row.title): [
-            "" if row.rank is None else str(row.rank),
-            *(shown_number(row, c.name) for c in board.columns),
-        ]
-        for row in board.rows
-        if any(row.value(column.name) is not None for column in board.columns)
-    }
-    stored = _results("leaderboard/costs.json")
-    known = {row.name: row.title for row in board.rows}
-    spent = {
-        known.get(name, name): [f"{1000 * cost['seconds_per_caption']:.3g}", f"{cost['peak_mb']:,.0f}"]
-        for name, cost in stored["costs"].items()
-    }
-    return [
-        table(rows, ("metric, × 100", "rank", *titles)),
-        table(spent, ("processor time and memory", "ms per caption", "peak MB")),
-    ]
 
 
 # TIGEr and REO
@@ -250,22 +186,6 @@ def nneval_agreement(results: Results) -> str:
     return table(rows, ("row", *(NNEVAL_SETS[name] for name in names)))
 
 
-def nneval_differences(results: Results) -> str:
-    """Difference of each network from the best input, with its interval and corrected p."""
-    rows: dict[str, list[str]] = {}
-    head = ["minus the best input"]
-    for name in (name for name in NNEVAL_SETS if name in results):
-        digits, scale = _digits(name)
-        tests = results[name]["tests"]
-        inputs = {test["input"] for test in tests}
-        best = max(inputs, key=lambda one: float(np.mean(results[name]["values"][one])))
-        head.append(f"{NNEVAL_SETS[name]} ({NNEVAL_ROWS.get(best, best.upper())})")
-        for test in (test for test in tests if test["input"] == best):
-            text = f"{scale * test['difference']:+.{digits}f} {_interval(test, digits, scale)}"
-            rows.setdefault(NNEVAL_ROWS[test["row"]], []).append(f"{text}, p = {test['p_adjusted']:.3f}")
-    return table({title: rows[title] for title in NNEVAL_ROWS.values() if title in rows}, head)
-
-
 def nneval_vectors() -> str:
     """WMD, and networks of one seed, with different word vectors."""
     sets = {title: _results(f"nneval/{file}.json") for file, title in NNEVAL_VECTORS.items()}
@@ -285,9 +205,9 @@ def nneval_vectors() -> str:
 
 
 def nneval() -> list[str]:
-    """Agreement, differences, and WMD with other word vectors."""
+    """Agreement, and WMD with other word vectors."""
     results = _results("nneval/results.json")
-    return [nneval_agreement(results), nneval_differences(results), nneval_vectors()]
+    return [nneval_agreement(results), nneval_vectors()]
 
 
 # The dual encoder
@@ -330,7 +250,6 @@ FAIER_ROWS = {
     "faier-rel-r-ref": r"FAIEr\rel-r ref",
     "faier-r-ref": "FAIEr-r ref",
 }
-CURVES = ("METEOR", "CIDEr", "SPICE", "TIGEr", "Mean grounding", "FAIEr-4 ref", "FAIEr-r ref")
 
 
 def _faier_table4() -> str:
@@ -363,26 +282,13 @@ def _faier_trainings() -> str:
     return table(rows, ("training", *(f"{one}, {WAYS[way]}" for one in SETS.values() for way in ("all", "none"))))
 
 
-def _faier_curves() -> str:
-    """Spearman's rho with zero, one and five references."""
-    rows: dict[str, list[str]] = {name: [] for name in CURVES}
-    for name in ("expert", "composite-same-text-out"):
-        points = {
-            (point["title"], point["count"]): point["mean"]
-            for point in _results(f"faier-flickr8k/figure4-{name}.json")["points"]
-        }
-        for title, cells in rows.items():
-            cells += [f"{points[title, count]:.3f}" if (title, count) in points else "" for count in (0, 1, 5)]
-    return table(rows, ("ρ, references", *(f"{title}, {count}" for title in SETS.values() for count in (0, 1, 5))))
-
-
 def faier() -> list[str]:
-    """Agreement, the rows of Table 4, other trainings, and numbers of references."""
+    """Agreement, the rows of Table 4, and other trainings."""
     results = _results("faier-flickr8k/results.json")
     shown = ("faier, ", "tiger, ", "reo-relevance, ", "reo-omission, ", "SPICE", "CIDEr", "METEOR")
     rows = {name: name for name in results["expert"]["intervals"] if name.startswith(shown)}
     agreement = _agreement(results, rows, "τ-c, mean over seeds")
-    return [agreement, _faier_table4(), _faier_trainings(), _faier_curves()]
+    return [agreement, _faier_table4(), _faier_trainings()]
 
 
 # VIFIDEL and LEIC
@@ -500,7 +406,6 @@ THUMB_COLUMNS = {
     "systems": "all-systems/total-system-pearson",
     "systems, machine only": "no-human/total-system-pearson",
 }
-CORPORA = {"8k": "Flickr8k", "30k": "Flickr30k", "coco": "COCO"}
 KINDS = ("HM", "MM")
 VARIANCES = {
     "composite/any-candidate-out correctness": "Composite",
@@ -512,7 +417,6 @@ VARIANCES = {
     "thumb/no-human total": "THumB, total, machine only",
     "flickr8k-expert/no-own-captions expert": "Flickr8k Expert",
     "flickr8k-crowdflower/own-reference-out share-of-yes": "Flickr8k CrowdFlower",
-    "nebula/all-references score": "Nebula",
 }
 
 
@@ -539,24 +443,10 @@ def text_metrics() -> list[str]:
     return [f"{above}\n| " + " | ".join(("*human ceiling*", *cells)) + " |"]
 
 
-def within_images() -> list[str]:
-    """Flickr8k Expert over all captions and within images."""
-    base = "flickr8k-expert/no-own-captions"
-    columns = {
-        "τ-b, all captions": (f"{base}/mean-tau-b", ""),
-        "within-image τ-b": (f"{base}/within-image-tau-b", ""),
-        "within-image acc\\*_eq": (f"{base}/within-image-acc-eq", ""),
-        "within-image difference r": (f"{base}/within-image-difference-pearson", ""),
-    }
-    return [study_table(_results("flickr8k-expert/within-images.json"), columns, "Flickr8k Expert")]
-
-
 def within_source() -> list[str]:
     """Composite, THumB and PASCAL-50S with and without human captions, and the variance of their ratings."""
     results = _results("within-source/results.json")
     composite = {title: (f"composite/{name}", "") for title, name in COMPOSITE_COLUMNS.items()}
-    name = COMPOSITE_COLUMNS["within image, machine only"]
-    corpora = {title: (f"composite/{name}", group) for group, title in CORPORA.items()}
     thumb = {title: (f"thumb/{name}", "") for title, name in THUMB_COLUMNS.items()}
     kinds = {kind: ("pascal-50s/json-5-refs/direct-strict", kind) for kind in KINDS}
     shares = {
@@ -573,7 +463,6 @@ def within_source() -> list[str]:
     return [
         table(variances, ("% of the variance of the ratings", "between sources", "between images", "within both")),
         study_table(results, composite, "Composite, τ-c"),
-        study_table(results, corpora, "within image, machine only, τ-c"),
         study_table(results, thumb, "THumB, r"),
         study_table(results, kinds, "PASCAL-50S, %", percent=True),
     ]
@@ -583,33 +472,19 @@ def within_source() -> list[str]:
 
 
 def performance() -> list[str]:
-    """The rows of each size, and the machines and versions they were measured with."""
-    tables: list[str] = []
-    runs: dict[tuple[str, str], list[tuple[str, Results]]] = {}
+    """What is compared with another implementation, and goals that are missed."""
+    rows: dict[str, list[str]] = {}
+    missed: dict[str, list[str]] = {}
     for size in ("small", "full"):
-        rows: dict[str, list[str]] = {}
-        for name, stored in _results(f"bench/{size}.json").items():
-            runs.setdefault(_circumstances(stored), []).append((f"{name} ({size})", stored))
-            for entry in stored["rows"]:
-                row = Row.of(entry)
-                notes = "; ".join([str(goal) for goal in row.goals] + [row.missing] * bool(row.missing))
-                rows[f"{row.what}{f' ({row.peer})' * bool(row.peer)}"] = [*row.cells(), f"`{name}`", notes]
-        head = (f"{size} size (peer)", "capbench, s", "peer, s", "ratio", "peak, MB", "difference", "bench", "goals")
-        tables.append(table(rows, head))
-    machines = {}
-    for (machine, versions), benches in runs.items():
-        loads = sorted(stored["machine"]["load"] for _, stored in benches)
-        dates = sorted({stored["date"][:10] for _, stored in benches})
-        load = f"{loads[0]:g} to {loads[-1]:g}"
-        machines[", ".join(name for name, _ in benches)] = [machine, ", ".join(dates), load, versions]
-    return [*tables, table(machines, ("benches", "machine", "measured", "load", "versions"))]
-
-
-def _circumstances(stored: Results) -> tuple[str, str]:
-    """Machine and versions of a run, in words."""
-    machine = stored["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
-    return f"{machine['processor']}, {machine['cores']} cores, {machine['platform'].partition('-')[0]}", versions
+        for stored in _results(f"bench/{size}.json").values():
+            for row in map(Row.of, stored["rows"]):
+                if row.peer and not row.missing and size == "small":
+                    ours, theirs, ratio, _, difference = row.cells()
+                    rows[f"{row.what} ({row.peer})"] = [ours, theirs, ratio, difference]
+                if goals := [str(goal) for goal in row.goals if "MISSED" in str(goal)]:
+                    missed[f"{row.what} ({size})"] = ["; ".join(goals)]
+    head = ("what (peer)", "capbench, s", "peer, s", "ratio", "difference")
+    return [table(rows, head), table(missed, ("what (size)", "goal"))]
 
 
 # Pages
@@ -633,28 +508,6 @@ def with_numbers(page: str, rendered: Sequence[str]) -> tuple[str, int]:
 
 def _head(text: str) -> str:
     return text.partition("\n")[0]
-
-
-# Judged data sets
-
-
-def crisscrossed() -> list[str]:
-    """Text metrics on CxC's image-text and text-text ratings: both groups of items, and pooled."""
-    cells = {(c["protocol"], c["column"], c["group"]): c for c in _results("cxc/results.json")["cells"]}
-    columns = dict.fromkeys((column for _, column, _ in cells), "")
-    titles = {column: next(c["title"] for (_, name, _), c in cells.items() if name == column) for column in columns}
-    tables = []
-    for name, groups, items, other, head in (
-        ("cxc-sits", ("own", "crossed"), "own-caption-out", "four-references", "four references"),
-        ("cxc-sts", ("co-captions", "crossed"), "first-to-second", "both-directions", "both directions"),
-    ):
-        wanted = [*((items, group) for group in (*groups, "")), (other, "")]
-        rows = {
-            titles[column]: [_value(cells[f"{name}/{chosen}/spearman", column, group], 3) for chosen, group in wanted]
-            for column in columns
-        }
-        tables.append(table(rows, (f"`{name}`, ρ", *groups, "pooled", f"{head}, pooled")))
-    return tables
 
 
 # Which metric
@@ -705,7 +558,7 @@ class Page:
 
 
 PAGES = (
-    Page("index.md", lambda: [*leaderboard(), *networks(), *images()]),
+    Page("index.md", images),
     Page("flickr8k-grid.md", flickr8k_grid),
     Page("nneval.md", nneval),
     Page("dual-encoder-flickr8k.md", dual_encoder),
@@ -715,8 +568,6 @@ PAGES = (
     Page("combinations.md", combinations),
     Page("text-metrics.md", text_metrics),
     Page("within-source.md", within_source),
-    Page("statistics.md", within_images, "docs"),
-    Page("datasets.md", crisscrossed, "docs"),
     Page("which-metric.md", which_metric, "docs"),
     Page("performance.md", performance, "docs"),
 )
