@@ -472,7 +472,7 @@ def within_source() -> list[str]:
 
 
 def performance() -> list[str]:
-    """What is compared with another implementation, and goals that are missed."""
+    """Rows that compare with another implementation, and goals that are missed."""
     rows: dict[str, list[str]] = {}
     missed: dict[str, list[str]] = {}
     for size in ("small", "full"):
