@@ -1,8 +1,7 @@
 """Checks of a metric class against the contract of :mod:`capbench.metrics.base`.
 
 Each check tests one promise of the contract, its docstring, on a few items. It passes, fails with an observation and
-advice, or is skipped if it does not apply or a check that it depends on failed. So a metric with one fault fails one
-check.
+advice, or is skipped if it does not apply. After one that fails, the others are skipped, since they rely on it.
 """
 
 from __future__ import annotations
@@ -42,10 +41,6 @@ class ContractCheck:
 
 class _Failed(Exception):  # noqa: N818  (a result, not an error)
     """A broken promise: observation and advice."""
-
-
-class _Skipped(Exception):  # noqa: N818  (a result, not an error)
-    """A check that does not apply."""
 
 
 def _expect(kept: object, seen: str, advice: str) -> None:
@@ -88,31 +83,27 @@ class _Subject:
 
 
 def check_contract(
-    metric: type[Any], items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None
+    metric: type[Any],
+    items: Sequence[Item],  # distinct items of several images, each with references
+    resources: Resources,  # must meet the metric's needs
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[ContractCheck]:
-    """Run all checks; later ones rely on earlier ones.
-
-    ``metric``: the class; ``items``: distinct items of several images, each with references; ``resources``: the
-    metric's resources, which must meet its needs; ``options``: the user's options.
-    """
+    """Run all checks."""
     subject = _Subject(metric, items, resources, options or {})
-    failed: set[str] = set()
-    for check, after in _CHECKS.items():
+    failed = ""
+    for check in _CHECKS:
         name = check.__name__.removeprefix("_").replace("_", "-")
         outcome = partial(ContractCheck, name, str(check.__doc__).strip())
-        if broken := sorted(failed & set(after)):
-            yield outcome("skipped", f"relies on the check '{broken[0]}'")
-            failed.add(name)  # checks that rely on this one are skipped, too
+        if failed:
+            yield outcome("skipped", f"relies on the check '{failed}'")
             continue
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                check(subject)
-            yield outcome("passed")
-        except _Skipped as reason:
-            yield outcome("skipped", str(reason))
+                skipped = check(subject)
+            yield outcome("skipped" if skipped else "passed", skipped or "")
         except Exception as error:  # a plug-in may raise anything
-            failed.add(name)
+            failed = name
             seen = f"it raised {type(error).__name__}: {error}"
             advice = "Correct the code, or raise a capbench.MetricError with the remedy"
             if isinstance(error, CapbenchError):
@@ -169,9 +160,8 @@ def _statistics(subject: _Subject) -> None:
     _expect(np.isfinite(found).all(), f"{found[~np.isfinite(found)][:1]} as a statistic", "Return finite numbers")
     steps: list[int] = []
     metric.statistics(subject.items, steps.append)
-    _expect(
-        sum(steps) == n, f"progress of {sum(steps)} items for {n}", "Call progress(1) after each item, or progress(n)"
-    )
+    advice = "Call progress(1) after each item, or progress(n)"
+    _expect(sum(steps) == n, f"progress of {sum(steps)} items for {n}", advice)
 
 
 def _scores(subject: _Subject) -> None:
@@ -251,10 +241,10 @@ def _other_values(subject: _Subject) -> Iterator[tuple[str, Any]]:
                     break
 
 
-def _pickling(subject: _Subject) -> None:
+def _pickling(subject: _Subject) -> str | None:
     """A prepared metric can be pickled, and its copy computes the same."""
     if issubclass(subject.metric, FunctionScores):
-        raise _Skipped("functions are computed in one process")
+        return "functions are computed in one process"
     metric = subject.prepared()
     expected = subject.statistics(metric)
     try:
@@ -263,6 +253,7 @@ def _pickling(subject: _Subject) -> None:
         advice = "Hold functions and open files in a functools.cached_property, which the copy computes again"
         raise _Failed(f"it cannot be pickled: {error}", advice) from error
     subject.same(expected, subject.statistics(sent), "the copy", "Hold in attributes what statistics() needs")
+    return None
 
 
 def _cache(subject: _Subject) -> None:
@@ -274,11 +265,11 @@ def _cache(subject: _Subject) -> None:
     _expect(len(set(keys)) == len(keys), "different items have one key", "Return different keys for different items")
 
 
-def _references(subject: _Subject) -> None:
+def _references(subject: _Subject) -> str | None:
     """The columns of reference_free() have scores without references."""
     free = sorted(subject.metric.reference_free())
     if not free:
-        raise _Skipped("all columns need references")
+        return "all columns need references"
     advice = f"Remove {free[0]} from reference_free(), or compute it without references"
     bare = [replace(item, references=()) for item in subject.items]
     metric = subject.prepared(bare)
@@ -288,6 +279,7 @@ def _references(subject: _Subject) -> None:
         raise _Failed(f"without references it raised an error: {error.message}", advice) from error
     for column in free:
         _expect(np.isfinite(columns[column]).all(), f"without references '{column}' is not a finite number", advice)
+    return None
 
 
 def _bad_input(subject: _Subject) -> None:
@@ -306,19 +298,19 @@ def _bad_input(subject: _Subject) -> None:
             raise _Failed(seen, "Define a score for it, or raise a capbench.MetricError that names the item") from error
 
 
-_CHECKS: Mapping[Callable[[_Subject], None], tuple[str, ...]] = {
-    _declaration: (),
-    _options: ("declaration",),
-    _statistics: ("declaration", "options"),
-    _scores: ("statistics",),
-    _repeatable: ("statistics",),
-    _batches: ("repeatable",),
-    _signature: ("options",),
-    _pickling: ("repeatable",),
-    _cache: ("batches", "signature"),
-    _references: ("scores",),
-    _bad_input: ("statistics", "scores"),
-}  # Checks in their order, each with the checks that it relies on
+_CHECKS: Sequence[Callable[[_Subject], str | None]] = (
+    _declaration,
+    _options,
+    _statistics,
+    _scores,
+    _repeatable,
+    _batches,
+    _signature,
+    _pickling,
+    _cache,
+    _references,
+    _bad_input,
+)  # each returns why it does not apply, or None
 
 
 def _named(item: Item) -> str:

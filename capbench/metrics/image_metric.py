@@ -239,13 +239,9 @@ def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
 def check_features(model: TrainedModel, store: FeatureStore, size: int, any_features: bool) -> None:
     """Check that a store holds the features that a network was trained on."""
     if store.feature_size != size:
-        raise ModelError(
-            f"reads features of {size} columns, but those in {store.paths[0]} have {store.feature_size}",
-            code="wrong-features",
-            value=store.feature_size,
-            path=model.path,
-            hint="Use the features that it was trained on, or a model for these",
-        )
+        message = f"reads features of {size} columns, but those in {store.paths[0]} have {store.feature_size}"
+        hint = "Use the features that it was trained on, or a model for these"
+        raise ModelError(message, code="wrong-features", value=store.feature_size, path=model.path, hint=hint)
     trained, fingerprint = model.features, store.fingerprint
     if trained is not None and trained not in (fingerprint.kind, fingerprint.digest) and not any_features:
         raise FeatureError(

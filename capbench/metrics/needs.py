@@ -325,11 +325,8 @@ def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path
     ``images``: ids; ``resources``: with the function ``pictures`` (:func:`capbench.metrics.scoring.complete` sets it).
     """
     if resources.pictures is None:
-        raise MetricError(
-            "the resources have no function that finds image files",
-            code="missing-image",
-            hint="Score with 'capbench score'",
-        )
+        message = "the resources have no function that finds image files"
+        raise MetricError(message, code="missing-image", hint="Score with 'capbench score'")
     wanted = list(dict.fromkeys(images))
     paths = dict(resources.pictures(wanted))
     missing = [image for image in wanted if image not in paths]

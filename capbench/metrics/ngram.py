@@ -198,12 +198,8 @@ class Cider(NgramMetric):
         else:
             self._documents = Counter(tuple(texts) or ("",) for texts in self.resources.captions(source).values())
         if not any(map(any, self._documents)):
-            raise MetricError(
-                f"CIDEr's document frequencies require captions, but '{source}' has none",
-                code="missing-references",
-                value=source,
-                hint="Choose another value of cider.df",
-            )
+            message = f"CIDEr's document frequencies require captions, but '{source}' has none"
+            raise MetricError(message, code="missing-references", value=source, hint="Choose another value of cider.df")
         documents = self._documents.total()
         label = Path(source).name if "/" in source or "\\" in source else source
         self._corpus_id = f"{label}({documents} documents, {_fingerprint(self._documents)})"

@@ -154,11 +154,7 @@ def load_network(
             if family == trainer.kind.partition("/")[0]:
                 loaded: TrainedModel[Any, Any] = trainer.load(path)
                 return loaded
-        raise ModelError(
-            f"has a network of the kind {family}, which no installed package reads",
-            code="missing-package",
-            value=family,
-            path=path,
-            hint="Install the package that registers it",
-        )
+        message = f"has a network of the kind {family}, which no installed package reads"
+        hint = "Install the package that registers it"
+        raise ModelError(message, code="missing-package", value=family, path=path, hint=hint)
     return scan.load_scan(path)

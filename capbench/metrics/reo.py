@@ -122,13 +122,9 @@ class Covariance:
             if diagonal.min() <= _SINGULAR * diagonal.max():
                 raise np.linalg.LinAlgError
         except np.linalg.LinAlgError as error:
-            raise ModelError(
-                f"the covariance ({kind}) of {self.facts.get('captions')} captions cannot be inverted",
-                code="undefined",
-                value=kind,
-                path=self.path,
-                hint="Fit it to more captions or with more shrinkage, or use reo.covariance=identity",
-            ) from error
+            message = f"the covariance ({kind}) of {self.facts.get('captions')} captions cannot be inverted"
+            hint = "Fit it to more captions or with more shrinkage, or use reo.covariance=identity"
+            raise ModelError(message, code="undefined", value=kind, path=self.path, hint=hint) from error
         return np.asarray(solve_triangular(lower, unit, lower=True), dtype=np.float64)
 
 
@@ -337,13 +333,9 @@ class Reo(GroundedMetric):
         for model, path in zip(models, paths, strict=False):
             covariance = read_covariance(default_path(path) if file is None else file)
             if covariance.facts.get("model") != model.sha256:
-                raise ModelError(
-                    f"is the covariance of another model than {model.path}",
-                    code="wrong-weights",
-                    value=str(model.path),
-                    path=covariance.path,
-                    hint="Fit it again with 'capbench train reo-covariance'",
-                )
+                message = f"is the covariance of another model than {model.path}"
+                hint = "Fit it again with 'capbench train reo-covariance'"
+                raise ModelError(message, code="wrong-weights", value=str(model.path), path=covariance.path, hint=hint)
             self._covariances.append(covariance)
         self._whiteners = [covariance.whitener(kind) for covariance in self._covariances]
         self._whiteners = self._whiteners or [np.eye(model.options.embed_dim) for model in models]

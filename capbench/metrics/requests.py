@@ -40,12 +40,9 @@ def split_label(text: Asked) -> tuple[str, str]:
     if not equals or text.startswith(SAVED):  # a path may contain '='
         return "", text
     if not _LABEL.fullmatch(label) or not name:
-        raise UsageError(
-            f"'{text}' has no valid label",
-            code="wrong-format",
-            value=text,
-            hint="Write LABEL=METRIC, with letters, digits, '-', '_' and '+' in the label: cider-coco=cider",
-        )
+        message = f"'{text}' has no valid label"
+        hint = "Write LABEL=METRIC, with letters, digits, '-', '_' and '+' in the label: cider-coco=cider"
+        raise UsageError(message, code="wrong-format", value=text, hint=hint)
     return label, name
 
 
@@ -92,12 +89,8 @@ def resolve_metrics(
         for cls, column in expanded:
             key = label or cls.name
             if classes.setdefault(key, cls) is not cls:
-                raise UsageError(
-                    f"'{key}' names two metrics, {classes[key].__qualname__} and {cls.__qualname__}",
-                    code="duplicate",
-                    value=key,
-                    hint=f"Label one of them: LABEL={name}",
-                )
+                message = f"'{key}' names two metrics, {classes[key].__qualname__} and {cls.__qualname__}"
+                raise UsageError(message, code="duplicate", value=key, hint=f"Label one of them: LABEL={name}")
             if label:
                 _check_label(label, cls)
             wanted.setdefault(key, {}).update(dict.fromkeys([column] if column else _offered(cls, key, resources)))
@@ -241,12 +234,9 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
         return [(metric, column)]
     if name.lower() not in columns:
         if name.lower() in SENTINEL_NAMES:
-            raise UsageError(
-                f"'{name}' is a sentinel, not a metric",
-                code="unsupported",
-                value=name,
-                hint="'capbench compare' and 'rank' print sentinels, and 'capbench correlate' with --sentinels",
-            )
+            message = f"'{name}' is a sentinel, not a metric"
+            hint = "'capbench compare' and 'rank' print sentinels, and 'capbench correlate' with --sentinels"
+            raise UsageError(message, code="unsupported", value=name, hint=hint)
         hint = suggest(name, ["all", *columns])
         raise UsageError(f"unknown metric '{name}'", code="unknown-name", value=name, hint=hint)
     return [columns[name.lower()]]
@@ -310,12 +300,9 @@ def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tup
             notes.append(f"{request.label}: {', '.join(others)} left out, because there are no references ({how})")
         reduced.append(replace(request, columns=free or request.columns))
     if impossible:
-        raise UsageError(
-            f"{', '.join(impossible)}: references are required ({how})",
-            code="missing-references",
-            value=impossible[0],
-            hint="Add references, or use reference-free metrics and columns (listed by 'capbench metrics NAME')",
-        )
+        message = f"{', '.join(impossible)}: references are required ({how})"
+        hint = "Add references, or use reference-free metrics and columns (listed by 'capbench metrics NAME')"
+        raise UsageError(message, code="missing-references", value=impossible[0], hint=hint)
     return tuple(reduced), notes
 
 

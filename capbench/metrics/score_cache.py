@@ -214,12 +214,9 @@ class _Run:
         if not self._done.any():
             self.rows = np.empty((len(self._items), rows.shape[1]))
         if rows.shape[1] != self.rows.shape[1]:
-            raise MetricError(
-                f"{self.metric.name} returned statistics of different widths under one signature",
-                code="wrong-shape",
-                value=rows.shape[1],
-                hint="Clear the cache folder, or run with --no-cache",
-            )
+            message = f"{self.metric.name} returned statistics of different widths under one signature"
+            hint = "Clear the cache folder, or run with --no-cache"
+            raise MetricError(message, code="wrong-shape", value=rows.shape[1], hint=hint)
         self.rows[places] = rows
         self._done[places] = True
 
@@ -305,12 +302,9 @@ def _weighted(repeats: Sequence[int], progress: Progress, distinct: Progress) ->
 
 def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Item]) -> None:
     if extracted.ndim != 2 or len(extracted) != len(items):
-        raise MetricError(
-            f"{metric.name} returned statistics of shape {extracted.shape} for {len(items)} items",
-            code="wrong-shape",
-            value=extracted.shape,
-            hint="Its statistics() must return one row per item",
-        )
+        message = f"{metric.name} returned statistics of shape {extracted.shape} for {len(items)} items"
+        hint = "Its statistics() must return one row per item"
+        raise MetricError(message, code="wrong-shape", value=extracted.shape, hint=hint)
     bad = np.flatnonzero(~np.isfinite(extracted).all(axis=1))
     if len(bad):
         item = items[bad[0]]

@@ -59,13 +59,9 @@ def known_vectors(file: WordVectors, words: Collection[str], unit: bool = True) 
     """Word → (d,) vector, of length 1 if ``unit``, for the known words. Raises MetricError if no word is known."""
     vectors = file.unit_vectors(words) if unit else file.vectors(words)
     if words and not vectors:
-        raise MetricError(
-            f"none of the {len(words)} words of these captions has one of the {len(file)} word vectors",
-            code="missing-value",
-            value=len(words),
-            path=file.path,
-            hint="Captions are in lower case: use vectors of English words in lower case",
-        )
+        message = f"none of the {len(words)} words of these captions has one of the {len(file)} word vectors"
+        hint = "Captions are in lower case: use vectors of English words in lower case"
+        raise MetricError(message, code="missing-value", value=len(words), path=file.path, hint=hint)
     return vectors
 
 

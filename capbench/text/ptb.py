@@ -324,12 +324,8 @@ def tokenize(captions: Sequence[str]) -> list[str]:
             tokens += native_tokenizer().tokenize_all(distinct[begin : begin + _AT_ONCE])
     except UnicodeEncodeError as error:
         caption = next(text for text in distinct if str(error.object).strip("\n") in text)
-        raise DataError(
-            f"the caption {caption!r} contains half of a surrogate pair, which is not a character",
-            code="unreadable",
-            value=caption,
-            hint="Correct the file that contains it",
-        ) from error
+        message = f"the caption {caption!r} contains half of a surrogate pair, which is not a character"
+        raise DataError(message, code="unreadable", value=caption, hint="Correct the file that contains it") from error
     return list(map(dict(zip(distinct, tokens, strict=True)).__getitem__, captions))
 
 

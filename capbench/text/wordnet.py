@@ -77,11 +77,7 @@ def meteor_lines(name: str) -> list[str]:
         with zipfile.ZipFile(path) as jar:
             text = jar.read(name).decode("utf-8")
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ToolError(
-            f"'{name}' cannot be read from METEOR's jar ({error})",
-            code="unreadable",
-            value=name,
-            path=path,
-            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
-        ) from error
+        message = f"'{name}' cannot be read from METEOR's jar ({error})"
+        hint = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
+        raise ToolError(message, code="unreadable", value=name, path=path, hint=hint) from error
     return text.removesuffix("\n").split("\n")

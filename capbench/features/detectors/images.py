@@ -43,11 +43,8 @@ class Prepared:
 def check_image(image: NDArray[Any]) -> None:
     """Raise DataError unless the array is an image: uint8 (h, w, 3) with at least one pixel."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-        raise DataError(
-            f"an image has shape {image.shape} of {image.dtype}, not (height, width, 3) of uint8",
-            code="wrong-shape",
-            hint="Decode it to RGB first",
-        )
+        message = f"an image has shape {image.shape} of {image.dtype}, not (height, width, 3) of uint8"
+        raise DataError(message, code="wrong-shape", hint="Decode it to RGB first")
 
 
 def resize_bilinear(

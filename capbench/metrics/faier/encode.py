@@ -162,12 +162,9 @@ def open_faier(store: FeatureStore, model: str, *, any_features: bool = False) -
     for network in models if models[0].options.sees_images else ():
         check_features(network, store, network.options.image_dim, any_features)
         if network.options.relations and not store.header.boxes:
-            raise FeatureError(
-                f"has no boxes, but the relation level of {network.path} requires them",
-                code="wrong-features",
-                path=store.paths[0],
-                hint="Use a store with boxes, or a model without a relation level (variant faier-object)",
-            )
+            message = f"has no boxes, but the relation level of {network.path} requires them"
+            hint = "Use a store with boxes, or a model without a relation level (variant faier-object)"
+            raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
     _open[key] = encoders
     if len(_open) > _OPENED:
         del _open[next(iter(_open))]

@@ -170,11 +170,9 @@ def _pad(rows: Sequence[Sequence[int]], filling: int) -> tuple[Tensor, Tensor]:
 def region_boxes(regions: RegionFeatures) -> NDArray[np.float32]:
     """(R, 4) boxes x1, y1, x2, y2 as fractions of the image's sides; the paper does not say which unit."""
     if regions.boxes is None:
-        raise FeatureError(
-            "there are no boxes, but FAIEr's relation level requires them",
-            code="wrong-features",
-            hint="Use a store with boxes, or a model without a relation level (variant faier-object)",
-        )
+        message = "there are no boxes, but FAIEr's relation level requires them"
+        hint = "Use a store with boxes, or a model without a relation level (variant faier-object)"
+        raise FeatureError(message, code="wrong-features", hint=hint)
     width, height = regions.width, regions.height
     return np.asarray(regions.boxes / np.array([width, height, width, height], np.float32), np.float32)
 

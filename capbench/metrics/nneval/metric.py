@@ -83,13 +83,9 @@ class NNEval(CombinedMetric):
         as_trained = self.options.mapping == "as-trained"
         self._mapped = self._network.mapped if as_trained else cast(Mapped, self.options.mapping)
         if self._mapped == "min-max" and self._network.minimum is None:
-            raise MetricError(
-                "nneval.mapping=min-max: the weights do not contain the range of the scores in training",
-                code="missing-key",
-                value="min-max",
-                path=self._network.path,
-                hint="Remove the option: released weights use 2x - 1",
-            )
+            message = "nneval.mapping=min-max: the weights do not contain the range of the scores in training"
+            hint = "Remove the option: released weights use 2x - 1"
+            raise MetricError(message, code="missing-key", value="min-max", path=self._network.path, hint=hint)
         self._inputs = tuple(
             request.make(self.resources) for request in input_requests(self.options.vectors, self.options.df)
         )

@@ -57,13 +57,9 @@ class GroundingSource:
     def model(self) -> GroundingModel:
         """The network. Raises ModelError if there are several."""
         if len(self.models) > 1:
-            raise ModelError(
-                f"is an ensemble of {len(self.models)} networks, but a single network is required",
-                code="unsupported",
-                value=len(self.models),
-                path=self._path,
-                hint=f"Use one of them, such as {self.models[0].path}",
-            )
+            message = f"is an ensemble of {len(self.models)} networks, but a single network is required"
+            hint = f"Use one of them, such as {self.models[0].path}"
+            raise ModelError(message, code="unsupported", value=len(self.models), path=self._path, hint=hint)
         return self.models[0]
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:

@@ -52,12 +52,9 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
     """State, options, training facts and the vocabulary's name in a checkpoint of the released code."""
     checkpoint = read_torch(file)
     if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
-        raise ModelError(
-            "is the checkpoint of a training by capbench, from which only that training can resume",
-            code="wrong-weights",
-            path=file,
-            hint="Use model.safetensors of its folder, which exists after the training",
-        )
+        message = "is the checkpoint of a training by capbench, from which only that training can resume"
+        hint = "Use model.safetensors of its folder, which exists after the training"
+        raise ModelError(message, code="wrong-weights", path=file, hint=hint)
     try:
         image, text = checkpoint["model"]
         settings = checkpoint["opt"] if isinstance(checkpoint["opt"], dict) else vars(checkpoint["opt"])
@@ -215,9 +212,6 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
             return read_vocabulary(file.parent / candidate)
         except MissingFileError:
             continue
-    raise ModelError(
-        "there is no vocabulary next to it",
-        code="missing-file",
-        path=file,
-        hint=f"Copy {' or '.join(names)} to its folder, or set the option 'vocabulary' to its path",
-    )
+    message = "there is no vocabulary next to it"
+    hint = f"Copy {' or '.join(names)} to its folder, or set the option 'vocabulary' to its path"
+    raise ModelError(message, code="missing-file", path=file, hint=hint)

@@ -51,12 +51,9 @@ def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool)
     """
     check_features(model, store, model.options.feature_dim, any_features)
     if not store.header.boxes:
-        raise FeatureError(
-            "has no boxes, but ViLBERT reads the position of each region",
-            code="wrong-features",
-            path=store.paths[0],
-            hint="Extract the features again, or import files with boxes",
-        )
+        message = "has no boxes, but ViLBERT reads the position of each region"
+        hint = "Extract the features again, or import files with boxes"
+        raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
     detector = store.fingerprint.detector
     if model.is_released and detector not in (RELEASED_DETECTOR, UNKNOWN) and not any_features:
         raise FeatureError(

@@ -303,11 +303,7 @@ def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPiece
     """The chosen word pieces, or those in the folder of a released checkpoint."""
     found = chosen or next((path for name in _VOCABULARIES if (path := file.with_name(name)).exists()), None)
     if found is None:
-        raise ModelError(
-            "has no vocabulary in its folder",
-            code="missing-file",
-            value=VOCABULARY,
-            path=file,
-            hint=f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path",
-        )
+        message = "has no vocabulary in its folder"
+        hint = f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path"
+        raise ModelError(message, code="missing-file", value=VOCABULARY, path=file, hint=hint)
     return read_word_pieces(found)

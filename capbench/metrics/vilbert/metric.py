@@ -155,12 +155,9 @@ class ViLBERTScore(PairMetric, RegionMetric):
         sizes = self.models[0].options
         self.layers = self.options.layer or (sizes.connections,)
         if self.layers[-1] > sizes.connections:
-            raise UsageError(
-                f"{self.name}.layer={self.layers[-1]}: {self.models[0].path} has {sizes.connections} layers",
-                code="out-of-range",
-                value=self.layers[-1],
-                hint=f"Use {self.name}.layer=1-{sizes.connections} for all of them",
-            )
+            message = f"{self.name}.layer={self.layers[-1]}: {self.models[0].path} has {sizes.connections} layers"
+            hint = f"Use {self.name}.layer=1-{sizes.connections} for all of them"
+            raise UsageError(message, code="out-of-range", value=self.layers[-1], hint=hint)
         chosen = self.options.task or (next(iter(TASKS)) if sizes.tasks else "none")
         self.task = TASKS.get(chosen)
         if self.task is not None and self.task >= sizes.tasks:

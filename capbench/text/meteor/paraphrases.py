@@ -111,12 +111,9 @@ def _build(source: Path) -> dict[str, NDArray[Any]]:
         if not blocks or len(numbers) - 1 > 1 << _WORD_BITS:
             raise ValueError("no pairs, or more words than a number can have")
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ToolError(
-            "is damaged: its lines are not probability, phrase and paraphrase in turn",
-            code="damaged",
-            path=source,
-            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
-        ) from error
+        message = "is damaged: its lines are not probability, phrase and paraphrase in turn"
+        hint = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
+        raise ToolError(message, code="damaged", path=source, hint=hint) from error
     edges, levels = _grow_trie(blocks)
     replaced, targets = (np.concatenate([block.states[block.pairs[i]] for block in blocks]) for i in (0, 1))
     del blocks

@@ -51,19 +51,12 @@ def normalised_words(text: str) -> tuple[str, ...]:
     try:
         normalised = words(text)
     except UnicodeEncodeError as error:
-        raise MetricError(
-            f"a caption is not valid Unicode: {ascii(text)[:80]}",
-            code="unreadable",
-            value=text,
-            hint="Remove the lone surrogate",
-        ) from error
+        message = f"a caption is not valid Unicode: {ascii(text)[:80]}"
+        raise MetricError(message, code="unreadable", value=text, hint="Remove the lone surrogate") from error
     if len(normalised) > LONGEST:
-        raise MetricError(
-            f"a caption of {len(normalised):,} words is too long for METEOR ('{text[:60]}…')",
-            code="too-large",
-            value=len(normalised),
-            hint=f"METEOR aligns at most {LONGEST:,} words: shorten the caption, or omit METEOR",
-        )
+        message = f"a caption of {len(normalised):,} words is too long for METEOR ('{text[:60]}…')"
+        hint = f"METEOR aligns at most {LONGEST:,} words: shorten the caption, or omit METEOR"
+        raise MetricError(message, code="too-large", value=len(normalised), hint=hint)
     return normalised
 
 

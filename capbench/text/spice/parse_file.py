@@ -104,13 +104,9 @@ class ParseFile:
             self._n = int(self._database.execute("SELECT count(*) FROM parses").fetchone()[0])
             self.sets = tuple(CaptionSet(**captions) for captions in json.loads(sets))
         if found != parser:
-            raise DataError(
-                f"contains parses of {found}; this version of capbench uses {parser}",
-                code="wrong-version",
-                value=found,
-                path=self.path,
-                hint="Remove it, or export the parses again with this version",
-            )
+            message = f"contains parses of {found}; this version of capbench uses {parser}"
+            hint = "Remove it, or export the parses again with this version"
+            raise DataError(message, code="wrong-version", value=found, path=self.path, hint=hint)
 
     def __len__(self) -> int:
         """Number of parses."""

@@ -247,12 +247,9 @@ def _checked_folder() -> Path:
 def _check(folder: Path, files: tuple[PinnedFile, ...]) -> None:
     for file in files:
         if sha256_file(folder / file.name) != file.sha256:
-            raise ToolError(
-                "is damaged: its SHA-256 is not that of the published file",
-                code="damaged",
-                path=folder / file.name,
-                hint="Run 'capbench doctor --install spice' again to replace the file",
-            )
+            message = "is damaged: its SHA-256 is not that of the published file"
+            hint = "Run 'capbench doctor --install spice' again to replace the file"
+            raise ToolError(message, code="damaged", path=folder / file.name, hint=hint)
 
 
 def class_path(folder: Path) -> str:

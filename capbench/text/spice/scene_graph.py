@@ -197,12 +197,9 @@ def export_parses(
         n_distinct = len(distinct) - ("" in distinct)
         recorded.append(CaptionSet(name, licence, redistributable, n_distinct, len(new)))
     if not parses:
-        raise UsageError(
-            f"there is nothing to export: there are no parses of {SPICE_PARSER_VERSION}",
-            code="missing-data",
-            value=SPICE_PARSER_VERSION,
-            hint="Parse captions first with 'capbench data parses make'",
-        )
+        message = f"there is nothing to export: there are no parses of {SPICE_PARSER_VERSION}"
+        hint = "Parse captions first with 'capbench data parses make'"
+        raise UsageError(message, code="missing-data", value=SPICE_PARSER_VERSION, hint=hint)
     write_parses(path, parses, recorded, SPICE_PARSER_VERSION, replace=replace)
     return tuple(recorded)
 
