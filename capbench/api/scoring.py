@@ -286,7 +286,8 @@ def score_captions(
         raise UsageError(message, code="missing-option", value="spice", hint=hint)
     read = _read_own(resolved, captions) if captions.dataset is None else _read_dataset(resolved, captions)
     with spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
-        table, resampled = scoring.score_for_resampling(
+        resampled: dict[str, scoring.CorpusStatistics] = {}
+        table = scoring.score(
             read.items,
             read.requests,
             read.resources,
@@ -295,6 +296,7 @@ def score_captions(
             progress=step,
             spread=engine,
             documents=read.documents,
+            statistics_of=resampled,
         )
     intervals: dict[records.ScoreColumn, Interval] = {}
     if bootstrap is not None:

@@ -53,6 +53,7 @@ class CorpusStatistics:
     rows: FloatArray  # (n, k) statistics of the items, repeats included
 
 
+@stdout_to_stderr()
 def score(
     items: Sequence[Item],  # the items, repeats included
     # metrics and their columns, from :func:`capbench.metrics.requests.resolve_metrics`
@@ -69,6 +70,7 @@ def score(
     # the items of the whole data set, which corpus statistics (document frequencies) are taken from, if ``items`` are a
     # part of them; by default ``items``
     documents: Sequence[Item] | None = None,
+    statistics_of: dict[str, CorpusStatistics] | None = None,  # receives the statistics of each label, for resampling
 ) -> ScoreTable:
     """Score items with metrics.
 
@@ -77,33 +79,6 @@ def score(
     options that recombine statistics share them, as do metrics made of other metrics' columns. Corpus scores count
     repeated items as often as they occur in ``items``.
     """
-    return score_for_resampling(
-        items,
-        requests,
-        resources,
-        dataset=dataset,
-        cache=cache,
-        progress=progress,
-        spread=spread,
-        by_group=by_group,
-        documents=documents,
-    )[0]
-
-
-@stdout_to_stderr()
-def score_for_resampling(
-    items: Sequence[Item],
-    requests: Sequence[MetricRequest],
-    resources: Resources | None = None,
-    *,
-    dataset: str,
-    cache: bool = True,
-    progress: Progress | None = None,
-    spread: Engine | None = None,
-    by_group: bool = False,
-    documents: Sequence[Item] | None = None,
-) -> tuple[ScoreTable, dict[str, CorpusStatistics]]:
-    """Scores, and their statistics by label. Otherwise like :func:`score`."""
     if not items:
         message = f"{dataset} has no items to score"
         hint = "Choose other items or another file"
@@ -116,7 +91,6 @@ def score_for_resampling(
     cached: dict[str, int] = {}
     cautions: dict[str, tuple[str, ...]] = {}
     trained_on: dict[str, tuple[TrainingRecord, ...]] = {}
-    statistics_of: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
@@ -139,16 +113,14 @@ def score_for_resampling(
                 for group, of_group in totals_of.items():
                     group_corpus[group][key] = _checked_total(of_group, column, label)
             signatures[label], cached[label] = metric.signature(), int(known[index].sum())
-            cautions[label], trained_on[label] = (
-                tuple(metric.warnings(dataset, items)),
-                tuple(metric.training_records()),
-            )
-            statistics_of[label] = CorpusStatistics(metric, rows)
+            cautions[label] = tuple(metric.warnings(dataset, items))
+            trained_on[label] = tuple(metric.training_records())
+            if statistics_of is not None:
+                statistics_of[label] = CorpusStatistics(metric, rows)
     reused["scores"] += sum(cached.values())
     cautions = {label: lines for label, lines in cautions.items() if lines}
     trained_on = {label: records for label, records in trained_on.items() if records}
-    table = ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions, trained_on)
-    return table, statistics_of
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions, trained_on)
 
 
 def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
@@ -227,14 +199,14 @@ def _may_be_slow(metric: type[Metric]) -> bool:
 def complete(resources: Resources | None, *, cache: bool, items: Sequence[Item] = ()) -> Resources:
     """Resources with the cache setting, and with functions that look up named corpora, image files and, from the items,
     the images of captions that belong to no data set, if missing."""
-    resources = dataclasses.replace(resources or Resources(), cache=cache)
-    if resources.captions is None:
-        resources = dataclasses.replace(resources, captions=partial(_captions_of, resources.data))
-    if resources.pictures is None:
-        resources = dataclasses.replace(resources, pictures=partial(_pictures_of, resources.data, resources.images))
-    if resources.image_groups is None and items:
-        resources = dataclasses.replace(resources, image_groups=partial(groups_of_images, items))
-    return resources
+    given = resources or Resources()
+    return dataclasses.replace(
+        given,
+        cache=cache,
+        captions=given.captions or partial(_captions_of, given.data),
+        pictures=given.pictures or partial(_pictures_of, given.data, given.images),
+        image_groups=given.image_groups or (partial(groups_of_images, items) if items else None),
+    )
 
 
 def _pictures_of(data: str | None, images: str | None, wanted: Sequence[str]) -> Mapping[str, Path]:

@@ -20,7 +20,7 @@ from capbench.datasets.user.captions import SystemCaptions
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
-from capbench.metrics.scoring import CorpusStatistics, score_for_resampling, warnings_of_captions
+from capbench.metrics.scoring import CorpusStatistics, score, warnings_of_captions
 from capbench.stats.intervals import Interval
 from capbench.stats.pairs import Correction
 from capbench.stats.resampling import Bootstrap, unit_codes
@@ -153,8 +153,14 @@ def compare_systems(
     kept: dict[str, dict[str, CorpusStatistics]] = {}
     for system, items in captions.items.items():
         with progress(system, len(items) * len(requests)) as step:
-            tables[system], kept[system] = score_for_resampling(
-                items, requests, resources, dataset=system, cache=cache, progress=step
+            tables[system] = score(
+                items,
+                requests,
+                resources,
+                dataset=system,
+                cache=cache,
+                progress=step,
+                statistics_of=kept.setdefault(system, {}),
             )
     # Images are ordered by name, so that intervals do not depend on the order of files.
     coded = {system: _photographs(items) for system, items in captions.items.items()}
@@ -218,8 +224,7 @@ def intervals_of_corpus(
 ) -> dict[ScoreColumn, Interval]:
     """95 % percentile intervals of corpus scores, over images with all their captions.
 
-    ``kept`` are the statistics behind the scores, by label, from
-    :func:`capbench.metrics.scoring.score_for_resampling`.
+    ``kept`` are the statistics behind the scores, by label, from :func:`capbench.metrics.scoring.score`.
     """
     unit, units = _photographs(table.items)
     groups = tuple(_group(request, {table.dataset: (kept[request.label], unit, table)}, units) for request in requests)

@@ -20,7 +20,7 @@ from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.ngram import Bleu
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score, score_for_resampling
+from capbench.metrics.scoring import CorpusStatistics, score
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap, Swaps
 from capbench.studies.systems import compare_systems, intervals_of_corpus
@@ -133,7 +133,8 @@ def test_scoring_resampled_captions_anew_gives_the_same_numbers(test: str, capti
 def test_a_system_scores_what_it_scores_alone_and_keeps_its_interval(captions: SystemCaptions) -> None:
     requests = resolve_metrics(["bleu", "rouge-l", "meteor", "cider"])
     found = compare_systems(captions, requests, resamples=100, cache=False)
-    alone, kept = score_for_resampling(captions.items["new"], requests, dataset="new", cache=False)
+    kept: dict[str, CorpusStatistics] = {}
+    alone = score(captions.items["new"], requests, dataset="new", cache=False, statistics_of=kept)
     intervals = intervals_of_corpus(alone, kept, requests, resamples=100)
     for request in requests:
         for row in request.rows:
@@ -150,7 +151,8 @@ def test_ids_of_one_photograph_are_resampled_together() -> None:
 
     def intervals(names: list[str]) -> list[Interval]:
         renamed = tuple(replace(item, image=name) for item, name in zip(items, names, strict=True))
-        table, kept = score_for_resampling(renamed, requests, dataset="new", cache=False)
+        kept: dict[str, CorpusStatistics] = {}
+        table = score(renamed, requests, dataset="new", cache=False, statistics_of=kept)
         return list(intervals_of_corpus(table, kept, requests, resamples=100).values())
 
     assert intervals(pairs) == intervals([name.partition("_")[0] for name in pairs])
@@ -180,7 +182,8 @@ def test_a_corpus_score_of_its_own_is_computed_from_the_rows_drawn(
 def test_sums_give_the_corpus_score_of_any_captions(name: str) -> None:
     items = invented(60)
     (request,) = resolve_metrics([name])
-    _, kept = score_for_resampling(items, [request], dataset="invented", cache=False)
+    kept: dict[str, CorpusStatistics] = {}
+    score(items, [request], dataset="invented", cache=False, statistics_of=kept)
     metric, rows = kept[name].metric, kept[name].rows
     terms = metric.corpus_terms(rows)
     assert terms is not None
