@@ -19,21 +19,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
 from capbench.core.coco_names import CocoNames
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, count
 from capbench.core.files import atomic_write
 from capbench.core.records import FloatArray, IntArray, Item, caption_key, image_id, references_hash
 from capbench.metrics.score_files import ScoreFile
 
+K = TypeVar("K")
+
 Repeats = Literal["refuse", "first", "mean"]
 """Treatment of two different scores of one item: reject them, use the first, or use their mean."""
 
-_WAYS = ("id", "candidate id", "caption", "text key")
-_MOST_SHOWN = 10  # Maximum number of rows, texts or cases of :class:`Unclear` in one message; the others are counted
+_WAYS = {"id": "id", "candidate id": "candidate id", "caption": "image and caption", "text key": "image and text key"}
 _ID = re.compile(r".*:[0-9a-f]{8}:[0-9a-f]{8}", re.DOTALL)
 
 
@@ -60,14 +61,12 @@ class Unclear:
     texts: tuple[str, ...]  # the distinct captions of the image that have this key, in the order of the items
 
     def in_words(self, file: ScoreFile) -> str:
-        """Description of the rows and the texts that they match."""
-        captions = file.names["caption"]
-        first = [f"{_where(file, row)} '{captions[row][:200]}'" for row in self.rows[:_MOST_SHOWN]]
-        rows = _listed(first, len(self.rows), ", ", " and ")
-        texts = _listed([f"'{text[:200]}'" for text in self.texts[:_MOST_SHOWN]], len(self.texts), ", ", " or ")
-        scores = len(self.texts) == 1 and len({captions[row] for row in self.rows}) == 1 and len(self.rows) > 1
-        match = "match" if len(self.rows) > 1 else "matches"
-        return f"{rows} {match} {texts} of image '{self.image}'{' with different scores' if scores else ''}"
+        """The first row, and the first texts that it matches."""
+        row = self.rows[0]
+        texts = " or ".join(f"'{text[:200]}'" for text in self.texts[:2])
+        of_row = f"{_where(file, row)} '{file.names['caption'][row][:200]}'"
+        others = "" if len(self.rows) == 1 else f" and {count(len(self.rows) - 1, 'other row')}"
+        return f"{of_row}{others} for {texts} of image '{self.image}'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +109,7 @@ class Join:
         missing = np.zeros(len(self.items), dtype=bool)
         for of_column in values.values():
             missing |= np.isnan(of_column)
-        places = np.flatnonzero(missing)
-        return replace(
-            self,
-            values=values,
-            missing=places,
-            emptied={place: row for place in places.tolist() if (row := self.emptied.get(place)) is not None},
-        )
+        return replace(self, values=values, missing=np.flatnonzero(missing))
 
     @property
     def way(self) -> str:
@@ -125,11 +118,10 @@ class Join:
 
     def note(self) -> str:
         """Summary of joined and unmatched rows, in one line."""
-        joined = " and ".join(f"{count:,} items by {_in_words(way)}" for way, count in self.ways.items()) or "0 items"
+        joined = " and ".join(f"{number:,} items by {_WAYS[way]}" for way, number in self.ways.items()) or "0 items"
         line = f"{self.file.path.name}: scores of {joined}{self._draw_in_words()}"
         if self.strange:
-            rows, verb = (f"{len(self.strange):,} rows", "match") if len(self.strange) > 1 else ("1 row", "matches")
-            line += f"; {rows} {verb} no item (first: {_where(self.file, self.strange[0])})"
+            line += f"; {count(len(self.strange), 'row')} without an item (first: {_where(self.file, self.strange[0])})"
         if self.other_references:
             first = _where(self.file, self.other_references[0])
             line += f"; {len(self.other_references):,} scores with other references are not used (first: {first})"
@@ -151,26 +143,19 @@ class Join:
             return None
         path, file = self.file.path, self.file
         if self.other_references:
-            return DataError(
-                f"{len(self.other_references):,} scores were computed with other references than those of {of_what}",
-                code="mismatch",
-                path=path,
-                row=file.place(self.other_references[0]),
-                hint=f"Score the output of {command}; for a reference-free metric, add "
-                f"{file.option('references', 'ignored')}",
-            )
+            number = f"{len(self.other_references):,}"
+            message = f"{number} scores were computed with other references than those of {of_what}"
+            ignored = file.option("references", "ignored")
+            hint = f"Score the output of {command}; for a reference-free metric, add {ignored}"
+            place = file.place(self.other_references[0])
+            return DataError(message, code="mismatch", path=path, row=place, hint=hint)
         if self.is_empty and len(self.strange) == len(file):
             named = f"; its data set is {', '.join(file.datasets)}" if file.datasets else ""
-            first = _row_in_words(file, 0)
-            return DataError(
-                f"none of its {len(file):,} rows matches an item of {of_what}{named} (first: {first})",
-                code="unknown-item",
-                path=path,
-                hint=f"Use the ids that {command} writes",
-            )
-        place = int(self.missing[0])
-        item = self.items[place]
-        row = self.emptied.get(place)
+            first = f"first: {_row_in_words(file, 0)}"
+            message = f"none of its {len(file):,} rows matches an item of {of_what}{named} ({first})"
+            return DataError(message, code="unknown-item", path=path, hint=f"Use the ids that {command} writes")
+        item = self.items[int(self.missing[0])]
+        row = self.emptied.get(int(self.missing[0]))
         without = len({self.items[i].key for i in self.missing.tolist()})
         total = len({item.key for item in self.items})
         written = f"those of all {self.draw[1]} draws" if self.draw[1] > 1 else f"all {total:,}"
@@ -184,37 +169,18 @@ class Join:
             row = self.unclear[0].rows[0] if row is None else row
             unclear = f"; {self._unclear_in_words()}"
             hint = f"Copy these captions letter by letter, or use the ids of {command}. {hint}"
-        return DataError(
-            f"{without:,} of the {total:,} items of {of_what} have no score (first: '{item.candidate[:60]}' of "
-            f"image '{item.image}'){unclear}",
-            code="missing-scores",
-            value=item.image,
-            path=path,
-            row=None if row is None else file.place(row),
-            hint=hint,
-        )
+        first = f"first: '{item.candidate[:60]}' of image '{item.image}'"
+        message = f"{without:,} of the {total:,} items of {of_what} have no score ({first}){unclear}"
+        at = None if row is None else file.place(row)
+        return DataError(message, code="missing-scores", value=item.image, path=path, row=at, hint=hint)
 
     def _unclear_in_words(self) -> str:
-        count = sum(len(case.rows) for case in self.unclear)
-        cases = _listed(
-            [case.in_words(self.file) for case in self.unclear[:_MOST_SHOWN]], len(self.unclear), "; ", "; "
-        )
-        verb = "row is" if count == 1 else "rows are"
-        return f"{count:,} {verb} not joined, because the text key is ambiguous: {cases}"
+        rows = count(sum(len(case.rows) for case in self.unclear), "row")
+        return f"{rows} not joined, because the text key is ambiguous (first: {self.unclear[0].in_words(self.file)})"
 
     def _draw_in_words(self) -> str:
         number, draws = self.draw
         return f" (draw {number} of {draws})" if draws > 1 else ""
-
-
-def _in_words(way: str) -> str:
-    return {"caption": "image and caption", "text key": "image and text key"}.get(way, way)
-
-
-def _listed(first: Sequence[str], total: int, separator: str, last: str) -> str:
-    """The first parts of a list as text, with the number of the others."""
-    parts = [*first, *([f"{total - len(first):,} more"] if total > len(first) else [])]
-    return separator.join(parts[:-1]) + last + parts[-1] if len(parts) > 1 else parts[0]
 
 
 def _where(file: ScoreFile, row: int) -> str:
@@ -239,17 +205,19 @@ def join(
     return _Joining(file, items, columns or tuple(file.columns), repeats, check_references).run()
 
 
-class _Distinct:
-    """The distinct ones of some items, with their identifiers.
+def _places(names: Iterable[K]) -> dict[K, list[int]]:
+    """Places by name."""
+    places: dict[K, list[int]] = {}
+    for place, name in enumerate(names):
+        if name in places:
+            places[name].append(place)
+        else:
+            places[name] = [place]
+    return places
 
-    Attributes:
-        items: the items.
-        index: distinct item of each item.
-        first: first index of each distinct item.
-        distinct: the distinct items.
-        images: the images.
-        coco: their other COCO names.
-    """
+
+class _Distinct:
+    """The distinct ones of some items, with their identifiers."""
 
     _last: ClassVar[list[_Distinct]] = []
 
@@ -257,9 +225,8 @@ class _Distinct:
         self.items = items
         places: dict[tuple[str, str, tuple[str, ...]], int] = {}
         keys = ((item.image, item.candidate, item.references) for item in items)
-        self.index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
-        self.first: list[int] = np.unique(self.index, return_index=True)[1].tolist()
-        del places
+        self.index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)  # of each item
+        self.first: list[int] = np.unique(self.index, return_index=True)[1].tolist()  # index of each distinct item
         self.distinct = [items[place] for place in self.first]
         self.images = dict.fromkeys(item.image for item in self.distinct)
         self.coco = CocoNames(self.images)
@@ -276,25 +243,29 @@ class _Distinct:
         return made
 
     @cached_property
-    def captions(self) -> list[str]:
-        """Ids of the distinct items without the digits of their references."""
-        return [_caption_id(item) for item in self.distinct]
-
-    @cached_property
-    def by_caption_id(self) -> dict[str, int | list[int]]:
-        """Distinct items by their ids without references."""
-        return _places(self.captions)
-
-    @cached_property
-    def by_id(self) -> dict[str, int | list[int]]:
+    def by_id(self) -> dict[str, list[int]]:
         """Distinct items by their ids."""
         # Many items share their references, which are hashed once.
-        hashes: dict[tuple[str, ...], str] = {}
-        for item in self.distinct:
-            if item.references not in hashes:
-                hashes[item.references] = references_hash(item.references)[:8]
-        named = zip(self.captions, self.distinct, strict=True)
-        return _places(f"{name}:{hashes[item.references]}" for name, item in named)
+        hashes = {references: references_hash(references)[:8] for references in {i.references for i in self.distinct}}
+        return _places(f"{_caption_id(item)}:{hashes[item.references]}" for item in self.distinct)
+
+    @cached_property
+    def by_caption_id(self) -> dict[str, list[int]]:
+        """Distinct items by their ids without the digits of their references."""
+        return _places(map(_caption_id, self.distinct))
+
+    @cached_property
+    def by_text(self) -> dict[tuple[str, str], list[int]]:
+        """Distinct items by image and caption."""
+        return _places((item.image, item.candidate) for item in self.distinct)
+
+    @cached_property
+    def by_key(self) -> dict[tuple[str, str], dict[str, list[int]]]:
+        """Distinct items by image and text key, then by their text."""
+        made: dict[tuple[str, str], dict[str, list[int]]] = {}
+        for (image, text), places in self.by_text.items():
+            made.setdefault((image, caption_key(text)), {})[text] = places
+        return made
 
     @cached_property
     def by_candidate_id(self) -> dict[str, dict[int, None]]:
@@ -320,19 +291,22 @@ class _Joining:
         self.more_rows: dict[int, list[int]] = {}
         self.other_references: set[int] = set()
         self.unclear: list[Unclear] = []
+        self.ways = dict.fromkeys(_WAYS, 0)
+        self.named = [name for name in ("image", "caption") if name in file.names]
+        self.hashes = file.names.get("references_hash") if check_references else None
 
     def run(self) -> Join:
         """Join the remaining rows by each kind of identifier in turn."""
-        names, ways = self.file.names, dict.fromkeys(_WAYS, 0)
+        names = self.file.names
         left: Sequence[int] = range(len(self.file))
-        if "id" in names:
-            left = self._join_ids(left, ways)
+        if any(_ID.fullmatch(text) for text in names.get("id", ())[:1000]):
+            left = self._join_ids(left)
         if left and ("candidate_id" in names or "id" in names):
-            left = self._join_candidate_ids(left, ways)
+            left = self._join_candidate_ids(left)
         if left and "image" in names and "caption" in names:
-            left = self._join_captions(left, ways)
+            left = self._join_captions(left)
             if left:
-                left = self._join_keys(left, ways)
+                left = self._join_keys(left)
         values, emptied = self._values()
         missing = np.zeros(len(self.distinct), dtype=bool)
         for of_column in values.values():
@@ -341,7 +315,7 @@ class _Joining:
             self.file,
             self.items,
             {name: of_column[self.known.index] for name, of_column in values.items()},
-            {way: count for way, count in ways.items() if count},
+            {way: count for way, count in self.ways.items() if count},
             np.flatnonzero(missing[self.known.index]),
             {self.known.first[place]: row for place, row in emptied.items()},
             tuple(row for row in left if row not in self.other_references),
@@ -349,95 +323,66 @@ class _Joining:
             tuple(self.unclear),
         )
 
-    def _join_ids(self, rows: Iterable[int], ways: dict[str, int]) -> list[int]:
-        ids = self.file.names["id"]
-        if not any(_ID.fullmatch(text) for text in ids[:1000]):
-            return list(rows)
-        by_id = self.known.by_id if self.check_references else self.known.by_caption_id
-        unnamed = {"image", "caption"}.isdisjoint(self.file.names)
+    def _join_ids(self, rows: Sequence[int]) -> list[int]:
+        ids, known = self.file.names["id"], self.known
+        names = ids if self.check_references else [_without_references(text) for text in ids]
+        by_id = known.by_id if self.check_references else known.by_caption_id
         left = []
-        joined = 0
         for row in rows:
-            places = by_id.get(ids[row] if self.check_references else _without_references(ids[row]))
-            if isinstance(places, int) and unnamed and self.row_of[places] < 0:
-                self.row_of[places] = row
-                joined += 1
-            elif places is not None:
-                self._take(row, [places] if isinstance(places, int) else places, ways, "id")
+            if places := by_id.get(names[row]):
+                self._take(row, places, "id", self.named)
             else:
                 left.append(row)
-        ways["id"] += joined
         if left and self.check_references:
-            known = self.known.by_caption_id
-            self.other_references.update(row for row in left if _without_references(ids[row]) in known)
+            self.other_references.update(row for row in left if _without_references(ids[row]) in known.by_caption_id)
         # An id includes the references: these rows must not be joined to other references by their captions.
         return [row for row in left if row not in self.other_references]
 
-    def _join_candidate_ids(self, rows: Iterable[int], ways: dict[str, int]) -> list[int]:
+    def _join_candidate_ids(self, rows: Sequence[int]) -> list[int]:
         names = self.file.names
         ids = names.get("candidate_id") or names["id"]
-        of_name = self.known.by_candidate_id
         left = []
         for row in rows:
-            if ids[row] not in of_name:
-                left.append(row)
-                continue
-            places = list(of_name[ids[row]])
-            if "image" in names:
+            places = list(self.known.by_candidate_id.get(ids[row], ()))
+            if places and "image" in names:
                 image = self._image(row)
                 places = [place for place in places if self.distinct[place].image == image]
             captions = {(self.distinct[place].image, self.distinct[place].candidate) for place in places}
             if len(captions) > 1 and "caption" in names:
                 places = [place for place in places if self.distinct[place].candidate == names["caption"][row]]
             elif len(captions) > 1:
-                raise DataError(
-                    f"the id '{ids[row]}' belongs to {len(captions)} captions of this data set",
-                    code="ambiguous",
-                    value=ids[row],
-                    path=self.file.path,
-                    row=self.file.place(row),
-                    hint="Add 'image' and 'caption', or use the ids that 'capbench data items' writes",
-                )
+                message = f"the id '{ids[row]}' belongs to {len(captions)} captions of this data set"
+                hint = "Add 'image' and 'caption', or use the ids that 'capbench data items' writes"
+                raise self._refusal("ambiguous", row, ids[row], message, hint)
             if places:
-                self._take(row, places, ways, "candidate id")
+                self._take(row, places, "candidate id", self.named)
             else:
                 left.append(row)
         return left
 
-    def _join_captions(self, rows: Sequence[int], ways: dict[str, int]) -> list[int]:
-        names, row_of = self.file.names, self.row_of
-        hashes = names.get("references_hash") if self.check_references else None
-        of_image: dict[str, dict[str, int | list[int]]] = {}
-        for place, item in enumerate(self.distinct):
-            if row_of[place] < 0:
-                captions = of_image.setdefault(item.image, {})
-                _add(captions, item.candidate, place)
+    def _join_captions(self, rows: Sequence[int]) -> list[int]:
+        names, captions, by_text = self.file.names["image"], self.file.names["caption"], self.known.by_text
+        images, before = self._images(rows), self.row_of.copy()
         left = []
-        joined = 0
-        of_file = {text: of_image.get(image or "") for text, image in self._named_images(rows).items()}
         for row in rows:
-            captions_here = of_file[names["image"][row]]
-            places = None if captions_here is None else captions_here.get(names["caption"][row])
-            if isinstance(places, int) and hashes is None and row_of[places] < 0:
-                row_of[places] = row
-                joined += 1
+            free = [p for p in by_text.get((images[names[row]] or "", captions[row]), ()) if before[p] < 0]
+            if same := self._with_references(row, free) if self.hashes else free:
+                self._take(row, same, "caption")
                 continue
-            several = [] if places is None else [places] if isinstance(places, int) else places
-            if not several or not self._take_of(row, several, ways, "caption"):
-                left.append(row)
-        ways["caption"] += joined
+            if free:
+                self.other_references.add(row)
+            left.append(row)
         return left
 
-    def _join_keys(self, rows: Sequence[int], ways: dict[str, int]) -> list[int]:
+    def _join_keys(self, rows: Sequence[int]) -> list[int]:
         """Join by image and text key if the key belongs to one text of the image and to one text of the rows."""
-        names, row_of = self.file.names, self.row_of
-        captions = names["caption"]
-        of_file = self._named_images(rows)
+        captions, row_of = self.file.names["caption"], self.row_of
+        images = self._images(rows)
         rows_of: dict[tuple[str, str], list[int]] = {}
         left = []
         for row in rows:
-            key = (of_file[names["image"][row]] or "", caption_key(captions[row]))
-            places = [place for places in self._texts.get(key, {}).values() for place in places]
+            key = (images[self.file.names["image"][row]] or "", caption_key(captions[row]))
+            places = [place for places in self.known.by_key.get(key, {}).values() for place in places]
             same = self._with_references(row, places)
             if any(row_of[place] < 0 for place in same):
                 rows_of.setdefault(key, []).append(row)
@@ -446,7 +391,7 @@ class _Joining:
                 self.other_references.add(row)
             left.append(row)
         for key, here in rows_of.items():
-            texts = self._texts[key]
+            texts = self.known.by_key[key]
             places = next(iter(texts.values()))
             written = {captions[row] for row in here} | {captions[row_of[p]] for p in places if row_of[p] >= 0}
             unjoined = [place for place in places if row_of[place] < 0]
@@ -454,16 +399,8 @@ class _Joining:
                 self.unclear.append(Unclear(key[0], tuple(here), tuple(texts)))
                 continue
             for row in here:
-                self._take(row, self._with_references(row, unjoined), ways, "text key", check=False)
+                self._take(row, self._with_references(row, unjoined), "text key")
         return left
-
-    @cached_property
-    def _texts(self) -> dict[tuple[str, str], dict[str, list[int]]]:
-        """Items by image and text key, then by their text."""
-        made: dict[tuple[str, str], dict[str, list[int]]] = {}
-        for place, item in enumerate(self.distinct):
-            made.setdefault((item.image, caption_key(item.candidate)), {}).setdefault(item.candidate, []).append(place)
-        return made
 
     def _is_one_score(self, rows: Sequence[int], places: Sequence[int]) -> bool:
         """True if rows of one text give no item two scores, or ``repeats`` decides between them."""
@@ -473,62 +410,36 @@ class _Joining:
         for row in rows:
             for place in self._with_references(row, places):
                 of_place.setdefault(place, []).append(row)
-        for name in self.columns:
-            given = self.file.columns[name]
-            for same in of_place.values():
-                scores = given[same]
-                if len(np.unique(scores[~np.isnan(scores)])) > 1:
-                    return False
-        return True
+        given = [self.file.columns[name][same] for name in self.columns for same in of_place.values()]
+        return all(len(np.unique(scores[~np.isnan(scores)])) <= 1 for scores in given)
 
     def _with_references(self, row: int, places: Sequence[int]) -> Sequence[int]:
         """The items with the row's references; all items if the row has no hash of references."""
-        hashes = self.file.names.get("references_hash") if self.check_references else None
-        if hashes is None:
+        if self.hashes is None:
             return places
-        return [place for place in places if references_hash(self.distinct[place].references) == hashes[row]]
+        return [place for place in places if references_hash(self.distinct[place].references) == self.hashes[row]]
 
-    def _take_of(self, row: int, places: Sequence[int], ways: dict[str, int], way: str) -> bool:
-        """Join a row to items of its caption. False if all of them have other references."""
-        same = self._with_references(row, places)
-        if same:
-            self._take(row, same, ways, way, check=False)
-        else:
-            self.other_references.add(row)
-        return bool(same)
-
-    def _take(self, row: int, places: Sequence[int], ways: dict[str, int], way: str, *, check: bool = True) -> None:
-        """Join a row to items, after checking that it does not name another image or caption."""
-        names = self.file.names
+    def _take(self, row: int, places: Sequence[int], way: str, checked: Sequence[str] = ()) -> None:
+        """Join a row to items, whose image or caption, if ``checked``, must be those of the row."""
         for place in places:
-            item = self.distinct[place]
-            checks = (("image", item.image, self._is_image), ("caption", item.candidate, self._is_caption))
-            for name, here, is_same in checks if check else ():
-                if name in names and not is_same(row, item):
-                    raise DataError(
-                        f"its {way} belongs to the {name} '{here[:60]}', but its {name} is '{names[name][row][:60]}'",
-                        code="mismatch",
-                        value=names[name][row],
-                        path=self.file.path,
-                        row=self.file.place(row),
-                        hint="Correct one of the two, or remove the wrong column",
-                    )
+            for name in checked:
+                item = self.distinct[place]
+                if not (self._image(row) == item.image if name == "image" else self._is_caption(row, item)):
+                    here, other = item.image if name == "image" else item.candidate, self.file.names[name][row]
+                    message = f"its {way} belongs to the {name} '{here[:60]}', but its {name} is '{other[:60]}'"
+                    hint = "Correct one of the two, or remove the wrong column"
+                    raise self._refusal("mismatch", row, other, message, hint)
             if self.row_of[place] < 0:
-                ways[way] += 1
+                self.ways[way] += 1
                 self.row_of[place] = row
             else:
                 self.more_rows.setdefault(place, []).append(row)
 
-    def _is_image(self, row: int, item: Item) -> bool:
-        return self._image(row) == item.image
-
     def _is_caption(self, row: int, item: Item) -> bool:
         """True if the row's caption equals the item's, or has its text key and no other text of the image has it."""
         text = self.file.names["caption"][row]
-        if text == item.candidate:
-            return True
-        key = caption_key(text)
-        return key == caption_key(item.candidate) and len(self._texts[item.image, key]) == 1
+        key = (item.image, caption_key(text))
+        return text == item.candidate or (key[1] == caption_key(item.candidate) and len(self.known.by_key[key]) == 1)
 
     def _image(self, row: int) -> str | None:
         """The image of a row; None if no item has this image."""
@@ -536,11 +447,15 @@ class _Joining:
         found = next((name for name in (text, image_id(text)) if name in self.known.images), None)
         return found or self.known.coco.find(text, self.file.path, self.file.place(row))
 
-    def _named_images(self, rows: Sequence[int]) -> dict[str, str | None]:
+    def _images(self, rows: Sequence[int]) -> dict[str, str | None]:
         """The images of all image names in some rows."""
         names = self.file.names["image"]
         first = {names[row]: row for row in reversed(rows)}
         return {text: self._image(row) for text, row in sorted(first.items(), key=lambda named: named[1])}
+
+    def _refusal(self, code: str, row: int, value: str, message: str, hint: str) -> DataError:
+        path, place = self.file.path, self.file.place(row)
+        return DataError(message, code=code, value=value, path=path, row=place, hint=hint)
 
     def _values(self) -> tuple[dict[str, FloatArray], dict[int, int]]:
         """Scores of the distinct items by column, and rows with empty cells by item."""
@@ -566,46 +481,16 @@ class _Joining:
         first, first_row = scores[0]
         if self.repeats == "mean":
             return math.fsum(score for score, _ in scores) / len(scores)
-        if self.repeats == "refuse":
-            for score, row in scores:
-                if score != first:
-                    raise DataError(
-                        f"a second '{name}' of '{item.candidate[:60]}' of image '{item.image}': {score!r}, after "
-                        f"{first!r} in {_where(self.file, first_row)}",
-                        code="duplicate",
-                        value=item.candidate,
-                        path=self.file.path,
-                        row=self.file.place(row),
-                        hint=self._of_repeats(name),
-                    )
+        for score, row in scores if self.repeats == "refuse" else ():
+            if score != first:
+                message = f"a second '{name}' of '{item.candidate[:60]}' of image '{item.image}': {score!r}, after "
+                message += f"{first!r} in {_where(self.file, first_row)}"
+                hint = f"Keep one of them, or add {self.file.option('repeats', 'first')} (or mean)"
+                if others := [column for column in self.columns if column != name]:
+                    columns = self.file.option("columns", ",".join(others))
+                    hint += f"; if '{name}' is not a metric, select the metrics: {columns}"
+                raise self._refusal("duplicate", row, item.candidate, message, hint)
         return first
-
-    def _of_repeats(self, name: str) -> str:
-        """Hint for an item with two scores in a column."""
-        others = [column for column in self.columns if column != name]
-        hint = f"Keep one of them, or add {self.file.option('repeats', 'first')} (or mean)"
-        if others:
-            hint += (
-                f"; if '{name}' is not a metric, select the metrics: {self.file.option('columns', ','.join(others))}"
-            )
-        return hint
-
-
-def _places(names: Iterable[str]) -> dict[str, int | list[int]]:
-    """Places by name."""
-    places: dict[str, int | list[int]] = {}
-    for place, name in enumerate(names):
-        _add(places, name, place)
-    return places
-
-
-def _add(places: dict[str, int | list[int]], name: str, place: int) -> None:
-    """Add a place to those of a name; a list only if there are several, since nearly all names have one."""
-    known = places.setdefault(name, place)
-    if isinstance(known, list):
-        known.append(place)
-    elif known != place:
-        places[name] = [known, place]
 
 
 def _without_references(name: str) -> str:

@@ -247,4 +247,4 @@ def test_rows_that_a_text_key_does_not_decide_are_listed_and_not_joined(capbench
     result = json.loads(ran.out)
     assert {cell["n"] for cell in result["cells"]} == {8}
     (note,) = (note for note in result["protocols"][0]["notes"] if note.startswith("s.csv"))
-    assert "row 2 'The rapist.' matches 'the rapist' or 'therapist' of image 'a'" in note
+    assert "row 2 'The rapist.' for 'the rapist' or 'therapist' of image 'a'" in note

@@ -126,7 +126,7 @@ def test_items_without_a_score_are_named() -> None:
     assert "2 of the 3 items of set/items" in error.message
     assert "--allow-missing (1 of 4 items are left)" in str(error.hint)
     assert "row 3, image 'wolf', caption 'A wolf.'" in str(error.hint)
-    assert "1 row matches no item (first: row 3)" in joined.note()
+    assert "1 row without an item (first: row 3)" in joined.note()
 
 
 def test_an_empty_cell_is_named_with_its_row() -> None:
@@ -259,7 +259,7 @@ def test_a_row_whose_text_key_fits_two_texts_of_the_image_is_joined_to_neither()
     ]
     assert joined.strange == (2, 4)  # both texts have rows already
     for line in (joined.note(), error_of(joined).message):
-        assert "row 2 'The rapist.' matches 'the rapist' or 'therapist' of image 'dog'" in line
+        assert "row 2 'The rapist.' for 'the rapist' or 'therapist' of image 'dog'" in line
     assert shown(error_of(joined)) == ("missing-scores", str(PATH), 2, "dog")
     # Nor does it get the one text that has no row of its own.
     joined = join(file(texts(("dog", "the rapist"), ("dog", "The rapist.")), x=[1, 2]), items[:2])
@@ -275,7 +275,7 @@ def test_rows_of_two_texts_are_not_joined_to_one_by_its_text_key() -> None:
     assert joined.missing.tolist() == [0]
     assert [(case.rows, case.texts) for case in joined.unclear] == [((0, 1, 2), ("therapist",))]
     assert not joined.is_empty  # the file is not of another data set
-    assert "row 2 'the rapist', row 3 'The rapist.' and row 4 'the rapist' match 'therapist'" in str(error_of(joined))
+    assert "row 2 'the rapist' and 2 other rows for 'therapist'" in str(error_of(joined))
 
 
 def test_rows_of_one_text_are_joined_by_its_text_key_if_they_have_one_score() -> None:
@@ -285,8 +285,7 @@ def test_rows_of_one_text_are_joined_by_its_text_key_if_they_have_one_score() ->
     joined = join(file(rows, x=[1, 1], y=[1, 2]), [DOG])
     assert joined.missing.tolist() == [0]
     assert [case.rows for case in joined.unclear] == [(0, 1)]
-    rows_and_text = "row 2 'a dog runs' and row 3 'a dog runs' match 'A dog runs.' of image 'dog'"
-    assert f"{rows_and_text} with different scores" in error_of(joined).message
+    assert "row 2 'a dog runs' and 1 other row for 'A dog runs.' of image 'dog'" in error_of(joined).message
     assert join(file(rows, x=[1, 1], y=[1, 2]), [DOG], ["x"]).values["x"].tolist() == [1]
     assert join(file(rows, x=[1, 2]), [DOG], repeats="mean").values["x"].tolist() == [1.5]
 
