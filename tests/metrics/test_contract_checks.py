@@ -58,31 +58,14 @@ class OneRow(Good):
         return super().statistics(items, progress)[:1]
 
 
-class NotFinite(Good):
-    def ratio(self, item: Item) -> float:
-        return float("nan")
-
-
 class NoProgress(Good):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         return super().statistics(items, lambda _: None)
 
 
-class OtherColumn(Good):
-    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        return {"bad": statistics[:, 0]}
-
-
 class Draws(Good):
     def ratio(self, item: Item) -> float:
         return super().ratio(item) * float(np.random.default_rng().random())
-
-
-class CentredOnBatch(Good):
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        rows = super().statistics(items, progress)
-        rows -= rows.mean(axis=0)
-        return rows
 
 
 class FirstItemCounts(Good):
@@ -98,16 +81,6 @@ class FirstItemCounts(Good):
         return super().ratio(item) + self.first
 
 
-class AllPreparations(FirstItemCounts):
-    def prepare(self, items: Sequence[Item]) -> None:
-        self.first += len(items)
-
-
-class NoCorpus(Good):
-    def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
-        return {"good": float("inf")}
-
-
 class OtherSums(Good):
     def corpus_terms(self, statistics: FloatArray) -> FloatArray:
         return np.column_stack([statistics[:, 0] * 2, np.ones(len(statistics))])
@@ -120,11 +93,6 @@ class NewSignature(Good):
         return {"run": next(self.runs)}
 
 
-class LeavesOptionOut(Good):
-    def signature(self) -> str:
-        return "good"
-
-
 class KeepsFunction(Good):
     def __init__(self, resources: Any = None, **options: Any) -> None:
         super().__init__(resources, **options)
@@ -134,13 +102,6 @@ class KeepsFunction(Good):
 class OneKey(Good):
     def cache_key(self, item: Item) -> bytes:
         return b"the same"
-
-
-class NewKeys(Good):
-    runs = itertools.count()
-
-    def cache_key(self, item: Item) -> bytes:
-        return item.key + str(next(self.runs)).encode()
 
 
 class ClaimsToDoWithout(Good):
@@ -180,20 +141,13 @@ def test_a_good_metric_passes() -> None:
         (NoTitle, "declaration"),
         (SwallowsOptions, "options"),
         (OneRow, "statistics"),
-        (NotFinite, "statistics"),
         (NoProgress, "statistics"),
-        (OtherColumn, "scores"),
         (Draws, "repeatable"),
-        (AllPreparations, "repeatable"),
-        (CentredOnBatch, "batches"),
         (FirstItemCounts, "batches"),
-        (NoCorpus, "scores"),
         (OtherSums, "scores"),
         (NewSignature, "signature"),
-        (LeavesOptionOut, "signature"),
         (KeepsFunction, "pickling"),
         (OneKey, "cache"),
-        (NewKeys, "cache"),
         (ClaimsToDoWithout, "references"),
         (DividesByWords, "bad-input"),
     ],

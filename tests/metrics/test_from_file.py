@@ -53,11 +53,6 @@ def test_lower_scores_may_be_better(two: Path) -> None:
     assert score(ITEMS, [request], dataset="d").signatures["judge"].endswith("|higher:worse")
 
 
-def test_a_label_names_the_first_column_and_stands_before_the_others(two: Path) -> None:
-    request = request_of_file(two, "mine", title="Mine")
-    assert [(row.name, row.title) for row in request.rows] == [("mine", "Mine"), ("mine.bad", "Mine, bad")]
-
-
 def test_a_column_with_the_name_of_a_built_in_metric_is_told_from_it(tmp_path: Path) -> None:
     path = write(tmp_path / "run.csv", "image,caption,CIDEr,own", "a,one,1,2", "b,two,3,4")
     assert [row.name for row in request_of_file(path).rows] == ["run.CIDEr", "own"]
@@ -66,20 +61,6 @@ def test_a_column_with_the_name_of_a_built_in_metric_is_told_from_it(tmp_path: P
     for name in ("cider", "all"):
         with raises(UsageError, "duplicate", value=name):
             request_of_file(path, name)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"higher": "lower"}, r"judge\.higher=lower"),
-        ({"columns": "goood"}, "'goood'.*'good'"),
-        ({"column": "good"}, "column"),
-        ({"repeats": "last"}, r"judge\.repeats=last"),
-    ],
-)
-def test_invalid_options_are_named(two: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        request_of_file(two, options=options)
 
 
 def test_names_choose_columns_of_files(two: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,10 +13,9 @@ from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kExpert
-from capbench.datasets.opening import group_of
 from capbench.datasets.root import DataRoot, find_root
 from capbench.features.store import open_store
-from capbench.metrics.image_metric import ImageMetric, ImageOptions, RegionMetric
+from capbench.metrics.image_metric import ImageMetric, ImageOptions
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.judged import judge
@@ -66,13 +64,6 @@ def _levels(dataset: Any, given: Resources, **options: Any) -> dict[tuple[str, s
     return {(item.image, item.candidate): value for item, value in zip(table.items, values.tolist(), strict=True)}
 
 
-def test_a_group_has_the_scores_of_the_complete_data_set(root: DataRoot, given: Resources) -> None:
-    whole = _levels(Composite(root), given, image="shuffled")
-    group = _levels(group_of(Composite(root), "8k"), replace(given, cache=False), image="shuffled")
-    assert 0 < len(group) < len(whole)
-    assert group == {key: whole[key] for key in group}
-
-
 def test_cached_values_are_not_mixed_between_options(root: DataRoot, given: Resources, tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text("\n".join(sorted({item.image for item in _items(Composite(root))})[:3]))
@@ -109,15 +100,3 @@ def test_data_sets_shuffle_their_own_images(root: DataRoot, given: Resources) ->
 def test_a_metric_on_its_own_knows_no_images_to_shuffle(given: Resources) -> None:
     with raises(MetricError, "unsupported", value="shuffled"):
         _ = Level(given, image="shuffled").store
-
-
-def test_without_a_record_or_a_list_there_is_no_mean(given: Resources) -> None:
-    with raises(MetricError, "missing-value", value="mean"):
-        _ = Level(given, image="mean").store
-
-
-@pytest.mark.parametrize("name", ["vilbertscore", "tiger", "reo", "faier", "leic"])
-def test_every_metric_over_region_features_has_the_option(name: str) -> None:
-    metric = resolve_metrics([name])[0].metric
-    assert issubclass(metric.option_type, ImageOptions)
-    assert issubclass(metric, RegionMetric)

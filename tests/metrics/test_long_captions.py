@@ -35,12 +35,3 @@ def test_a_caption_too_long_for_meteor_is_named(
     assert error.startswith(f"error: {place}: a caption of 1,001 words is too long for METEOR ('w0 w1")
     assert all(line.startswith("warning: candidates have ") for line in warnings)
     assert len(warnings) <= 1
-
-
-def test_a_long_caption_of_a_judgement_is_named(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
-    rows = [f"a,{'a dog'},the dog,2", f"b,{LONG},the cat,4"]
-    (tmp_path / "j.csv").write_text("\n".join(["image,candidate,reference_1,rating", *rows]) + "\n")
-    for flags in ((), ("--references-curve",)):
-        ran = capbench("correlate", *flags, "-m", "meteor", "-d", tmp_path / "j.csv")
-        assert ran.code == 2
-        assert "image 'b', the candidate 'row-3': a caption of 1,001 words" in ran.err

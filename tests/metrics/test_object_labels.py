@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import DataError, MissingFileError
-from capbench.features.class_names import COCO_80, class_names
 from capbench.metrics.vifidel import ObjectLabel, read_labels
 from tests.errors import raises
 
@@ -43,16 +42,10 @@ BAD = {
     "text.json": ('{"1": "dog"}', "wrong-value", "image '1'"),
     "number.json": ('{"1": ["dog", 3]}', "wrong-value", "image '1'"),
     "empty.json": ("{}", "missing-value", None),
-    "nameless.json": ('{"": ["a"]}', "wrong-value", "image ''"),
     "score.json": ('{"1": [{"label": "dog", "score": 1.5}]}', "wrong-value", "image '1'"),
     "head.csv": ("picture,label\n1,dog\n", "wrong-format", None),
-    "cells.csv": ("image,label\n1,dog\n2\n", "wrong-value", 3),
     "more.csv": ("image,label\n1,dog,0.5\n", "wrong-value", 2),
-    "score.csv": ("image,label,score\n1,dog,high\n", "wrong-value", 2),
     "nan.csv": ("image,label,score\n1,dog,nan\n", "wrong-value", 2),
-    "quotes.csv": ('image,label\n1,"dog\n', "wrong-format", None),
-    "blank.csv": ("", "missing-value", None),
-    "labels.xml": ("<a/>", "missing-value", None),
 }
 
 
@@ -88,16 +81,6 @@ def test_boxes_hold_labels_by_number(tmp_path: Path) -> None:
     assert [label.name for label in labels.of("im2")] == ["toothbrush"]
     with raises(DataError, "out-of-range", path=path, value=16):
         read_labels(path, write(tmp_path, "names.txt", "dog\ncat\n"))
-
-
-def test_class_names_of_a_file(tmp_path: Path) -> None:
-    assert class_names("coco-80") == COCO_80
-    assert len(set(COCO_80)) == 80
-    assert class_names(write(tmp_path, "n.txt", " dog \nhot dog\n\n")) == ("dog", "hot dog")
-    with pytest.raises(DataError, match=r"gap\.txt, row 2"):
-        class_names(write(tmp_path, "gap.txt", "dog\n\ncat\n"))
-    with pytest.raises(DataError, match=r"none\.txt"):
-        class_names(write(tmp_path, "none.txt", "\n"))
 
 
 @pytest.mark.real_data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from capbench.core.errors import CapbenchError, DataError, MetricError, MissingFileError, ModelError, UsageError
-from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.core.records import FloatArray, Item
 from capbench.metrics.needs import Resources
 from capbench.metrics.reo import (
     Contexts,
@@ -29,8 +28,6 @@ from capbench.metrics.reo import (
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import GroundingOptions, GroundingSource
-from capbench.metrics.scoring import score
-from capbench.metrics.tiger import Tiger
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.metrics.scan.models import Files, make_files, make_items
@@ -126,52 +123,6 @@ def test_extraness_and_omission_are_the_papers_mahalanobis_distances() -> None:
         dot, aa, gg = a[i] @ g[i], a[i] @ a[i], g[i] @ g[i]
         distances = [length((dot / gg * g[i])[None])[0], length((dot / aa * a[i])[None])[0]]  # of a, a⊥ and of g, g⊥
         assert found == pytest.approx([dot / np.sqrt(aa * gg), *distances], abs=1e-12)
-
-
-def test_batches_order_and_chunks_change_nothing(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = statistics(Reo(made.resources))
-    assert Tiger(made.resources).source is Reo(made.resources).source
-    encode._open.clear()
-    monkeypatch.setattr("capbench.metrics.reo._AT_ONCE", 2)
-    metric = Reo(made.resources)
-    order = np.random.default_rng(0).permutation(len(ITEMS))
-    found = np.empty_like(wanted)
-    for start in range(0, len(order), 9):
-        part = order[start : start + 9]
-        found[part] = metric.statistics([ITEMS[i] for i in part], lambda _: None)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
-def test_a_candidate_that_is_the_reference_is_wholly_relevant(made: Files) -> None:
-    metric = Reo(made.resources, covariance="identity")
-    item = Item(ITEMS[0].image, "a red dog runs", ("a red dog runs",))
-    found = metric.scores(statistics(metric, (item,)))
-    assert found["reo-relevance"][0] == pytest.approx(1, abs=1e-9)
-    assert found["reo-extraness"][0] == pytest.approx(found["reo-omission"][0], abs=1e-9)
-
-
-def test_without_references_the_image_alone_is_compared_with(made: Files) -> None:
-    bare = tuple(dataclasses.replace(item, references=()) for item in ITEMS)
-    full, alone = (statistics(Reo(made.resources), items) for items in (ITEMS, bare))
-    assert alone[:, 4:] == pytest.approx(full[:, 4:], rel=1e-10)
-    table = score(bare, resolve_metrics(["reo-image-omission"]), made.resources, dataset="invented")
-    assert np.isfinite(table.values[ScoreColumn("reo", "reo-image-omission")]).all()
-    with raises(MetricError, "not-a-number"):
-        score(bare, resolve_metrics(["reo"]), made.resources, dataset="invented")
-
-
-def test_captions_at_the_edge_have_finite_scores(made: Files) -> None:
-    edge = tuple(
-        Item(ITEMS[0].image, text, references)
-        for text in ("", "zzz qqq", "a " * 300)
-        for references in (("a dog",), ("",), ("", "a dog", "a dog"))
-    )
-    for options in ({}, {"count_ends": False}, {"covariance": "identity", "count_ends": False}):
-        metric = Reo(made.resources, **options)
-        found = metric.scores(statistics(metric, edge))
-        assert all(np.isfinite(values).all() for values in found.values())
-        if not options.get("count_ends", True):
-            assert found["reo-image-omission"][0] == 0  # no words: no context
 
 
 def test_the_signature_names_the_covariance(made: Files) -> None:
@@ -298,17 +249,6 @@ def test_invalid_inputs_of_the_fit(source: GroundingSource) -> None:
         fit_covariance(source, {"elsewhere": ("a dog",)}, GroundingOptions(), corpus="x")
 
 
-def test_a_file_comes_back_as_it_was(source: GroundingSource, tmp_path: Path) -> None:
-    fitted = fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented", shrinkage=0.25)
-    for name in ("one.npz", "two.npz"):
-        write_covariance(tmp_path / name, fitted)
-    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
-    found = read_covariance(tmp_path / "one.npz")
-    assert np.array_equal(found.matrix, fitted.matrix)
-    assert found.shrinkage == 0.25
-    assert found.facts == fitted.facts
-
-
 def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], own: Files, tmp_path: Path) -> None:
     captions = tmp_path / "captions.json"
     captions.write_text(json.dumps({**CAPTIONS, "elsewhere": ["a dog"]}), encoding="utf-8")
@@ -334,10 +274,3 @@ def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], own: 
     listed.write_text("unknown.jpg\n", encoding="utf-8")
     failure = capbench(*arguments, "--images", listed).failure
     assert (failure.code, failure.value, failure.path) == ("unknown-item", "unknown", str(listed))
-
-
-def test_the_shipped_model_keeps_its_covariance(capbench: Callable[..., Ran], own: Files) -> None:
-    arguments = ("train", "reo-covariance", "--model", "sample", "--features", own.features)
-    ran = capbench(*arguments, "--captions", "flickr8k")
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.value) == ("exists", "sample")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,14 +14,12 @@ from capbench.core import plugins
 from capbench.core.errors import UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import FOR_ALL
 from capbench.metrics.needs import Resources
 from capbench.metrics.registry import BUILT_IN
 from capbench.metrics.requests import left_out_of_all, resolve_metrics, without_references
 from tests.errors import raises
-from tests.features.fakes import PRINT, made_up
 
 
 def test_a_metric_may_stand_twice_under_labels() -> None:
@@ -55,32 +52,6 @@ def test_an_invalid_name_label_or_owner(
 ) -> None:
     with raises(UsageError, code, value=value):
         resolve_metrics(names, options)
-
-
-@pytest.mark.parametrize("owner", ["tiger", "mine", FOR_ALL])
-@pytest.mark.parametrize(("option", "key"), [("feature", "features"), ("features", "features"), ("models", "model")])
-def test_files_given_as_an_option_are_told_their_flag_and_not_a_switch(owner: str, option: str, key: str) -> None:
-    with raises(UsageError, "unknown-option", value=option) as caught:
-        resolve_metrics(["mine=tiger" if owner == "mine" else "tiger"], {owner: {option: "x"}})
-    assert f"--{key} {f'{owner}=' if owner else ''}FILE" in (caught.value.hint or "")
-    assert "any_features" not in (caught.value.hint or "")
-
-
-def test_what_is_lacking_follows_from_needs(tmp_path: Path) -> None:
-    def lacks(name: str, resources: Resources, options: Mapping[str, Mapping[str, object]] | None = None) -> str:
-        (request,) = resolve_metrics([name], options)
-        return request.lacks(resources)
-
-    store = tmp_path / "x.h5"
-    store.write_bytes(b"")
-    assert "region features (--features STORE" in lacks("tiger", Resources())
-    ways = "'capbench models list scan-tiger' (all steps: docs/paper-weights.md) or 'capbench train scan'"
-    assert f"(--model tiger=FILE|NAME: {ways})" in lacks("tiger", Resources(features=str(store)))
-    assert "(--model mine=FILE" in lacks("mine=tiger", Resources(features=str(store)))
-    assert lacks("bleu", Resources()) == ""
-    assert "word vectors (--option wmd.vectors=FILE" in lacks("wmd", Resources())
-    assert "nowhere.bin does not exist" in lacks("wmd", Resources(), {"wmd": {"vectors": "nowhere.bin"}})
-    assert lacks("wmd", Resources(), {"wmd": {"vectors": str(store)}}) == ""
 
 
 class OldStyle(Metric):
@@ -159,21 +130,6 @@ def test_an_option_of_a_label_comes_before_its_metrics_and_that_before_the_one_f
         }
 
 
-def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    store = tmp_path / "any.h5"
-    with StoreWriter(store, PRINT) as writer:
-        writer.add(made_up("a"))
-        writer.finish().close()
-    names = [request.metric.name for request in resolve_metrics(["all"], resources=Resources(str(store), "sample"))]
-    assert {"cider", "tiger", "reo", "vilbertscore"} <= set(names)
-    unsampled = ["bertscore", "bert-tbr", "nneval", "leic", "clipscore", "pac-s"]
-    assert not set(names) & set(unsampled)
-    reasons = left_out_of_all(Resources(str(store), "sample"))
-    assert [name for name, reason in reasons.items() if "--model sample " in reason] == unsampled
-    assert not set(reasons) & set(names)
-
-
 def test_what_all_leaves_out_is_every_other_metric_with_what_it_requires() -> None:
     pytest.importorskip("torch")
     able = {request.metric.name for request in resolve_metrics(["all"])}
@@ -189,17 +145,3 @@ def test_without_references_a_metric_keeps_its_reference_free_columns() -> None:
     for note, start in zip(notes, ("clipscore: refclipscore ", "vifidel: vifidel-ref "), strict=True):
         assert note.startswith(start)
         assert "(--references FILE)" in note
-
-
-@pytest.mark.parametrize(
-    ("names", "label"),
-    [
-        (["cider"], "cider"),
-        (["refclipscore"], "clipscore"),
-        (["refclipscore", "clipscore.clipscore", "bleu"], "bleu"),
-    ],
-)
-def test_a_column_requested_by_name_is_not_left_out_without_references(names: list[str], label: str) -> None:
-    with raises(UsageError, "missing-references", value=label) as caught:
-        without_references(resolve_metrics(names), "references=…")
-    assert "(references=…)" in caught.value.message

@@ -92,12 +92,6 @@ def test_rows_are_joined_by_caption_and_then_by_text_key() -> None:
     assert joined.note() == "s.csv: scores of 2 items by image and caption and 1 items by image and text key"
 
 
-def test_a_caption_that_fits_exactly_is_not_taken_by_another_of_the_same_key() -> None:
-    lower = Item("dog", "a dog runs", DOG.references)
-    joined = join(file(texts(("dog", "A dog runs."), ("dog", "a dog runs")), x=[1, 2]), [lower, DOG])
-    assert joined.values["x"].tolist() == [2, 1]
-
-
 def test_a_row_of_an_id_must_not_name_another_image_or_caption() -> None:
     for name, value in (("caption", "A fox!"), ("image", "fox")):
         with raises(DataError, "mismatch", path=PATH, row=2, value=value):
@@ -127,13 +121,6 @@ def test_items_without_a_score_are_named() -> None:
     assert "--allow-missing (1 of 4 items are left)" in str(error.hint)
     assert "row 3, image 'wolf', caption 'A wolf.'" in str(error.hint)
     assert "1 row without an item (first: row 3)" in joined.note()
-
-
-def test_an_empty_cell_is_named_with_its_row() -> None:
-    joined = join(file(texts(("fox", "A fox!")), x=[np.nan], y=[1]), [FOX])
-    assert joined.missing.tolist() == [0]
-    assert shown(error_of(joined)) == ("missing-scores", str(PATH), 2, "fox")
-    assert join(file(texts(("fox", "A fox!")), x=[np.nan], y=[1]), [FOX], ["y"]).complaint("a/b") is None
 
 
 def test_scores_of_another_data_set_are_called_so() -> None:
@@ -266,16 +253,6 @@ def test_a_row_whose_text_key_fits_two_texts_of_the_image_is_joined_to_neither()
     np.testing.assert_array_equal(joined.values["x"], [1, np.nan])
     assert [case.rows for case in joined.unclear] == [(1,)]
     assert not joined.is_empty
-
-
-def test_rows_of_two_texts_are_not_joined_to_one_by_its_text_key() -> None:
-    item = Item("dog", "therapist", ("r",))
-    rows = texts(("dog", "the rapist"), ("dog", "The rapist."), ("dog", "the rapist"))
-    joined = join(file(rows, x=[1, 1, 1]), [item])
-    assert joined.missing.tolist() == [0]
-    assert [(case.rows, case.texts) for case in joined.unclear] == [((0, 1, 2), ("therapist",))]
-    assert not joined.is_empty  # the file is not of another data set
-    assert "row 2 'the rapist' and 2 other rows for 'therapist'" in str(error_of(joined))
 
 
 def test_rows_of_one_text_are_joined_by_its_text_key_if_they_have_one_score() -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchWarning, MetricError
+from capbench.core.errors import MetricError
 from capbench.core.options import Number, Options, option
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
@@ -96,12 +96,6 @@ def test_second_run_reads_the_cache_and_says_so() -> None:
         assert second.corpus[column] == first.corpus[column]
 
 
-def test_switched_off_cache_is_neither_read_nor_written() -> None:
-    score(ITEMS, _request(), dataset="own", cache=False)
-    assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 0}
-    assert score(ITEMS, _request(), dataset="own", cache=False).cached == {"lengths": 0}
-
-
 def test_interrupted_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lengths, "batch_size", 10)
     items = [Item("i", f"caption {i}", ("x",)) for i in range(35)]
@@ -113,27 +107,8 @@ def test_interrupted_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatc
     assert Lengths.extracted == [item.candidate for item in items]
 
 
-def test_damaged_cache_costs_a_warning_and_no_numbers(tmp_path: Path) -> None:
-    first = score(ITEMS, _request(), dataset="own")
-    (tmp_path / "cache" / "scores.sqlite").write_bytes(b"no database " * 1000)
-    with pytest.warns(CapbenchWarning, match=r"scores\.sqlite"):
-        second = score(ITEMS, _request(), dataset="own")
-    column = ScoreColumn("lengths", "ratio")
-    assert np.array_equal(first.values[column], second.values[column])
-    assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 4}
-
-
 def _broken(**methods: Any) -> type[Metric]:
     return type("Broken", (Lengths,), {"name": "broken", **methods})
-
-
-def test_nan_score_names_metric_and_item() -> None:
-    def scores(self: Metric, statistics: FloatArray) -> dict[str, FloatArray]:
-        return {"letters": statistics[:, 0], "ratio": np.where(statistics[:, 0] == 8, np.nan, 1.0)}
-
-    with raises(MetricError, "not-a-number", value="i2") as caught:
-        score(ITEMS, _request(_broken(scores=scores)), dataset="own")
-    assert caught.value.message == "broken returned nan as 'ratio' of the item 'c2' of image 'i2' ('two cats')"
 
 
 @pytest.mark.parametrize(
@@ -246,19 +221,6 @@ class Quick(Lengths):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         Slow.order_of_work.append("quick")
         return super().statistics(items, progress)
-
-
-def test_what_is_really_done_is_told_metric_by_metric() -> None:
-    score(ITEMS[:1], _request(), dataset="own")
-    progress = Parted()
-    score(ITEMS, _request(), dataset="own", progress=progress)
-    assert progress.parts == [("lengths", 2, "items", None)]
-    assert progress.done == [("lengths", 1), ("lengths", 1)]
-    assert progress.whole == len(ITEMS)
-    again = Parted()
-    score(ITEMS, _request(), dataset="own", progress=again)
-    assert again.parts == []
-    assert again.whole == len(ITEMS)
 
 
 def test_slow_work_comes_after_all_other_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import capbench
-from capbench.core.errors import MetricError, UsageError
+from capbench.core.errors import UsageError
 from capbench.core.progress import Lines, together
 from capbench.core.records import Item
 from capbench.metrics.needs import Parser, Resources
@@ -18,7 +18,6 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work, write_scores
 from capbench.metrics.spice import Spice
 from capbench.text.spice import parser as spice_parser
-from capbench.text.spice import scene_graph
 from capbench.text.spice.matching import COUNTS
 from tests.errors import raises
 from tests.installed_parser import installed_parser, parsed
@@ -76,23 +75,6 @@ def test_categories_are_undefined_where_the_references_have_none(tmp_path: Path)
         capbench.score(ITEMS, metrics=["cider"], categories=True)
 
 
-def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
-    from capbench.metrics.metric_request import MetricRequest
-
-    request = MetricRequest(Spice, Spice.columns, {})
-    done: list[int] = []
-    with parsed(CAPTIONS):
-        first = score(ITEMS, [request], dataset="invented", progress=done.append)
-        scene_graph.forget()
-        second = score(ITEMS, [request], dataset="invented")
-    assert sum(done) == len(ITEMS)
-    assert second.cached == {"spice": 4}
-    ((key, values),) = first.values.items()
-    assert second.values[key].tolist() == values.tolist()
-    assert first.corpus[key] == pytest.approx(values.mean(), abs=1e-15)
-    assert "parser:spice-1.0+corenlp-3.6.0" in first.signatures["spice"]
-
-
 def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -116,11 +98,6 @@ def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatc
         assert sorted(asked) == sorted(work.units)
         assert slow_work(items, requests) == {}
     assert told == []
-
-
-def test_an_item_without_references_is_named() -> None:
-    with raises(MetricError, "missing-references", value="9"):
-        Spice().open([Item("9", "a dog", (), "x")])
 
 
 def test_spider_is_the_mean_of_spice_and_cider() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.judgement_files import draw_references, reference_orders
 from capbench.metrics.abilities import ReferenceSweep
@@ -17,10 +16,8 @@ from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Resources
 from capbench.metrics.ngram import Bleu, Cider, RougeL, Spider
 from capbench.metrics.spice import Spice
-from tests.errors import raises
 from tests.installed_parser import parsed
 from tests.metrics.captions import invented
-from tests.studies.toys import Length
 from tests.text.parsed_captions import CAPTIONS
 
 COUNTS = (1, 2, 3, 5, 9)  # 9: more than any item has
@@ -80,29 +77,6 @@ def test_merging_references_one_by_one_equals_merging_them_anew(metric: Metric) 
     )
     with parsed(CAPTIONS):
         _check(metric, _sweep(items), tolerance=1e-12)
-
-
-@pytest.mark.parametrize("metric", [Cider(df="images"), Length()])
-def test_where_nothing_is_gained_the_caller_scores_each_subset(metric: Metric) -> None:
-    items = invented(10)
-    metric.prepare(items)
-    assert metric.sweep(_sweep(items), lambda _: None) is None
-
-
-def test_an_item_without_references_is_named() -> None:
-    items = (Item("a", "a dog", ("a cat",)), Item("b", "a dog", ()))
-    found = Bleu().sweep(_sweep(items), lambda _: None)
-    assert found is not None
-    with raises(MetricError, "missing-references", value="b"):
-        next(iter(found))
-
-
-def test_a_subset_holds_the_first_references_of_the_order() -> None:
-    items = (Item("a", "x", ("r0", "r1", "r2"), "c", "g"), Item("b", "y", ("s0",)))
-    sweep = ReferenceSweep(items, (((2, 0, 1), (0,)),), (2,))
-    first, second = sweep.subset(0, 2)
-    assert first == Item("a", "x", ("r2", "r0"), "c", "g")
-    assert second.references == ("s0",)
 
 
 def test_orders_are_those_of_the_protocols_with_drawn_references() -> None:

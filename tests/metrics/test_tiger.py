@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,18 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, ModelError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import NORMS
-from capbench.metrics.scan.files import GroundingModel
 from capbench.metrics.scan.network import Attention, attend, context_cosines
 from capbench.metrics.scoring import score
 from capbench.metrics.tiger import D_RELS, Tiger, d_rel, divergence, rrs, wds
-from tests.errors import raises
 from tests.metrics.scan.models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
 from tests.metrics.scan.plain import slow_grounding
 
@@ -93,12 +89,6 @@ def test_grounding_vectors_equal_the_originals(parity: Path) -> None:
             assert found == pytest.approx(arrays[f"{name}__context"], abs=tolerance), name
         found = context_cosines(*given)[0, 0].numpy()
         assert found == pytest.approx(arrays[f"{name}__grounding"], abs=tolerance), name
-
-
-def test_ties_keep_the_order_of_the_regions() -> None:
-    reference, tied = np.array([0.1, 0.9, 0.5, 0.3]), np.array([0.4, 0.4, 0.4, 0.1])
-    gains, discounts = (reference - 0.1) / 0.8, 1 / np.log2(np.arange(2, 6))
-    assert rrs(tied, reference) == pytest.approx((gains @ discounts) / (np.sort(gains)[::-1] @ discounts), abs=1e-15)
 
 
 def test_constant_vectors_and_gains_without_an_ideal_have_their_documented_values() -> None:
@@ -166,47 +156,6 @@ def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> No
             for column in ("rrs", "wds", "tiger"):
                 if wanted[column] is not None:
                     assert found[column][row] == pytest.approx(wanted[column], abs=1e-6), (image, row, column)
-
-
-def test_every_caption_and_image_is_encoded_once(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    captions: list[str] = []
-    images: list[object] = []
-
-    def captions_noted(model: GroundingModel, texts: Sequence[str]) -> dict[str, Any]:
-        captions.extend(texts)
-        return encode_captions(model, texts)
-
-    def image_noted(model: GroundingModel, features: Any) -> Any:
-        images.append(features)
-        return encode_image(model, features)
-
-    encode_captions, encode_image = GroundingModel.encode_captions, GroundingModel.encode_image
-    monkeypatch.setattr(GroundingModel, "encode_captions", captions_noted)
-    monkeypatch.setattr(GroundingModel, "encode_image", image_noted)
-    first, second = Tiger(made.resources), Tiger(made.resources, tau=0.5)
-    assert first.source is second.source
-    wanted = statistics(first)
-    statistics(second)
-    assert sorted(captions) == sorted({text for item in ITEMS for text in (item.candidate, *item.references)})
-    assert len(images) == len({item.image for item in ITEMS})
-    order = np.random.default_rng(1).permutation(len(ITEMS))
-    encode._open.clear()
-    turned = statistics(Tiger(made.resources), tuple(ITEMS[place] for place in order))
-    np.testing.assert_allclose(turned, wanted[order], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"tau": 0.5}, {"minmax": False}, {"d_rel": "half"}, {"d_rel": "clip"}),
-        *({"lambda_softmax": 4}, {"norm": "l2norm"}, {"clip": "relu"}, {"count_ends": False}),
-    ],
-)
-def test_options_change_scores_and_the_signature(options: dict[str, Any], made: Files) -> None:
-    plain, other = Tiger(made.resources), Tiger(made.resources, **options)
-    assert plain.signature() != other.signature()
-    before, after = (metric.scores(statistics(metric))["tiger"] for metric in (plain, other))
-    assert not np.allclose(before, after)
 
 
 def test_the_signature_names_everything(made: Files) -> None:
@@ -307,44 +256,6 @@ def test_every_option_is_that_of_the_plain_equations(seed: int, made: Files) -> 
         assert {name: values[i] for name, values in found.items()} == pytest.approx(wanted, abs=1e-9), item
 
 
-def test_a_sweep_over_references_equals_scoring_each_subset(made: Files) -> None:
-    generator = np.random.default_rng(1)
-    orders = tuple(tuple(generator.permutation(len(item.references)).tolist()) for item in ITEMS)
-    sweep, metric = ReferenceSweep(ITEMS, (orders,), (1, 2, 5)), Tiger(made.resources)
-    swept = metric.sweep(sweep, lambda _: None)
-    assert swept is not None
-    (found,) = swept
-    for step, count in enumerate(sweep.counts):
-        wanted = metric.statistics(sweep.subset(0, count), lambda _: None)
-        assert found[step] == pytest.approx(wanted, abs=1e-12)
-
-
-def test_without_references_there_is_grounding_alone(made: Files) -> None:
-    metric = Tiger(made.resources)
-    with_references = metric.scores(statistics(metric))["grounding"]
-    bare = tuple(dataclasses.replace(item, references=()) for item in ITEMS)
-    table = score(bare, resolve_metrics(["grounding"]), made.resources, dataset="invented")
-    assert table.values[ScoreColumn("tiger", "grounding")] == pytest.approx(with_references, rel=1e-5)
-    with raises(MetricError, "not-a-number") as caught:
-        score(bare, resolve_metrics(["tiger"]), made.resources, dataset="invented")
-    assert "'c0'" in caught.value.message
-
-
-def test_captions_at_the_edge_have_finite_scores(made: Files) -> None:
-    image = ITEMS[0].image
-    edge = tuple(
-        Item(image, text, references)
-        for text in ("", "...", "zzz qqq", "a " * 500)
-        for references in (("a dog",), ("",), ("", "a dog", "a dog"))
-    )
-    for options in ({}, {"count_ends": False}, {"clip": "relu"}, {"minmax": False}):
-        metric = Tiger(made.resources, **options)
-        for column, values in metric.scores(statistics(metric, edge)).items():
-            assert np.isfinite(values).all(), (options, column)
-            if column != "grounding" and "minmax" not in options:
-                assert ((values >= 0) & (values <= 1)).all()
-
-
 def error_of(resources: Resources, **options: Any) -> CapbenchError:
     with pytest.raises(CapbenchError) as caught:
         Tiger(resources, **options)
@@ -375,23 +286,3 @@ def test_features_of_another_fingerprint_are_rejected_unless_requested(made: Fil
     assert "any_features" not in Tiger(made.resources).signature()
     unknown = make_files(tmp_path / "unknown", ["imagex"], trained_on=None)
     assert Tiger(unknown.resources).source.model.features is None
-
-
-@pytest.mark.parametrize(("name", "value"), [("tau", 0), ("minmax", "yes"), ("d_rel", "third"), ("norm", "l1norm")])
-def test_invalid_options_are_named(name: str, value: object, made: Files) -> None:
-    error = error_of(made.resources, **{name: value})
-    assert isinstance(error, UsageError)
-    assert f"tiger.{name}={value}" in str(error)
-
-
-def test_all_takes_it_where_features_and_a_model_are_given(made: Files) -> None:
-    def names(resources: Resources | None) -> list[str]:
-        return [request.metric.name for request in resolve_metrics(["all"], resources=resources)]
-
-    assert "tiger" not in names(None)
-    assert "tiger" not in names(Resources(features=str(made.features)))
-    assert "tiger" in names(made.resources)
-    assert "wmd" not in names(made.resources)
-    named = Resources(features=str(made.features), models={"tiger": str(made.model)})
-    assert "tiger" in names(named)
-    assert "reo" not in names(named)

@@ -14,12 +14,8 @@ from capbench.core.errors import DataError, MetricError, MissingFeaturesError, U
 from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics import vifidel
 from capbench.metrics.needs import Resources
-from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score
 from capbench.metrics.vifidel import Vifidel, content_words
-from capbench.metrics.wmd import word_movers_distance
 from capbench.text.vocabulary import GLASGOW
 from capbench.text.word_vectors import write_word2vec
 from tests.errors import raises
@@ -124,50 +120,14 @@ def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) 
     ]
 
 
-def test_an_item_without_references_has_the_first_column_alone(vectors: Path) -> None:
-    options = {"vectors": str(vectors), "labels": str(labels_file(vectors.parent, {"1": ["dog"]}))}
-    items = [Item("1", "a tree", ())]
-    table = score(items, resolve_metrics(["vifidel.vifidel"], {"vifidel": options}), dataset="mine", cache=False)
-    assert next(iter(table.values.values()))[0] < 0
-    with raises(MetricError, "not-a-number", value="1"):
-        score(items, resolve_metrics(["vifidel-ref"], {"vifidel": options}), dataset="mine", cache=False)
-
-
-def test_pairs_of_bags_are_solved_once_and_repeated_labels_count(
-    vectors: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    solved: list[object] = []
-
-    def solve(first, second, mapping):  # type: ignore[no-untyped-def]
-        solved.append((first, second))
-        return word_movers_distance(first, second, mapping)
-
-    monkeypatch.setattr(vifidel, "word_movers_distance", solve)
-    metric = made(vectors, {"a": ["dog", "man"], "b": ["man", "dog"]})
-    texts = ["a tree on the grass", "grass, tree!", "the zebra grass tree"]
-    items = [Item(image, text, REFERENCES[::order]) for image in "ab" for text in texts for order in (1, -1)]
-    columns = scored(metric, items)
-    assert len(set(columns["vifidel-ref"].tolist())) == 1
-    assert len(solved) == 2  # once without, once with references
-    labels = {"1": ["dog", "dog", "dog", "tree"]}
-    items = [Item("1", "a dog", REFERENCES)]
-    counted, once = (scored(made(vectors, labels, repeats=how), items)["vifidel"][0] for how in ("counted", "once"))
-    assert counted == pytest.approx(once / 2)
-
-
 @pytest.mark.parametrize(
     ("options", "image", "used"),
     [
         ({}, "1", "dog dog tree"),
         ({}, "2", "bus"),
-        ({}, "3", ""),
         ({"repeats": "once"}, "1", "dog tree"),
-        ({"threshold": 0.12}, "2", "bus"),
         ({"threshold": 0.5}, "1", "dog dog tree"),  # a score that equals the threshold is enough
-        ({"threshold": 0.51}, "1", "dog tree"),
-        ({"threshold": 0}, "2", "tv bus"),
         ({"at_least": 0}, "2", ""),
-        ({"threshold": 0.95, "at_least": 2}, "1", "dog tree"),
     ],
 )
 def test_labels_are_kept_by_score_and_the_best_one_whatever_its_score(
@@ -222,45 +182,6 @@ def test_labels_are_a_stores_classes(vectors: Path, tmp_path: Path) -> None:
     assert of_store.cache_key(items[0]) != items[0].key
     with raises(MissingFeaturesError, "missing-features", path=tmp_path / "s.h5"):
         of_store.prepare([*items[:1], Item("3", "a dog", REFERENCES)])
-
-
-def test_features_of_other_metrics_are_no_matter_where_a_file_holds_the_labels(vectors: Path, tmp_path: Path) -> None:
-    options = {"vectors": str(vectors)}
-    (of_store,) = resolve_metrics(["vifidel"], {"vifidel": options})
-    file = str(labels_file(tmp_path, {"1": ["dog"]}))
-    (of_file,) = resolve_metrics(["vifidel"], {"vifidel": {**options, "labels": file}})
-    assert of_store.reads_features()
-    assert not of_file.reads_features()
-    assert of_file.lacks(Resources(features=str(tmp_path / "not-here.h5"))) == ""
-    assert "not-here.h5 does not exist" in of_store.lacks(Resources(features=str(tmp_path / "not-here.h5")))
-
-
-def test_class_numbers_need_names(vectors: Path, tmp_path: Path) -> None:
-    write_store(tmp_path / "s.h5", None)
-    resources = Resources(features=str(tmp_path / "s.h5"))
-    with raises(MetricError, "missing-features", value="vifidel") as caught:
-        Vifidel(resources, vectors=str(vectors))
-    assert "--option vifidel.classes=coco-80" in caught.value.message
-    named = Vifidel(resources, vectors=str(vectors), classes="coco-80")
-    assert named.used_labels("1") == ["person", "bicycle"]
-    assert "|classes:coco-80" in named.signature()
-    (tmp_path / "names.txt").write_text("dog\n")
-    one = Vifidel(resources, vectors=str(vectors), classes=str(tmp_path / "names.txt"))
-    with raises(DataError, "out-of-range", path=tmp_path / "s.h5", value=1):
-        one.used_labels("1")
-
-
-def test_the_signature_holds_what_decides_a_score(vectors: Path) -> None:
-    labels = {"1": ["dog"]}
-    signatures = {made(vectors, labels, **options).signature() for options in (
-        {}, {"threshold": 0.5}, {"at_least": 2}, {"repeats": "once"}, {"stop": "none"}, {"stop": "nltk-179"}
-    )}  # fmt: skip
-    assert len(signatures) == 6
-    (plain,) = (signature for signature in signatures if "0.3|at_least:1|repeats:counted|stop:glasgow-318" in signature)
-    assert "|dim:8|" in plain
-    assert plain != made(vectors, {"1": ["cat"]}).signature()
-    item = Item("1", "a dog", REFERENCES)
-    assert len({made(vectors, {"1": names}).cache_key(item) for names in (["dog"], ["cat"], ["dog", "dog"])}) == 3
 
 
 def test_items_and_options_that_cannot_be_scored(vectors: Path, tmp_path: Path) -> None:

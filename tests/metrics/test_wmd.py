@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import MetricError, UsageError
 from capbench.core.records import Item
-from capbench.metrics import wmd
 from capbench.metrics.wmd import Wmd, word_movers_distance
 from capbench.text import ptb
 from capbench.text.vocabulary import ENGLISH
@@ -96,36 +94,6 @@ def test_equals_gensim_over_nltk_tokens_and_takes_the_nearest_reference(vectors:
     assert scores["wmd"].tolist()[2:5] == [1.0, 0.0, 0.0]
     assert scores["wmd-distance"].tolist()[2:5] == [0.0, 2.0, 2.0]
     assert metric.corpus_scores(statistics)["wmd"] == pytest.approx(scores["wmd"].mean())
-
-
-@pytest.mark.java
-def test_a_pair_of_bags_is_solved_once(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    solved: list[object] = []
-
-    def counted(first, second, found):  # type: ignore[no-untyped-def]
-        solved.append((first, second))
-        return word_movers_distance(first, second, found)
-
-    monkeypatch.setattr(wmd, "word_movers_distance", counted)
-    texts = ["dog runs", "runs, dog!", "a dog that runs", "zebra dog runs", "dog dog runs"]
-    same_bags = [Item(str(i), text, ("The cat sits.", "cat is SITTING? sits")) for i, text in enumerate(texts)]
-    Wmd(vectors=str(vectors)).statistics([*same_bags, Item("9", "a cat sits", ("dog runs",))], _nothing)
-    assert len(solved) == 2  # {dog, runs} and {dog, dog, runs} against {cat, sits}
-
-
-@pytest.mark.java
-def test_options_change_bags_and_signature(vectors: Path) -> None:
-    items = [Item("1", "the dog", ("the cat",)), Item("1", "dog 50%", ("cat",))]
-    signatures, values = set(), set()
-    for options in ({}, {"keep_stop_words": True}, {"tokens": "ptb"}, {"unit": False}):
-        metric = Wmd(vectors=str(vectors), **options)
-        signatures.add(metric.signature())
-        values.add(round(float(metric.scores(metric.statistics(items, _nothing))["wmd"][0]), 9))
-    assert len(signatures) == 4
-    assert len(values) == 3  # these captions are split alike by both kinds of tokens
-    signature = Wmd(vectors=str(vectors), tokens="ptb").signature()
-    assert f"|dim:16|refs:min|vectors:{hashlib.sha256(vectors.read_bytes()).hexdigest()[:16]}|" in signature
-    assert signature.endswith("|stop:nltk-179|unit:true")
 
 
 @pytest.mark.java

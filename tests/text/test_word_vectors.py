@@ -100,25 +100,15 @@ ROW = np.array([1, 2], "<f4").tobytes()
 BAD_BYTES = {
     "empty": (b"", ""),
     "gzip": (gzip.compress(b"dog 1 2\n"), "decompress"),
-    "cut header": (b"12", "1 words"),
     "truncated word2vec": (b"3 2\na " + ROW + b"\nb " + ROW + b"\nc \0", "3 words x 2"),
-    "truncated in the last row": (b"2 2\nlongword " + ROW + b"\nb " + ROW[:6] + b"\x80", "word 2 of 2"),
     "too many rows": (b"1 2\na " + ROW + b"\nb " + ROW, "1 words x 2"),
-    "wrong dimension": (b"2 3\na " + ROW + b"\nlonglonglonglong " + ROW, "word 2 of 2"),
     "NaN in word2vec": (b"2 2\na " + ROW + b"\nb " + np.array([1, np.nan], "<f4").tobytes(), "'b'"),
-    "repeated word in word2vec": (b"2 2\na " + ROW + b"\na " + ROW, "'a'"),
     "NaN in text": (b"dog 1 2\ncat nan 2\n", "'cat'"),
-    "too large for float32": (b"dog 1 2\ncat 1e39 2\n", "'cat'"),
     "letters in text": (b"dog 1 2\ncat x 2\n", "row 2"),
     "too few numbers": (b"dog 1 2 3\ncat 1 2\n", "row 2"),
-    "too many numbers": (b"dog 1 2\ncat 1 2 3\n", "row 2"),
-    "empty row": (b"dog 1 2\n\ncat 1 2\n", "row 2"),
-    "repeated word in text": (b"dog 1 2\ndog 1 2\n", "'dog'"),
     "header counts wrongly": (b"3 2\ndog 1 2\ncat 1 2\n", "3 words"),
-    "header alone": (b"3 2\n", "3 words"),
     "pickle of something else": (pickle.dumps({"a": 1}), "gensim"),
     "dangerous pickle": (pickle.dumps(print), "builtins.print"),
-    "truncated pickle": (pickle.dumps({"a": 1})[:8], "gensim"),
 }
 
 
@@ -131,13 +121,6 @@ def test_a_bad_file_gives_one_line_that_names_the_place(kind: str, tmp_path: Pat
         WordVectors(path)
     assert "\n" not in str(caught.value)
     assert place in caught.value.message
-
-
-def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "none.bin"):
-        WordVectors(tmp_path / "none.bin")
-    with raises(DataError, "unreadable", path=tmp_path):
-        WordVectors(tmp_path)
 
 
 def test_gensim_files_without_usable_vectors_are_rejected(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
@@ -157,15 +140,3 @@ def test_gensim_files_without_usable_vectors_are_rejected(tmp_path: Path, matrix
     (tmp_path / "v.kv.vectors.npy").unlink()
     with raises(MissingFileError, "missing-file", path=tmp_path / "v.kv.vectors.npy"):
         WordVectors(path)
-
-
-@pytest.mark.parametrize(
-    ("words", "shape", "value"),
-    [(["a"], (2, 3), None), (["a b"], (1, 3), "a b"), ([""], (1, 3), ""), ([], (0, 3), None)],
-)
-def test_what_cannot_be_read_back_is_not_written(
-    words: list[str], shape: tuple[int, int], value: str | None, tmp_path: Path
-) -> None:
-    with raises(DataError, "wrong-value", path=tmp_path / "v.bin", value=value):
-        write_word2vec(tmp_path / "v.bin", words, np.zeros(shape, np.float32))
-    assert not (tmp_path / "v.bin").exists()

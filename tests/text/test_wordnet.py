@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
-from pathlib import Path
-
 import pytest
 
-from capbench.core.errors import ToolError
-from capbench.text import wordnet as module
 from capbench.text.wordnet import WordNet, wordnet
-from tests.errors import raises
 
 _WORDS = "dog 1 2/box 3/child 4 5/glass 6/hot_dog 7/bake 8/walk 9/large 10/postman 11/as 12/berry 13/men 14/man 15"
 _MORE = "essay 20/singe 21/sing 22/axe 23/ax 24/lens 25/childe 26"
@@ -53,12 +47,3 @@ def test_meteors_wordnet() -> None:
     assert words.synsets("kids") & words.synsets("child")
     assert words.synsets("geese") >= words.synsets("goose")
     assert not words.synsets("dog") & words.synsets("umbrella")
-
-
-def test_a_damaged_jar_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "meteor.jar"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("synonym/english.exceptions", "a\nb\n")
-    monkeypatch.setattr(module, "meteor_jar", lambda: path)
-    with raises(ToolError, "unreadable", path=path, value="synonym/english.synsets"):
-        wordnet.__wrapped__()

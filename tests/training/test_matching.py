@@ -29,14 +29,6 @@ def test_info_nce_is_the_mean_of_both_directions() -> None:
     assert info_nce(SCORES, 0.1).item() == pytest.approx((sum(rows) + sum(columns)) / 6)
 
 
-def test_a_batch_of_one_has_no_negatives() -> None:
-    one = torch.tensor([[0.5]])
-    for hardest in (True, False):
-        for reduction in ("sum", "mean"):
-            assert hinge_loss(one, 0.2, hardest, reduction).item() == 0
-    assert info_nce(one).item() == 0
-
-
 @pytest.mark.parametrize("step", [1, 2])
 def test_the_settings_select_the_loss_of_a_step(step: int) -> None:
     options = LossOptions(margin=0.3, hardest=True, hardest_after=2, reduction="mean")

@@ -34,9 +34,3 @@ def test_a_broken_trainer_is_listed_and_breaks_no_other_command(
         with raises(UsageError, "unknown-name", value="oddd") as caught:
             trainable("oddd")
         assert "'odd'" in str(caught.value.hint)
-
-
-def test_an_unknown_trainer_is_an_unknown_command(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("train", "nothing-of-the-kind")
-    assert ran.code == 2
-    assert "No such command 'nothing-of-the-kind'" in ran.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,17 +14,11 @@ from torch import Tensor, nn
 from capbench.core import files
 from capbench.core.errors import DataError, ModelError, UsageError
 from capbench.training.trainer import average_of, learning_rate, prefetch, train, update_average
-from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import read_checkpoint
 from tests.errors import raises
 from tests.training.interruptions import check_stopped
-from tests.training.toy import Points, Toy, ToyTraining, settings
-from tests.training.world import StopAfter, log_of
-
-
-def facts_of(model: Path | None) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((read_metadata(model or "") or {})["training"])
-    return facts
+from tests.training.toy import Points, Toy, settings
+from tests.training.world import log_of
 
 
 @pytest.mark.parametrize(("width", "select"), [(4, "last"), (5, "best")])  # 5: batches are made by a thread
@@ -53,42 +46,6 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, kept: int
     assert train(Toy, chosen, tmp_path / "run").sha256 == train(Toy, chosen, tmp_path / "whole").sha256
     assert log_of(tmp_path / "run") == log_of(tmp_path / "whole")
     assert not list((tmp_path / "run").glob(".*.part"))
-
-
-def test_an_evaluation_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
-    class InEvaluation(StopAfter):
-        asked = 0
-
-        def step(self, steps: int, done: int) -> None:
-            self.asked = 0
-
-        def stopped(self) -> bool:
-            # Once before each step; a second time only from within the evaluation after it.
-            self.asked += 1
-            return self.asked == 1 and len(log_of(tmp_path / "cut")) == 2  # steps 2 and 4 are logged, step 5 is done
-
-    assert train(Toy, settings(), tmp_path / "cut", watcher=InEvaluation()).ended == "interrupted"
-    assert train(Toy, settings(), tmp_path / "cut").sha256 == train(Toy, settings(), tmp_path / "whole").sha256
-
-
-def test_a_finished_training_is_not_done_again(tmp_path: Path) -> None:
-    first = train(Toy, settings(), tmp_path / "run")
-    assert first.model is not None
-    before = first.model.stat().st_mtime_ns
-    again = train(Toy, settings(), tmp_path / "run")
-    assert (again.sha256, again.step, again.chosen) == (first.sha256, first.step, first.chosen)
-    assert first.model.stat().st_mtime_ns == before
-    first.model.unlink()
-    assert train(Toy, settings(), tmp_path / "run").sha256 == first.sha256
-
-
-def test_the_model_has_facts_of_its_training_and_no_times(tmp_path: Path) -> None:
-    result = train(Toy, settings(), tmp_path / "run")
-    facts = facts_of(result.model)
-    assert facts.keys() == {"config", "data", "dev", "steps", "ended", "versions", "kind"}
-    assert facts["config"]["width"] == 4
-    assert facts["config"].keys().isdisjoint(ToyTraining.unchecked)
-    assert facts["dev"] == result.chosen
 
 
 def test_the_best_weights_by_the_tasks_own_score_are_saved(tmp_path: Path) -> None:
@@ -187,13 +144,6 @@ def test_the_average_weights_steps_by_age_and_copies_buffers() -> None:
     assert average.state_dict()["1.running_mean"].unique().item() == 4
 
 
-def test_recurrent_weights_of_an_average_are_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    compacted: list[torch.nn.RNNBase] = []
-    network = torch.nn.Sequential(torch.nn.GRU(2, 3), torch.nn.LSTM(3, 1))
-    monkeypatch.setattr(torch.nn.RNNBase, "flatten_parameters", lambda layer: compacted.append(layer))
-    assert compacted == list(average_of(network))
-
-
 def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Toy, settings(), run)
@@ -227,40 +177,6 @@ def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: A
         checkpoint.write_bytes(content)
     with raises(ModelError, "damaged", path=checkpoint):
         train(Toy, settings(), tmp_path)
-
-
-def test_memory_that_runs_out_names_what_to_lower(tmp_path: Path) -> None:
-    class Large(Toy):
-        def loss(self, batch: Points, step: int) -> Tensor:
-            raise MemoryError
-
-    with raises(UsageError, "out-of-memory", path=tmp_path / "run") as caught:
-        train(Large, settings(), tmp_path / "run")
-    assert "'batch'" in str(caught.value.hint)
-
-
-def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(Toy, settings(), tmp_path, watcher=StopAfter(6))
-    before = (tmp_path / "checkpoint.pt").read_bytes()
-
-    def full(*_: object) -> None:
-        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
-
-    with monkeypatch.context() as patch, raises(UsageError, "unwritable", path=tmp_path / "checkpoint.pt"):
-        patch.setattr(torch, "save", full)
-        train(Toy, settings(), tmp_path)
-    assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    assert train(Toy, settings(), tmp_path).ended == "epochs"
-
-
-def test_the_users_random_numbers_and_threads_are_left_alone(tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    wanted = torch.rand(2)
-    torch.manual_seed(3)
-    threads = torch.get_num_threads()
-    train(Toy, settings(threads=threads + 1), tmp_path / "run")
-    assert torch.equal(torch.rand(2), wanted)
-    assert torch.get_num_threads() == threads
 
 
 def test_prefetching_changes_nothing_hands_errors_on_and_ends_with_its_reader() -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import capbench as cb
 from capbench.cli.train import app
-from capbench.core.errors import DataError, SetupError, UsageError
+from capbench.core.errors import DataError
 from capbench.core.records import Item
 from capbench.core.training_record import training_overlap
 from capbench.text.word_vectors import WordVectors
@@ -45,15 +45,6 @@ def test_words_are_ptb_tokens_most_frequent_first() -> None:
         train_word_vectors(["a dog"], SMALL)
 
 
-def test_an_invalid_option_and_a_missing_gensim_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with raises(UsageError, "out-of-range", value=0):
-        cb.train_word_vectors("flickr8k", tmp_path / "v.bin", window=0)
-    monkeypatch.setitem(sys.modules, "gensim", None)
-    with raises(SetupError, "missing-package", value="gensim") as caught:
-        cb.train_word_vectors("flickr8k", tmp_path / "v.bin")
-    assert "pip install 'gensim>=4.3'" in str(caught.value.hint)
-
-
 def _corpus(folder: Path) -> Path:
     path = folder / "captions.json"
     path.write_text(json.dumps({"first.jpg": CAPTIONS[:2], "second.jpg": CAPTIONS[2:4]}), "utf-8")
@@ -79,13 +70,6 @@ def test_two_processes_with_different_hash_seeds_write_the_same_file(tmp_path: P
         assert run.returncode == 0, run.stderr
         digests.add(hashlib.sha256(out.read_bytes()).hexdigest())
     assert len(digests) == 1
-
-
-def test_an_unknown_corpus_is_an_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["word-vectors", "-c", "flickr9k", "-o", str(tmp_path / "v.bin")])
-    assert isinstance(result.exception, UsageError)
-    assert "flickr8k" in str(result.exception)
-    assert not (tmp_path / "v.bin").exists()
 
 
 def _judged(folder: Path, captions: Path) -> Path:
@@ -119,15 +103,3 @@ def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_pa
         "without": (0, 0, False, {"left_out": ["mine"], "images": 1}, 9),
         "with": (1, 2, True, {"included": True}, 11),
     }
-
-
-def test_corpora_whose_images_are_all_judged_are_an_error(tmp_path: Path) -> None:
-    pytest.importorskip("gensim")
-    corpus = tmp_path / "one.json"
-    corpus.write_text(json.dumps({"first.jpg": CAPTIONS[:2]}), "utf-8")
-    data = _judged(tmp_path, corpus)
-    with raises(DataError, "too-few") as caught:
-        cb.train_word_vectors(corpus, tmp_path / "v.bin", data=data)
-    assert caught.value.message == f"1 image of {corpus}: all are judged, by mine"
-    assert "--include-judged" in str(caught.value.hint)
-    assert not (tmp_path / "v.bin").exists()

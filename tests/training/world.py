@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.scan.train import ScanTraining
-from capbench.training.settings import parse_training
+from capbench.training.settings import Training, parse_training
 from capbench.training.trainer import Watcher
+
+T = TypeVar("T", bound=Training)
 
 THINGS = ("kite", "lamp", "boat", "drum", "fern", "sofa")
 COLOURS = ("red", "blue", "green")
@@ -57,27 +60,25 @@ def make_world(folder: Path, regions: int = 3, seed: int = 5, *, boxes: bool = F
     return folder
 
 
+def tiny(kind: type[T], world: Path, changes: Mapping[str, Any], **own: Any) -> T:
+    """Settings of a training of under a second in the world of a folder; ``changes`` replace whole sections."""
+    raw = {"schema": 1, "name": "tiny", "captions": str(world / "world.json"), "features": str(world / "world.h5")}
+    raw |= {"optimiser": {"lr": 0.01}, "epochs": 4, "threads": 1, "device": "cpu", "log_every": 2}
+    return parse_training(kind, {**raw, **own, **changes})
+
+
+MATCHING: dict[str, Any] = {
+    "vocabulary": {"min_count": 1},
+    "loss": {"kind": "info-nce", "temperature": 0.1},
+    "dropout": {"regions": 0.1, "words": 0.1, "embedding": 0.1},
+    "ema": 0.9,
+}
+
+
 def settings(world: Path, **changes: Any) -> ScanTraining:
-    """A training of under a second; ``loss={...}`` and so on replace whole sections."""
-    raw: dict[str, Any] = {
-        "schema": 1,
-        "name": "tiny",
-        "captions": str(world / "world.json"),
-        "features": str(world / "world.h5"),
-        "network": {"embed_dim": 8, "word_dim": 6},
-        "vocabulary": {"min_count": 1},
-        "loss": {"kind": "info-nce", "temperature": 0.1},
-        "optimiser": {"lr": 0.01},
-        "dropout": {"regions": 0.1, "words": 0.1, "embedding": 0.1},
-        "evaluation": {"every": 5},
-        "batch": 8,
-        "epochs": 4,
-        "ema": 0.9,
-        "threads": 1,
-        "device": "cpu",
-        "log_every": 2,
-    }
-    return parse_training(ScanTraining, {**raw, **changes})
+    """A training of SCAN of under a second."""
+    network = {"embed_dim": 8, "word_dim": 6}
+    return tiny(ScanTraining, world, changes, **MATCHING, network=network, evaluation={"every": 5}, batch=8)
 
 
 def log_of(run: Path, *, times: bool = False) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import torch
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.faier.network import Faier, FaierOptions, load_faier, save_faier
-from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import write_ensemble
+from tests.metrics.scan.models import Files
 
 FINGERPRINT = Fingerprint("invented", "random:1", "none", "1-6 boxes")
 COLUMNS = 9
@@ -38,18 +37,6 @@ TRIPLETS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "zebras in a canoe": (("zebra", "in", "canoe"),),
 }
 TEXTS = tuple(TRIPLETS)
-
-
-@dataclass(frozen=True)
-class Files:
-    """Paths of the model and the features."""
-
-    model: Path
-    features: Path
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(features=str(self.features), model=str(self.model), cache=False)
 
 
 def know_triplets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import ToolError
 from capbench.metrics.faier.network import CaptionCode, FaierOptions
 from capbench.metrics.faier.training import GraphReader, ReferenceDraw, ReferenceOptions, collate_references
 from capbench.text.spice import parser, scene_graph
 from capbench.text.vocabulary import Vocabulary
 from capbench.training.data import Pairs
 from capbench.training.trainer import Watcher
-from tests.errors import raises
 
 # Two images; the second one's captions 5 and 6 read the same.
 PAIRS = Pairs(("a", "b"), tuple("0123456789"), np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1]), Path())
@@ -87,36 +84,9 @@ def test_captions_are_parsed_once_and_read_with_their_triplets(asked: list[str])
     assert len(asked) == 2
 
 
-def test_an_interrupted_parsing_keeps_what_it_has(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene_graph, "_BATCH", 1)
-    monkeypatch.setattr(scene_graph, "_RUN", 1)
-
-    class Stopping(Watcher):
-        @contextmanager
-        def bar(self, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-            assert total == 2
-
-            def stop(_: int) -> None:
-                raise KeyboardInterrupt
-
-            yield stop
-
-    with pytest.raises(KeyboardInterrupt):
-        GraphReader(FaierOptions(vocabulary_size=4), Stopping()).texts(["a dog", "a cat"])
-    scene_graph.forget()
-    GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["a dog", "a cat"])
-    assert asked == ["a dog", "a cat"]
-
-
 def test_without_a_relation_level_nothing_is_parsed(asked: list[str]) -> None:
     reading = GraphReader(FaierOptions(vocabulary_size=4, variant="faier-object"), Watcher())
     assert reading.texts(["dogs running"]) == []
     assert reading.encode(["dogs running"], Vocabulary.build(["dogs running"], 1))[0].triplets == ()
     assert reading.more is None
     assert not asked
-
-
-def test_without_a_parser_it_is_said() -> None:
-    scene_graph.forget()
-    with raises(ToolError, "not-set-up"):
-        GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["dogs that nobody parsed"])

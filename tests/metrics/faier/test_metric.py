@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import FeatureError, ModelError, SetupError, UsageError
+from capbench.core.errors import FeatureError, ModelError, UsageError
 from capbench.core.explanations import Bars, RegionMaps, Subject, Table
 from capbench.core.records import FloatArray, Item
 from capbench.features.store import open_store
@@ -22,7 +22,6 @@ from capbench.metrics.faier.network import VARIANTS, load_faier
 from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import slow_work
-from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import tokenize_caption
 from tests.errors import raises
 from tests.metrics.faier.models import (
@@ -102,38 +101,6 @@ def test_an_ensembles_scores_are_the_means_of_its_networks(tmp_path: Path) -> No
     assert "model:mean-of-3+faier-" in metric.signature()
 
 
-def test_items_score_alone_and_in_any_order_as_together(tmp_path: Path) -> None:
-    metric = Faier(make_files(tmp_path).resources)
-    together = statistics(metric)
-    order = random.Random(2).sample(range(len(ITEMS)), len(ITEMS))
-    shuffled = statistics(metric, tuple(ITEMS[place] for place in order))
-    np.testing.assert_allclose(shuffled, together[order], atol=1e-6)
-    alone = np.concatenate([statistics(metric, (item,)) for item in ITEMS[::5]])
-    np.testing.assert_allclose(alone, together[::5], atol=1e-6)
-    same = [Item("one", text, TEXTS[:2]) for text in ("the quiet cat", "The quiet  cat", "the quiet cat")]
-    assert len({tuple(row) for row in statistics(metric, (*same, ITEMS[0], *same)).tolist()}) == 2
-
-
-def test_captions_and_images_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metric = Faier(make_files(tmp_path).resources)
-    network, encoded = metric.encoders[0].model.network, {"images": 0, "captions": 0}
-    images, captions = network.encode_images, network.encode_captions
-
-    def of_images(features: torch.Tensor, *args: Any) -> Any:
-        encoded["images"] += len(features)
-        return images(features, *args)
-
-    def of_captions(batch: Any, *args: Any) -> Any:
-        encoded["captions"] += len(batch.ids)
-        return captions(batch, *args)
-
-    monkeypatch.setattr(network, "encode_images", of_images)
-    monkeypatch.setattr(network, "encode_captions", of_captions)
-    statistics(metric)
-    statistics(metric, ITEMS[:10])
-    assert encoded == {"images": len(IMAGES), "captions": len(TEXTS) + 1}  # and "."
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"references": "first-2"}, {"references": "none"}, {"reference_order": "sorted"}], ids=str
 )
@@ -195,17 +162,6 @@ def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
             Faier(made.resources, references=wrong)
 
 
-def test_the_signature_names_what_can_change_a_score(tmp_path: Path) -> None:
-    made = make_files(tmp_path)
-    signed = Faier(made.resources, references="first-4").signature()
-    for part in ("model:faier-", "variant:faier|", "vocabulary:", "features:invented", "parser:spice", "refs:first-4"):
-        assert part in signed
-    objects = Files(write_model(tmp_path / "objects.safetensors", variant="faier-object"), made.features)
-    assert "parser:" not in Faier(objects.resources).signature()
-    assert Faier.ignores_references() == frozenset()
-    assert Faier.ignores_references({"references": "none"}) == Faier.reference_free() == frozenset(Faier.columns)
-
-
 def test_a_model_without_relations_offers_the_main_column_alone(tmp_path: Path) -> None:
     made = make_files(tmp_path, variant="faier-object")
     (request,) = resolve_metrics(["faier"], resources=made.resources)
@@ -236,14 +192,6 @@ def test_missing_parses_are_slow_work(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Faier(objects.resources).slow_work(items) is None
 
 
-def test_attributes_and_lone_objects_are_no_triplets(tmp_path: Path) -> None:
-    metric = Faier(make_files(tmp_path).resources)
-    assert metric.triplets(TEXTS) == TRIPLETS
-    assert metric.triplets(["."]) == {}
-    relations = statistics(metric, (Item("harbour", "the quiet cat", TEXTS[:2]),))[0, 2]
-    assert relations == 0
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"similarity": "cosine", "variant": "fier"}, {"variant": "faier-object"}], ids=str
 )
@@ -265,19 +213,6 @@ def test_an_explanation_says_which_region_each_word_chose(tmp_path: Path, change
     assert any("means over 3 networks" in note for note in explanation.notes)
 
 
-def test_a_caption_without_triplets_is_explained(tmp_path: Path) -> None:
-    metric = Faier(make_files(tmp_path).resources)
-    explanation = metric.explain(Subject("one", (Item("one", "dog", ()), Item("one", TEXTS[-1], ())), (None, None)))
-    assert explanation.candidates[0].notes == ("The candidate has no triplets: this level's score is 0.",)
-    assert "not in the model's vocabulary, read as <unk>: zebras, canoe" in explanation.notes
-
-
-def test_references_alone_have_no_regions_to_show(tmp_path: Path) -> None:
-    made = make_files(tmp_path, variant="aier")
-    with raises(UsageError, "unsupported", path=made.model, value="aier"):
-        Faier(made.resources).explain(Subject("one", (Item("one", "dog", TEXTS[:1]),), (None,)))
-
-
 def test_features_that_the_model_cannot_read_are_rejected(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.safetensors")
     objects = write_model(tmp_path / "o.safetensors", variant="faier-object")
@@ -296,13 +231,3 @@ def test_features_that_the_model_cannot_read_are_rejected(tmp_path: Path) -> Non
     metric = Faier(Files(model, good).resources)
     with raises(FeatureError, "missing-features"):
         metric.prepare([Item("nowhere", "dog", ())])
-
-
-def test_captions_without_a_parser_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_parser(*_: object, **__: object) -> None:
-        raise SetupError("SPICE's parser is not set up")
-
-    monkeypatch.setattr(scene_graph, "ensure", no_parser)
-    metric = Faier(make_files(tmp_path).resources)
-    with raises(SetupError, "not-set-up"):
-        statistics(metric, (Item("one", "a new caption", ()),))

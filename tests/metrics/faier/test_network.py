@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import FeatureError, UsageError
+from capbench.core.errors import FeatureError
 from capbench.features.records import RegionFeatures
 from capbench.metrics.faier.network import (
     NO_REFERENCE,
@@ -130,15 +130,6 @@ def test_captions_without_any_word_score_nothing(variant: str) -> None:
         total = case.scores()[0, ..., 0]
     bias = case.network.merge.bias.item() if case.network.options.parts == "fier+aier" else 0.0
     assert total.tolist() == [[pytest.approx(bias)] * 10] * 4
-
-
-def test_the_published_sizes_are_the_defaults_and_invalid_ones_are_rejected() -> None:
-    options = FaierOptions(vocabulary_size=10)
-    assert (options.image_dim, options.embed_dim, options.word_dim) == (2048, 512, 300)
-    assert (options.similarity, options.variant, options.image_scale) == ("dot", "faier", 1)
-    for name, value in (("variant", "faier-rel"), ("embed_dim", 0)):
-        with raises(UsageError, "wrong-value", value=value):
-            FaierOptions(**{**SIZES, name: value})
 
 
 def test_captions_are_read_as_words_and_triplets_as_subject_relation_object() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from capbench.core.errors import DataError, ModelError, StudyError, ToolError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.core.files import sha256_file
 from capbench.core.training_record import TrainingRecord, photographs_of
 from capbench.metrics.faier.network import load_faier
@@ -21,7 +21,7 @@ from capbench.weights.training_files import write_training_record
 from tests.errors import raises
 from tests.metrics.faier.world import make_placed_world, put_parses, settings
 from tests.training.interruptions import check_stopped
-from tests.training.world import StopAfter, log_of, make_world
+from tests.training.world import StopAfter, log_of
 
 
 @pytest.fixture(scope="module")
@@ -72,34 +72,6 @@ def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tm
     assert train(FaierTask, settings(world, epochs=2, seed=2), tmp_path / "other").sha256 != whole.sha256
 
 
-def test_an_evaluation_of_the_saved_model_gives_the_chosen_numbers(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=2)
-    result = train(FaierTask, config, tmp_path / "run")
-    assert result.model is not None
-    measured = FaierTask.measure(config, result.model, "dev", None)
-    assert measured.pop("sha256") == result.sha256
-    assert measured.items() <= result.chosen.items()
-
-
-def test_features_of_another_kind_are_refused_for_evaluation(world: Path, tmp_path: Path) -> None:
-    config = settings(world, max_steps=1)
-    result = train(FaierTask, config, tmp_path / "run")
-    other = make_world(tmp_path / "other", regions=2, boxes=True)
-    from capbench.features.records import Fingerprint
-    from capbench.features.store import open_store
-    from capbench.features.writing import StoreWriter
-
-    with (
-        open_store(other / "world.h5") as store,
-        StoreWriter(tmp_path / "x.h5", Fingerprint("another", "unknown", "unknown", "unknown")) as writer,
-    ):
-        for regions in store:
-            writer.add(regions)
-        writer.finish()
-    with raises(ModelError, "wrong-features", path=result.model):
-        FaierTask.measure(settings(world, features=str(tmp_path / "x.h5")), result.model or Path(), "dev", None)
-
-
 def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, tmp_path: Path) -> None:
     def task(**changes: Any) -> FaierTask:
         return FaierTask(settings(world, **changes), None, torch.device("cpu"), StopAfter())
@@ -130,21 +102,6 @@ def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, t
     write_word2vec(tmp_path / "other.bin", ["zeppelin"], given[:1])
     with raises(DataError, "mismatch", path=tmp_path / "other.bin"):
         task(word_vectors=str(tmp_path / "other.bin"))
-
-
-def test_missing_inputs_of_training_are_errors(placed: Path, tmp_path: Path) -> None:
-    scene_graph.forget()
-    with raises(ToolError, "not-set-up"):
-        train(FaierTask, settings(placed), tmp_path / "run")
-    put_parses(placed)
-    plain = make_world(tmp_path / "plain")
-    from capbench.core.errors import FeatureError
-
-    with raises(FeatureError, "wrong-features"):
-        train(FaierTask, settings(placed, features=str(plain / "world.h5")), tmp_path / "run2")
-    with raises(StudyError, "wrong-value") as caught:
-        settings(placed, evaluation={"references": []})
-    assert "evaluation.references" in str(caught.value)
 
 
 def test_the_command_trains_rows_and_measures_them(

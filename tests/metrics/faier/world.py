@@ -11,8 +11,7 @@ from capbench.metrics.faier.training import FaierTraining
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
-from capbench.training.settings import parse_training
-from tests.training.world import make_world
+from tests.training.world import MATCHING, make_world, tiny
 
 __all__ = ["make_placed_world", "put_parses", "settings"]
 
@@ -39,23 +38,7 @@ def put_parses(world: Path) -> None:
 
 
 def settings(world: Path, **changes: Any) -> FaierTraining:
-    """A training of under a second; ``loss={...}`` and so on replace whole sections."""
-    raw: dict[str, Any] = {
-        "schema": 1,
-        "name": "tiny",
-        "captions": str(world / "world.json"),
-        "features": str(world / "world.h5"),
-        "network": {"embed_dim": 8, "word_dim": 6, "similarity": "cosine"},
-        "vocabulary": {"min_count": 1},
-        "loss": {"kind": "info-nce", "temperature": 0.1},
-        "optimiser": {"lr": 0.01},
-        "dropout": {"regions": 0.1, "words": 0.1, "embedding": 0.1},
-        "evaluation": {"every": 5, "references": [0, 1]},
-        "batch": 6,
-        "epochs": 4,
-        "ema": 0.9,
-        "threads": 1,
-        "device": "cpu",
-        "log_every": 2,
-    }
-    return parse_training(FaierTraining, {**raw, **changes})
+    """A training of under a second."""
+    network = {"embed_dim": 8, "word_dim": 6, "similarity": "cosine"}
+    evaluation = {"every": 5, "references": [0, 1]}
+    return tiny(FaierTraining, world, changes, **MATCHING, network=network, evaluation=evaluation, batch=6)

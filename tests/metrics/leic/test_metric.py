@@ -144,14 +144,6 @@ def test_an_ensemble_scores_the_mean_and_folds_leave_out_what_saw_the_image(worl
     assert (overlap.trained, overlap.photographs, overlap.files) == (1, 2, ("ac.json",))
 
 
-def test_the_signature_names_network_vocabulary_and_features(world: Path, model: Path) -> None:
-    metric = made(world, model)
-    assert f"|model:leic-{load_leic(model).sha256[:16]}|vocabulary:{WORDS.sha256[:16]}+nltk-" in metric.signature()
-    assert "|features:drawn+" in metric.signature()
-    assert metric.signature().endswith("|refs:mean|seen:left-out")
-    assert metric.warnings("mine", ITEMS)[0] == "weights of seed 1"
-
-
 def test_items_and_files_that_cannot_be_used(world: Path, model: Path, tmp_path: Path) -> None:
     with raises(MetricError, "missing-features", value="leic") as caught:
         Leic()

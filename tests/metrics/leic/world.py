@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from capbench.metrics.leic.training import LeicTraining
-from capbench.training.settings import parse_training
 from tests.training import world as scan_world
 
 __all__ = ["make_world", "settings", "system_files"]
@@ -31,20 +30,6 @@ def system_files(world: Path) -> list[str]:
 
 
 def settings(world: Path, **changes: Any) -> LeicTraining:
-    """A training of under a second; ``network={...}`` and so on replace whole sections."""
-    raw: dict[str, Any] = {
-        "schema": 1,
-        "name": "tiny",
-        "captions": str(world / "world.json"),
-        "features": str(world / "world.h5"),
-        "min_count": 1,
-        "network": {"word_dim": 6, "state_dim": 8, "hidden_dim": 10, "steps": 7},
-        "optimiser": {"lr": 0.01},
-        "dropout": 0.1,
-        "batch": 8,
-        "epochs": 4,
-        "threads": 1,
-        "device": "cpu",
-        "log_every": 2,
-    }
-    return parse_training(LeicTraining, {**raw, **changes})
+    """A training of under a second."""
+    network = {"word_dim": 6, "state_dim": 8, "hidden_dim": 10, "steps": 7}
+    return scan_world.tiny(LeicTraining, world, changes, network=network, min_count=1, dropout=0.1, batch=8)

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from capbench.core.errors import DataError, StudyError
+from capbench.core.errors import DataError
 from capbench.core.records import Item
 from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.metrics.nneval.training import FOREIGN, HUMAN, DrawOptions, draw_captions
 from tests.errors import raises
-from tests.metrics.nneval.world import settings
 
 PEOPLE = {f"im{number}": tuple(f"person {place} of {number}" for place in range(5)) for number in range(12)}
 SYSTEMS = {f"s{place}": {image: f"system {place} on {image}" for image in PEOPLE} for place in range(4)}
@@ -67,17 +66,6 @@ def test_foreign_captions_are_of_other_images_that_are_not_judged() -> None:
         assert set(item.references) < set(PEOPLE[item.image])
     two = {image: PEOPLE[image] for image in ("im1", "im2")}  # there is one other image
     assert draw_captions(two, SYSTEMS, (), DrawOptions(foreign=9))[1]["captions of other images"] == 2
-
-
-def test_captions_of_other_images_can_be_the_only_ones_labelled_as_machine() -> None:
-    drawn, both = items(machine=0, foreign=2), items(foreign=2)
-    assert {item.system for item in drawn} == {HUMAN, FOREIGN}
-    for system in (HUMAN, FOREIGN):
-        candidates = [[item.candidate for item in of if item.system == system] for of in (drawn, both)]
-        assert candidates[0] == candidates[1]
-    with raises(StudyError, "wrong-value") as caught:
-        settings(Path(), draw={"machine": 0})
-    assert "'draw.machine' and 'draw.foreign'" in caught.value.message
 
 
 def test_what_is_left_out_is_counted() -> None:

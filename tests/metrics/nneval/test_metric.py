@@ -14,7 +14,7 @@ from capbench.core.errors import MetricError, UsageError
 from capbench.core.records import Item, ScoreColumn, ScoreTable
 from capbench.core.training_record import training_overlap
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Parser, Resources, WordVectors
+from capbench.metrics.needs import Resources
 from capbench.metrics.nneval.metric import NNEval
 from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval
 from capbench.metrics.requests import resolve_metrics
@@ -94,16 +94,6 @@ def test_its_inputs_are_extracted_once_for_all_and_kept(tmp_path: Path, resource
     assert changed.signatures["nneval"] != first.signatures["nneval"]
 
 
-def test_the_signature_names_weights_vectors_documents_and_mapping(tmp_path: Path, resources: Resources) -> None:
-    line = scored(tmp_path, resources).signatures["nneval"]
-    network = read_nneval(tmp_path / "w.npz")
-    assert f"|model:{network.sha256[:16]}|" in line
-    assert line.endswith("|mapping:unit")
-    assert "df:df.json(2 documents" in line
-    other = str(write_vectors(tmp_path / "v2.bin", seed=2))
-    assert scored(tmp_path, resources, vectors=other).signatures["nneval"] != line
-
-
 def test_min_max_needs_the_range_of_the_training(tmp_path: Path, resources: Resources) -> None:
     with raises(MetricError, "missing-key", path=tmp_path / "w.npz", value="min-max"):
         scored(tmp_path, resources, mapping="min-max")
@@ -158,14 +148,3 @@ def test_trained_weights_reject_other_word_vectors_and_know_their_images(tmp_pat
     assert (overlap.photographs, overlap.trained, overlap.selected, overlap.has_read) == (2, 1, 1, True)
     assert overlap.selected_by == "judgements (mine:1/all/tau-b)"
     assert (overlap.files, overlap.unrecorded) == (("m.safetensors", "v.bin"), ("v.bin",))
-
-
-def test_requirements_are_listed_need_by_need(tmp_path: Path, resources: Resources) -> None:
-    (request,) = resolve_metrics(["nneval"])
-    lacking = request.lacks(Resources())
-    assert "an NNEval network (--model nneval=FILE|NAME: 'capbench train nneval')" in lacking
-    assert "--option nneval.vectors=FILE" in lacking
-    kinds = {type(need) for need, _ in request.missing(Resources(model=str(tmp_path / "w.npz")))}
-    # The parser is optional: parsed captions do not need it.
-    assert kinds <= {WordVectors, Parser}
-    assert not any(isinstance(need, Parser) and not need.may_be_spared for need, _ in request.missing(Resources()))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.core.errors import MissingFileError, ModelError
-from capbench.metrics.nneval.network import INPUTS, SHAPES, map_inputs, read_nneval, write_nneval
+from capbench.core.errors import ModelError
+from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval, write_nneval
 from tests.errors import raises
 
 Arrays = dict[str, NDArray[Any]]
@@ -69,22 +69,6 @@ def test_equals_it_with_the_range_of_the_training(tmp_path: Path) -> None:
     assert network.probabilities(SCORES, "unit")[::100] != pytest.approx(plain, abs=1e-3)
 
 
-def test_the_largest_and_smallest_of_training_are_the_ends_and_a_constant_is_the_middle() -> None:
-    inputs = np.tile(np.arange(3.0)[:, None], (1, 8))
-    inputs[:, 3] = 7.0
-    mapped = map_inputs(inputs, inputs.min(axis=0), inputs.max(axis=0))
-    assert mapped[:, 0].tolist() == [-1.0, 0.0, 1.0]
-    assert mapped[:, 3].tolist() == [0.0, 0.0, 0.0]
-
-
-def test_equal_captions_get_equal_scores(tmp_path: Path) -> None:
-    network = read_nneval(saved(tmp_path / "w.npz", drawn()))
-    whole = network.probabilities(SCORES)
-    assert np.array_equal(network.probabilities(SCORES[::-1])[::-1], whole)
-    np.testing.assert_allclose(network.probabilities(SCORES[3:4]), whole[3:4], rtol=1e-12)
-    assert len(set(network.probabilities(np.repeat(SCORES[:9], 613, axis=0)).tolist())) == 9
-
-
 @pytest.mark.real_data
 def test_the_released_weights_equal_a_plain_forward_pass_and_rank_rightly(real_data: Path) -> None:
     network = read_nneval(real_data / RELEASED)
@@ -132,15 +116,3 @@ def test_other_arrays_are_rejected(tmp_path: Path, arrays: Arrays, code: str, va
     path = saved(tmp_path / "w.npz", arrays)
     with raises(ModelError, code, path=path, value=value):
         read_nneval(path)
-
-
-def test_a_network_of_another_kind_and_a_missing_file_are_named(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from capbench.weights.files import write_safetensors
-
-    tensors = {name: torch.from_numpy(array) for name, array in drawn().items()}
-    write_safetensors(tmp_path / "w.npz", tensors, {"kind": "capbench.scan/1"})
-    with raises(ModelError, "wrong-weights", path=tmp_path / "w.npz", value="capbench.scan/1"):
-        read_nneval(tmp_path / "w.npz")
-    with pytest.raises(MissingFileError):
-        read_nneval(tmp_path / "none.npz")

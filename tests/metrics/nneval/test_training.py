@@ -108,19 +108,6 @@ def test_weights_are_chosen_by_agreement_as_scipy_counts_it() -> None:
     assert found["tau"] == pytest.approx(stats.kendalltau(human[dev.item], dev.value).statistic, abs=1e-5)
 
 
-def test_a_network_that_says_the_same_of_all_agrees_with_nobody() -> None:
-    made = task(judged())
-    with torch.no_grad():
-        for weight in made.model.parameters():
-            weight.zero_()
-    assert made.validate(made.model, lambda: None) == {"tau": 0.0}
-    held_out = task(examples(6))
-    with torch.no_grad():
-        for weight in held_out.model.parameters():
-            weight.zero_()
-    assert held_out.validate(held_out.model, lambda: None)["log_likelihood"] == pytest.approx(-math.log(2), abs=1e-6)
-
-
 def test_the_penalty_is_that_of_the_loss_and_spares_biases() -> None:
     """Adam's first step follows the sign of the gradient of cross entropy + 1e-4 Σ|W|²/2."""
     penalty = 0.5

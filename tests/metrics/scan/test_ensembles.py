@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import CapbenchError, MetricError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, ModelError
 from capbench.core.records import FloatArray
 from capbench.metrics.needs import Resources
 from capbench.metrics.reo import Reo, default_path, fit_covariance, write_covariance
@@ -77,15 +77,6 @@ def columns(metric: Tiger | Reo) -> dict[str, FloatArray]:
     return metric.scores(metric.statistics(ITEMS, lambda _: None))
 
 
-@pytest.mark.parametrize("metric", [Tiger, Reo])
-def test_one_network_twice_is_that_network(metric: type[Tiger | Reo], folder: Folder) -> None:
-    twice = joined(folder.path / "twice.json", folder.a, folder.a)
-    alone, doubled = columns(metric(folder.given(folder.a))), columns(metric(folder.given(twice)))
-    assert list(alone) == list(doubled)
-    for column, values in alone.items():
-        np.testing.assert_allclose(doubled[column], values, rtol=1e-12, err_msg=column)
-
-
 def test_every_tiger_column_follows_from_the_mean_vectors(folder: Folder) -> None:
     parts = [Tiger(folder.given(model)) for model in (folder.a, folder.b)]
     found = columns(Tiger(folder.given(folder.both)))
@@ -116,20 +107,6 @@ def test_reo_is_the_mean_of_the_networks_scores(options: dict[str, object], fold
         np.testing.assert_allclose(values, (a[column] + b[column]) / 2, rtol=1e-12, err_msg=column)
 
 
-def test_the_signature_names_all_parts(folder: Folder) -> None:
-    parts = sorted(load_scan(model).sha256[:16] for model in (folder.a, folder.b))
-    signature = Tiger(folder.given(folder.both)).signature()
-    assert f"|model:mean-of-2+scan-{parts[0]}+scan-{parts[1]}|" in signature
-    for model in (folder.a, folder.b):
-        loaded = load_scan(model)
-        assert loaded.vocabulary.sha256[:16] in signature
-        assert Tiger(folder.given(model)).signature() != signature
-    twice = joined(folder.path / "again.json", folder.a, folder.a)
-    assert Tiger(folder.given(twice)).signature() != Tiger(folder.given(folder.a)).signature()
-    covariances = [word for word in Reo(folder.given(folder.both)).signature().split("|") if word.startswith("S:")]
-    assert covariances[0].count("-captions") == 2
-
-
 def refused(metric: type[Tiger | Reo], resources: Resources, **options: object) -> CapbenchError:
     with pytest.raises(CapbenchError) as caught:
         metric(resources, **options)
@@ -149,30 +126,3 @@ def test_attention_that_differs_must_be_given(folder: Folder) -> None:
     assert "|lambda:9|" in signature
     attention = [f"t2i+clipped_l2norm+lambda{value}" for value in (4, 9)]
     assert f"|attention:{','.join(attention)}|" in signature or f"|attention:{','.join(attention[::-1])}|" in signature
-
-
-def test_reo_needs_every_networks_covariance(folder: Folder, tmp_path: Path) -> None:
-    parts = [network(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2)]
-    resources = folder.given(joined(tmp_path / "e.json", *parts))
-    source = encode.open_source(str(folder.features), str(parts[0]))
-    fitted = fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented")
-    write_covariance(default_path(parts[0]), fitted)
-    error = refused(Reo, resources)
-    assert isinstance(error, MetricError)
-    assert f"capbench train reo-covariance --model {parts[1]} " in str(error)
-    write_covariance(default_path(parts[1]), fitted)
-    assert f"is the covariance of another model than {parts[1]}" in str(refused(Reo, resources))
-    error = refused(Reo, resources, covariance_file=str(default_path(parts[0])))
-    assert isinstance(error, UsageError)
-    assert error.code == "conflict"
-
-
-def test_what_needs_one_network_refuses_an_ensemble(folder: Folder) -> None:
-    source = encode.open_source(str(folder.features), str(folder.both))
-    for attempt in (
-        lambda: fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented"),
-        lambda: load_scan(folder.both),
-    ):
-        with pytest.raises(ModelError, match="is an ensemble of 2 networks") as caught:
-            attempt()
-        assert caught.value.path == str(folder.both)

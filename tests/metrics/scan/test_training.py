@@ -143,8 +143,3 @@ def test_training_on_a_gpu_learns_and_goes_on(world: Path, tmp_path: Path) -> No
         assert result.chosen["image_to_text"]["r@5"] > 80
         on_cpu = ScanTask.measure(settings(world), run / "model.safetensors", "dev", None)
         assert on_cpu["recall_sum"] == pytest.approx(result.chosen["recall_sum"], abs=40)
-
-
-def test_mixed_precision_needs_a_gpu(world: Path, tmp_path: Path) -> None:
-    with raises(ModelError, "unsupported", value="amp-bfloat16"):
-        trained(world, tmp_path / "run", precision="amp-bfloat16")

@@ -10,7 +10,6 @@ import torch
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.vilbert import train as vilbert_train
-from capbench.metrics.vilbert.encode import image_rows
 from capbench.metrics.vilbert.train import (
     IGNORED,
     Batch,
@@ -94,16 +93,6 @@ def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertTask, m
     share = torch.cat(hidden).double().mean()
     assert float(share) == pytest.approx(0.6, abs=0.12)
     assert 0.75 < float(torch.cat(zeros).double().mean() / share) < 1
-
-
-def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertTask) -> None:
-    features, places, targets = data._dev.images(np.array([2, 0]))
-    with open_store(world / "world.h5") as store:
-        for row, place in enumerate((2, 0)):
-            rows = image_rows(store[data._dev.pairs.images[place]])
-            assert features[row].numpy() == pytest.approx(rows.features, abs=1e-6)
-            assert places[row].numpy() == pytest.approx(rows.places)
-    assert torch.equal(targets, features)
 
 
 def test_classes_become_distributions(world: Path) -> None:

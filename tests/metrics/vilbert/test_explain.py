@@ -50,12 +50,6 @@ def test_matches_are_those_of_the_score(resources: Resources) -> None:
     assert explanation.signature == metric.signature()
 
 
-def test_the_task_s_token_is_one_of_the_words(resources: Resources) -> None:
-    first = ViLBERTScore(resources, task="retrieval-flickr30k").explain(SUBJECT).candidates[0].panels[0]
-    assert isinstance(first, Matrix)
-    assert first.rows[:2] == ("[TASK]", "a")
-
-
 def test_metrics_without_a_single_matching_are_rejected(resources: Resources, tmp_path: Path) -> None:
     with raises(MetricError, "conflict", value="corrected"):
         ViLBERTScore(resources, idf="corrected").explain(SUBJECT)

@@ -13,8 +13,6 @@ from capbench.metrics.vilbert.encode import ImageRows, states
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces
-from capbench.weights.checkpoints import read_checkpoint
-from capbench.weights.files import write_safetensors
 from capbench.weights.registry import locate
 from tests.errors import raises
 from tests.metrics.vilbert.plain import TINY, arrays, forward, random_state
@@ -89,25 +87,6 @@ def test_a_model_of_ones_own_holds_its_word_pieces(folder: Path) -> None:
     assert path.read_bytes() == first
 
 
-def test_signatures_name_weights_and_word_pieces(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    signed = []
-    for seed, pieces in ((1, PIECES), (2, PIECES), (1, WordPieces((*PIECES.pieces[:-1], "other")))):
-        save_vilbert(path, Vilbert(SMALL, torch.Generator().manual_seed(seed)), pieces, {})
-        signed.append(load_vilbert(path).signature_parts())
-    assert len({parts["model"] for parts in signed}) == 3
-    assert len({parts["pieces"] for parts in signed}) == 2
-
-
-def test_another_number_of_word_pieces_is_rejected(folder: Path) -> None:
-    with raises(ModelError, "mismatch", path=folder / "model.safetensors", value=59):
-        save_vilbert(folder / "model.safetensors", Vilbert(SMALL), WordPieces(PIECES.pieces[:-1]), {})
-    (folder / "other.txt").write_text("\n".join(PIECES.pieces[:-1]))
-    path = _released(folder)
-    with raises(ModelError, "mismatch", path=path, value=59):
-        load_vilbert(path, folder / "other.txt")
-
-
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
@@ -151,14 +130,3 @@ def test_another_network_is_no_vilbert_whatever_is_beside_it(tmp_path: Path) -> 
     torch.save({"model": [{"fc.weight": torch.ones(3)}, {"rnn.weight": torch.ones(3)}]}, path := tmp_path / "scan.pth")
     with raises(ModelError, "wrong-format", path=path):
         load_vilbert(path)
-
-
-def test_a_mapped_file_shares_memory_and_keeps_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    write_safetensors(path, {"x": torch.arange(6.0).reshape(2, 3), "empty": torch.zeros(0, 3)}, {})
-    before = path.read_bytes()
-    tensors = read_checkpoint(path).tensors
-    assert tensors["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert tensors["empty"].shape == (0, 3)
-    tensors["x"][0, 0] = 9
-    assert path.read_bytes() == before

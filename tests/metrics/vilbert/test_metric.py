@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import FeatureError, MetricError, ModelError, UsageError
+from capbench.core.errors import FeatureError, ModelError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.metric import TASKS, ViLBERTScore
 from capbench.weights.ensembles import write_ensemble
@@ -130,43 +129,9 @@ def test_the_task_is_that_of_the_released_run_where_weights_know_tasks(folder: P
         _metric(folder, "pretrained.bin", task="visual-entailment")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"layer": 2},
-        {"layer": "1,3"},
-        {"task": "none"},
-        {"special_tokens": "bertscore"},
-        {"references": "first-5"},
-        {"reduce": "max"},
-        {"idf": "corrected"},
-        {"padding": "masked"},
-        {"precision": "bfloat16"},
-        {"any_features": True},
-    ],
-)
-def test_every_option_that_changes_a_score_changes_the_signature(folder: Path, options: dict[str, Any]) -> None:
-    plain, changed = _metric(folder), _metric(folder, **options)
-    assert plain.signature() != changed.signature()
-    recombines = "reduce" in options
-    assert (plain.statistics_signature() == changed.statistics_signature()) is recombines
-
-
 def test_bfloat16_is_near_and_not_the_same(folder: Path) -> None:
     exact, rough = (_scores(_metric(folder, precision=name))["vilbertscore-f"] for name in ("float32", "bfloat16"))
     assert 0 < np.abs(exact - rough).max() < 0.05
-
-
-def test_how_items_are_grouped_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _scores(_metric(folder))
-    monkeypatch.setattr(ViLBERTScore, "texts_at_once", 3)
-    monkeypatch.setattr("capbench.metrics.vilbert.encode._ROWS", {"cpu": 8})
-    counts: list[int] = []
-    metric = _metric(folder)
-    for column, values in metric.scores(metric.statistics(ITEMS, counts.append)).items():
-        np.testing.assert_allclose(values, whole[column], atol=1e-6)
-    assert sum(counts) == len(ITEMS)
-    assert min(counts) > 0
 
 
 def test_an_ensemble_is_the_mean_of_its_networks(folder: Path) -> None:
@@ -205,24 +170,6 @@ def test_growing_references_give_what_scoring_each_set_gives(folder: Path) -> No
     assert _metric(folder, idf="corrected").sweep(sweep, lambda _: None) is None
 
 
-def test_scores_are_kept_and_layers_have_columns_of_their_own(folder: Path) -> None:
-    resources = Resources(features=str(folder / "stores"), model=str(folder / "released.bin"))
-    (request,) = resolve_metrics(["vilbertscore"], {"vilbertscore": {"layer": "1-3"}})
-    assert request.columns[:4] == ("vilbertscore-f-1", "vilbertscore-p-1", "vilbertscore-r-1", "vilbertscore-f-2")
-    assert [row.title for row in request.rows][3] == "ViLBERTScore-F, layer 2"
-    first = score(ITEMS, [request], resources, dataset="test")
-    again = score(ITEMS, [request], resources, dataset="test")
-    assert again.cached["vilbertscore"] == len(ITEMS)
-    for key, values in first.values.items():
-        np.testing.assert_array_equal(values, again.values[key])
-    (maxima,) = resolve_metrics(["vilbertscore-r"], {"vilbertscore": {"layer": "1-3", "reduce": "max"}})
-    assert maxima.columns == ("vilbertscore-r-1", "vilbertscore-r-2", "vilbertscore-r-3")
-    assert score(ITEMS, [maxima], resources, dataset="test").cached["vilbertscore"] == len(ITEMS)
-    (labelled,) = resolve_metrics(["x=vilbertscore"], {"x": {"layer": "all"}})
-    assert [row.name for row in labelled.rows][:2] == ["x", "x.vilbertscore-p-1"]
-    assert len(labelled.rows) == 18
-
-
 def test_invalid_layers_are_rejected(folder: Path) -> None:
     for layer in ("0", 0, "4-2", "4-2x", "1,1", "", True, "-1", 1.5, "100"):
         with raises(UsageError, "wrong-value", value=layer):
@@ -230,21 +177,6 @@ def test_invalid_layers_are_rejected(folder: Path) -> None:
     with raises(UsageError, "out-of-range", value=6) as caught:
         _metric(folder, layer="all")
     assert "vilbertscore.layer=1-3" in str(caught.value)
-
-
-def test_truncated_captions_are_counted_in_a_warning(folder: Path) -> None:
-    (warning,) = _metric(folder).warnings("test", ITEMS)
-    # LONG has 43 pieces and OVER 36, with [CLS] and [SEP] two more.
-    texts = {text for item in ITEMS for text in (item.candidate, *item.references)}
-    assert warning.startswith(f"2 of {len(texts)} captions have more than 37 word pieces")
-    assert not _metric(folder).warnings("test", ITEMS[:2])
-    own = load_vilbert(folder / "own.safetensors")
-    save_vilbert(folder / "short.safetensors", own.network, own.pieces, {"longest": 10})
-    truncated, untrained = _metric(folder, "short.safetensors").warnings("test", ITEMS)
-    assert truncated == warning
-    longer = sum(len(PIECES.encode(text)) + 2 > 10 for text in texts)
-    assert longer > 2
-    assert untrained.startswith(f"{longer} of {len(texts)} captions have more than 10 word pieces")
 
 
 @pytest.mark.parametrize(
@@ -272,24 +204,3 @@ def test_other_features_are_rejected(
     write_store(folder / "imported.h5", ["a"], detector="unknown")
     _metric(folder, store="imported.h5")
     _metric(folder, "own.safetensors", "imported.h5")  # its training features are unknown
-
-
-def test_images_without_features_and_items_without_references_are_named(folder: Path) -> None:
-    with raises(FeatureError, "missing-features"):
-        _metric(folder).prepare([Item("nowhere", "a dog", ("a cat",))])
-    with raises(MetricError, "missing-references", value="a"):
-        _metric(folder).statistics([Item("a", "a dog", ())], lambda _: None)
-
-
-def test_idf_of_a_group_counts_references_of_images_without_features(folder: Path) -> None:
-    metric = _metric(folder, idf="corrected")
-    metric.prepare(ITEMS)
-    corpus = metric.corpus_id()
-    metric.prepare([*ITEMS, Item("nowhere", "a dog", ("a cat",))])
-    assert metric.corpus_id() != corpus
-
-
-def test_other_heads_are_another_signature(folder: Path) -> None:
-    before = load_vilbert(folder / "released.bin").signature_parts()
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 2}))
-    assert load_vilbert(folder / "released.bin").signature_parts() != before

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capbench.metrics.vilbert.train import VilbertTraining
-from capbench.training.settings import parse_training
-from tests.training.world import make_world
+from tests.training.world import make_world, tiny
 
 __all__ = ["NETWORK", "boxed_world", "settings"]
 
@@ -36,23 +35,14 @@ def boxed_world(folder: Path) -> Path:
 
 
 def settings(world: Path, **changes: Any) -> VilbertTraining:
-    """All losses at once; ``loss={...}`` and so on replace whole sections."""
-    raw: dict[str, Any] = {
-        "schema": 1,
-        "name": "tiny",
-        "captions": str(world / "world.json"),
-        "features": str(world / "world.h5"),
+    """A training of about a second with all losses at once."""
+    own: dict[str, Any] = {
         "network": NETWORK,
         "pieces": {"size": 60, "longest": 20},
         "initial": 0.1,
         "loss": {"negatives": "hard", "contrast": 1.0, "matching": 1.0, "fit": 1.0},
-        "optimiser": {"lr": 0.01},
         "evaluation": {"every": 5},
         "batch": 8,
-        "epochs": 4,
         "ema": 0.9,
-        "threads": 1,
-        "device": "cpu",
-        "log_every": 2,
     }
-    return parse_training(VilbertTraining, {**raw, **changes})
+    return tiny(VilbertTraining, world, changes, **own)

@@ -112,14 +112,6 @@ def test_the_file_names_the_captions_with_their_licences(tmp_path: Path) -> None
     assert ParseFile(tmp_path / "cache.parses", VERSION).sets == (CaptionSet("cache", "unknown", False, n, n),)
 
 
-def test_nothing_to_export_is_an_error(tmp_path: Path) -> None:
-    with raises(UsageError, "missing-data", value=VERSION):
-        export_parses(tmp_path / "x.parses")
-    with raises(UsageError, "missing-data", value=VERSION):
-        export_parses(tmp_path / "x.parses", TERMS)
-    assert not (tmp_path / "x.parses").exists()
-
-
 def test_a_changed_byte_is_missing_or_an_error_but_never_another_parse(exported: Path) -> None:
     whole = exported.read_bytes()
     parses = dict(ParseFile(exported, VERSION).entries())
@@ -145,25 +137,6 @@ def test_another_file_is_rejected_and_nothing_is_imported(tmp_path: Path, conten
     with pytest.raises(DataError) as caught:
         import_parses(tmp_path)
     assert caught.value.path == str(tmp_path)
-
-
-def test_an_unusable_file_in_the_data_folder_is_an_error_only_if_it_is_needed(exported: Path, tmp_path: Path) -> None:
-    import_parses(exported)
-    write_parses(exported, {bytes(16): b"[]"}, [], "spice-2.0", replace=True)
-    assert scene_graph.missing(list(CAPTIONS), data=tmp_path) == []
-    with raises(DataError, "wrong-version", path=exported, value="spice-2.0"):
-        scene_graph.missing(["a new one"], data=tmp_path)
-    scene_graph.forget()
-
-
-@pytest.mark.filterwarnings("ignore:the cache 'scene-graphs' cannot be used")
-def test_a_cache_that_cannot_be_written_is_an_error(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file"))
-    with raises(UsageError, "unwritable"):
-        import_parses(exported)
 
 
 @pytest.mark.java

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from capbench.core.cache import Cache
-from capbench.core.errors import SetupError, ToolError
+from capbench.core.errors import ToolError
 from capbench.text.spice import parser as spice
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import SceneGraph
 from tests.errors import raises
-from tests.installed_parser import installed_parser, parsed
 from tests.text.java_fakes import fake_java
-from tests.text.parsed_captions import CAPTIONS
 
 
 @pytest.fixture(autouse=True)
@@ -32,20 +30,6 @@ def test_objects_attributes_and_triplets_without_repeats() -> None:
     assert graph.attributes == {"dog": ("brown", "wet"), "ball": ("two",)}
     assert graph.triplets == (("dog", "chase", "ball"), ("dog", "see", "ball"))
     assert SceneGraph.from_tuples([]) == SceneGraph((), {}, ())
-
-
-def test_cached_and_empty_captions_need_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPBENCH_JAVA", "/nonexistent")
-    with parsed(CAPTIONS):
-        found = list(scene_graph.tuples([*CAPTIONS, *CAPTIONS, ""]))
-    assert found == [tuple(map(tuple, tuples)) for tuples in [*CAPTIONS.values(), *CAPTIONS.values(), []]]
-
-
-def test_without_parser_the_error_says_what_to_run() -> None:
-    with raises(SetupError, "not-set-up") as caught:
-        scene_graph.ensure(["a dog runs"])
-    assert "rhino" in caught.value.message
-    assert "'capbench doctor --install spice'" in str(caught.value.hint)
 
 
 class _FakeParser:
@@ -161,16 +145,6 @@ def test_a_caption_that_fails_is_named(
     assert all(text in str(caught.value) for text in quoted)
 
 
-def test_where_the_user_set_the_memory_no_more_is_taken(
-    program: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(_PROGRAM.replace("LIMIT", "True"))
-    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx1000m")
-    with raises(ToolError, "out-of-memory", value="a b c d"):
-        scene_graph.ensure(["a b c d"])
-    assert _asked() == ["1000 4"]
-
-
 def test_a_program_that_dies_is_started_again_with_the_rest(program: Callable[[str], None]) -> None:
     dying = "dies = starts() < 3\n" + _PROGRAM.replace("LIMIT", "False") + "    if dies: os._exit(7)\n"
     program(dying)
@@ -179,10 +153,3 @@ def test_a_program_that_dies_is_started_again_with_the_rest(program: Callable[[s
     with raises(ToolError, "tool-failed") as caught:
         scene_graph.ensure(["a dog runs"])
     assert "NoClassDefFoundError" in caught.value.message
-
-
-@pytest.mark.java
-def test_a_caption_too_long_for_the_memory_is_an_error_and_not_another_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx500m -XX:+UseParallelGC")
-    with installed_parser(), raises(ToolError, "out-of-memory"):
-        scene_graph.ensure(["a dog runs", " ".join(["dog"] * 600)])
