@@ -79,6 +79,7 @@ class Plan:
         import torch
 
         from capbench.training.data import ROLES
+        from capbench.training.trainer import Measurement
         from capbench.weights.registry import locate
 
         check_choice("split", split, ROLES)
@@ -91,7 +92,7 @@ class Plan:
         given: dict[str, Any] = {"images": settings.get("images"), "folds": settings.get("folds")}
         given["vocabulary"] = None if vocabulary is None else Path(vocabulary)
         given = {name: value for name, value in given.items() if value is not None}
-        numbers = self.task.measure(self.config, file, split, self.root, watcher=watcher, **given)
+        numbers = self.task.measure(self.config, file, Measurement(split, self.root, watcher=watcher, **given))
         return Measured(split, numbers, file, numbers.pop("sha256"))
 
 

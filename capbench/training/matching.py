@@ -23,7 +23,7 @@ from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.text.vocabulary import Vocabulary
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
-from capbench.training.trainer import B, M, Task, Watcher, adam
+from capbench.training.trainer import B, M, Measurement, Task, Watcher, adam
 from capbench.weights.training_files import KEY
 
 E = TypeVar("E")
@@ -215,13 +215,11 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
     lines = staticmethod(lambda entry: recall_lines(entry))
 
 
-def split_for(
-    config: MatchingTraining, root: DataRoot | None, role: str, images: int | None, model: Any, reader: Reader[E]
-) -> Split[E]:
+def split_for(config: MatchingTraining, asked: Measurement, model: Any, reader: Reader[E]) -> Split[E]:
     """A role's captions and features, or a sample of them, for a trained model."""
-    (pairs,) = data.read_pairs(config, root, role)
-    pairs = pairs.sample(images, config.dev_captions())
-    regions, kind, named = open_regions(config, root, pairs, reader.more)
+    (pairs,) = data.read_pairs(config, asked.root, asked.split)
+    pairs = pairs.sample(asked.images, config.dev_captions())
+    regions, kind, named = open_regions(config, asked.root, pairs, reader.more)
     if (None not in (model.features, kind) and model.features != kind) or regions.shape[2] != model.options.image_dim:
         message = f"was trained on features of another kind ({model.features}) than these ({named})"
         hint = "Pass the features that it was trained on with --features"
@@ -313,30 +311,19 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         return recalls(model, self.dev, self.device, 1, lambda _done: pause()).to_dict()
 
     @classmethod
-    def measure(
-        cls,
-        config: Any,
-        model: Path,
-        split: str,
-        root: DataRoot | None,
-        *,
-        images: int | None = None,
-        folds: int = 1,
-        vocabulary: Path | None = None,
-        watcher: Watcher | None = None,
-    ) -> dict[str, Any]:
+    def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
         """Recalls of a trained model on a split, or the mean over equal parts of its images (``folds``)."""
         begin, device = time.monotonic(), torch.device(choose_device(config.device))
-        loaded = cls.load(model, *([] if vocabulary is None else [vocabulary]), device=str(device))
-        chosen: Split[list[int]] = split_for(config, root, split, images, loaded, Reader())
-        if len(chosen.pairs.images) % folds:
-            message = f"{len(chosen.pairs.images):,} images cannot be divided into {folds} equal parts"
-            raise UsageError(message, code="wrong-value", value=folds, hint="Change --folds")
-        with (watcher or Watcher()).bar("comparing captions", len(chosen.captions)) as step:
-            found = recalls(loaded.network, chosen, device, folds, step)
+        loaded = cls.load(model, *filter(None, [asked.vocabulary]), device=str(device))
+        chosen: Split[list[int]] = split_for(config, asked, loaded, Reader())
+        if len(chosen.pairs.images) % asked.folds:
+            message = f"{len(chosen.pairs.images):,} images cannot be divided into {asked.folds} equal parts"
+            raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
+        with asked.watcher.bar("comparing captions", len(chosen.captions)) as step:
+            found = recalls(loaded.network, chosen, device, asked.folds, step)
         sizes = f"{count(found.images, 'image')} x {count(found.captions, 'caption')}"
-        (watcher or Watcher()).say(f"{sizes} in {time.monotonic() - begin:.1f} s, data included")
-        return {"folds": folds, **found.to_dict(), "sha256": loaded.sha256}
+        asked.watcher.say(f"{sizes} in {time.monotonic() - begin:.1f} s, data included")
+        return {"folds": asked.folds, **found.to_dict(), "sha256": loaded.sha256}
 
 
 def recalls(

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -58,6 +58,17 @@ class Watcher:
     def stopped(self) -> bool:
         """True to save a checkpoint and stop; asked after every step, and during evaluations."""
         return False
+
+
+class Measurement(NamedTuple):
+    """An evaluation of a trained model."""
+
+    split: str  # ``train``, ``dev`` or ``test``
+    root: DataRoot | None = None  # the data folder
+    images: int | None = None  # number of images, sampled as for dev in training; None: all
+    folds: int = 1  # number of equal parts of the images over which the mean is computed
+    vocabulary: Path | None = None  # vocabulary of a released checkpoint
+    watcher: Watcher = Watcher()  # receives messages
 
 
 class Task(ABC, Generic[M, B]):
@@ -109,19 +120,8 @@ class Task(ABC, Generic[M, B]):
         return f"--metric {cls.metric} --model {cls.metric}={model} --features {config.features}"
 
     @classmethod
-    def measure(
-        cls,
-        config: Any,  # settings that name captions and features
-        model: Path,  # the weight file
-        split: str,  # the split
-        root: DataRoot | None,  # the data folder
-        *,
-        images: int | None = None,  # number of images, sampled as for dev in training; None: all
-        folds: int = 1,  # number of equal parts of the images over which the mean is computed
-        vocabulary: Path | None = None,  # vocabulary of a released checkpoint
-        watcher: Watcher | None = None,  # receives messages
-    ) -> dict[str, Any]:
-        """Numbers of a trained model on a split (``train``, ``dev``, ``test``), with ``sha256`` of the model."""
+    def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
+        """Numbers of a trained model on a split, with ``sha256`` of the model; ``config`` names captions, features."""
         raise UsageError("this network cannot be evaluated", code="unsupported", hint="Evaluate scan or faier")
 
 

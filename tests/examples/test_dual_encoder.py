@@ -22,7 +22,7 @@ from capbench.metrics.scan.train import ScanTask
 from capbench.metrics.scoring import score
 from capbench.text.word_vectors import write_word2vec
 from capbench.training.settings import parse_training
-from capbench.training.trainer import Trained, train
+from capbench.training.trainer import Measurement, Trained, train
 from capbench.weights.ensembles import write_ensemble
 from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.metric import DualEncoderMetric
@@ -121,7 +121,7 @@ def test_training_finds_images_for_captions_and_learns_the_temperature(world: Pa
     kept = trained(world, tmp_path / "kept", loss={"learned": False, "temperature": 0.1})
     assert kept.chosen["temperature"] == pytest.approx(0.1, abs=1e-4)
     assert result.model is not None
-    measured = DualEncoderTask.measure(config, result.model, "dev", None)
+    measured = DualEncoderTask.measure(config, result.model, Measurement("dev"))
     assert measured["recall_sum"] == result.chosen["recall_sum"]
     hinge = trained(world, tmp_path / "hinge", loss={"kind": "hinge"})
     assert hinge.ended == "epochs"

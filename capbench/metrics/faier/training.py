@@ -1,20 +1,8 @@
 """Training of FAIEr (Wang et al., CVPR 2021, section 3.4): settings, batches, evaluation, and the training task.
 
-Settings of a training file, schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are
-optional::
-
-    schema: 1
-    name: faier-flickr8k
-    captions: flickr8k
-    features: features/flickr8k-boxes.h5   # a store with boxes, which the relation level requires
-    network: {variant: faier, embed_dim: 512, similarity: dot}
-    references: {draw: random, most: 4}    # the paper's "r-ref"; {draw: all, most: 1} is its "1 ref"
-    loss: {hardest: true, hardest_after: 500}
-    evaluation: {references: [0, 4]}
-
 Defaults are those of the published training (section 4.2): Adam with learning rate 5e-4, 100 pairs per batch, hardest
 negatives with a margin of .2. The paper leaves open: ``order: rounds``, so that the images of a batch are distinct; the
-number of epochs; no decay of the learning rate.
+number of epochs; no decay of the learning rate. Features need boxes, which the relation level reads.
 """
 
 from __future__ import annotations
@@ -62,7 +50,7 @@ from capbench.training.matching import (
     similarity_matrix,
     split_for,
 )
-from capbench.training.trainer import Watcher
+from capbench.training.trainer import Measurement, Watcher
 
 TABLE_4: dict[str, tuple[str, str, int]] = {
     "fier": ("fier", "all", 4),
@@ -311,25 +299,14 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         save_faier(path, model, self.vocabulary, facts)
 
     @classmethod
-    def measure(
-        cls,
-        config: FaierTraining,
-        model: Path,
-        split: str,
-        root: DataRoot | None,
-        *,
-        images: int | None = None,
-        folds: int = 1,
-        vocabulary: Path | None = None,
-        watcher: Watcher | None = None,
-    ) -> dict[str, Any]:
+    def measure(cls, config: FaierTraining, model: Path, asked: Measurement) -> dict[str, Any]:
         """Recalls of a trained model on a split, with each number of references of ``evaluation.references``."""
-        loaded, watcher = load_faier(model, choose_device(config.device)), watcher or Watcher()
-        reader = GraphReader(loaded.options, watcher, None if root is None else root.path)
-        chosen = split_for(config, root, split, images, loaded, reader)
+        loaded = load_faier(model, choose_device(config.device))
+        reader = GraphReader(loaded.options, asked.watcher, None if asked.root is None else asked.root.path)
+        chosen = split_for(config, asked, loaded, reader)
         empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)
         counts = config.evaluation.references
-        with watcher.bar("comparing candidates", len(counts) * len(chosen.pairs.images)) as step:
+        with asked.watcher.bar("comparing candidates", len(counts) * len(chosen.pairs.images)) as step:
             numbers = evaluate_all(loaded.network, chosen, counts, empty, step)
         return {**numbers, "sha256": loaded.sha256}
 

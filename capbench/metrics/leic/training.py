@@ -1,20 +1,8 @@
 """Training of LEIC (Cui et al., CVPR 2018).
 
 Defaults are those of the published training and of the options of its released code: batches of 100 captions, half of
-them human; Adam with learning rate 1e-3, times .9 after each epoch; gradients clipped at 1; dropout .5; 30 epochs::
-
-    schema: 1
-    name: leic-flickr8k
-    captions: flickr8k
-    features: features/flickr8k-grid.h5    # an image's vector is the mean of its regions
-    negatives: [other-image, replaced-words, permuted]
-
-A network that is trained on captions of systems and tested on the images of one fold::
-
-    splits: {train: test}
-    machine: [machine_captions/where_image2/imgs_flickr8k.txt]
-    systems: [flickr8k_merge_1]            # default: all of these files
-    folds: {of: 5, out: 1}
+them human; Adam with learning rate 1e-3, times .9 after each epoch; gradients clipped at 1; dropout .5; 30 epochs. An
+image's vector is the mean of its regions.
 """
 
 from __future__ import annotations

@@ -1,16 +1,5 @@
 """Training of NNEval (Sharif et al., ECCV 2018).
 
-::
-
-    schema: 1
-    name: nneval-coco
-    captions: coco-test              # human captions: a known corpus or a file
-    machine:                         # captions by systems, see capbench.datasets.captions
-      - machine_captions/where_image2/imgs_mscoco.txt
-    exclude: [composite, thumb]      # data sets of judgements whose images are left out
-    vectors: vectors.bin             # for WMD
-    stopping: {protocol: flickr8k-expert/all-pairs/mode-tau-b}
-
 Three sources disagree. ``nneval-coco-paper`` has the paper's settings (section 4): batches of 75, 500 epochs, learning
 rate .25, uniform first weights, weights chosen by Flickr8k Expert. ``nneval-coco-released`` has those of the released
 code: batches of 6,650, 700 epochs, normal first weights (He et al.), penalty 1e-4. The defaults are the paper's batches

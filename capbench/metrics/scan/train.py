@@ -1,16 +1,4 @@
-"""Training of SCAN (Lee et al., ECCV 2018, arXiv:1803.08024).
-
-Defaults are those of the published training and of the options of its released code::
-
-    schema: 1
-    name: scan-flickr8k              # the run folder's name
-    captions: flickr8k               # file or folder, in the current or the data folder
-    features: features/flickr8k.h5   # a store, a folder of stores, or 'ims' for SCAN's {split}_ims.npy
-    network: {embed_dim: 512, cross_attention: t2i}
-    loss: {kind: info-nce, temperature: 0.1}
-    optimiser: {lr: 0.001, lr_update: 10, clip: 2.0}
-    epochs: 2
-"""
+"""Training of SCAN (Lee et al., ECCV 2018, arXiv:1803.08024), by default as published and as in the released code."""
 
 from __future__ import annotations
 

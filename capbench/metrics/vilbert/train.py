@@ -1,16 +1,5 @@
 """Training of ViLBERT: settings of training files, data, losses, and the training task.
 
-Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::
-
-    schema: 1
-    name: vilbert-flickr8k           # the run folder's name
-    captions: flickr8k               # file or folder, in the current or the data folder
-    features: features/flickr8k.h5   # a store with boxes
-    pieces: {size: 4000}             # word pieces, learned from the captions
-    network: {text_dim: 192, connections: 2}
-    loss: {words: 1.0, regions: 1.0, alignment: 1.0}
-    optimiser: {lr: 0.0005, warmup: 100}
-
 The default sizes are the published ones (Lu et al., NeurIPS 2019, arXiv:1908.02265), and the default losses are the
 three of section 2.3 with equal weights: masked words, masked regions and alignment. But Lu et al. predict a masked
 region's distribution over the detector's classes, by Kullback-Leibler divergence, which is ``region_target: classes``;

@@ -19,7 +19,7 @@ from capbench.features.writing import StoreWriter
 from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.train import ScanTask
 from capbench.training import matching
-from capbench.training.trainer import Trained, train
+from capbench.training.trainer import Measurement, Trained, train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.training.interruptions import check_stopped, end, signal_at, train_command
@@ -79,19 +79,19 @@ def test_a_killed_training_ends_with_the_same_weights_and_ctrl_c_exits_with_130(
 def test_a_model_is_measured_as_in_its_training(world: Path, tmp_path: Path) -> None:
     result = trained(world, tmp_path / "run", epochs=6)
     assert result.model is not None
-    measured = ScanTask.measure(settings(world), result.model, "dev", None)
+    measured = ScanTask.measure(settings(world), result.model, Measurement("dev"))
     assert {
         key: measured[key] for key in result.chosen if key not in ("step", "epoch")
     }.items() <= result.chosen.items()
-    assert ScanTask.measure(settings(world), result.model, "dev", None, images=4, folds=2)["images"] == 4
+    assert ScanTask.measure(settings(world), result.model, Measurement("dev", images=4, folds=2))["images"] == 4
     with raises(UsageError, "wrong-value", value=4):
-        ScanTask.measure(settings(world), result.model, "dev", None, folds=4)
+        ScanTask.measure(settings(world), result.model, Measurement("dev", folds=4))
     with StoreWriter(tmp_path / "other.h5", Fingerprint("other", "unknown", "unknown", "unknown")) as writer:
         for i in range(6):
             writer.add(RegionFeatures(f"test{i:02d}", 0, 0, None, np.ones((3, 8), dtype=np.float32)))
         writer.finish()
     with raises(ModelError, "wrong-features", path=result.model):
-        ScanTask.measure(settings(world, features=str(tmp_path / "other.h5")), result.model, "test", None)
+        ScanTask.measure(settings(world, features=str(tmp_path / "other.h5")), result.model, Measurement("test"))
 
 
 def test_similarities_block_by_block_are_those_one_by_one(
@@ -141,5 +141,5 @@ def test_training_on_a_gpu_learns_and_goes_on(world: Path, tmp_path: Path) -> No
         assert train(ScanTask, config, run, watcher=StopAfter(30)).ended == "interrupted"
         result = train(ScanTask, config, run)
         assert result.chosen["image_to_text"]["r@5"] > 80
-        on_cpu = ScanTask.measure(settings(world), run / "model.safetensors", "dev", None)
+        on_cpu = ScanTask.measure(settings(world), run / "model.safetensors", Measurement("dev"))
         assert on_cpu["recall_sum"] == pytest.approx(result.chosen["recall_sum"], abs=40)
