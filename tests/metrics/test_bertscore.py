@@ -162,12 +162,3 @@ def test_an_invalid_layer_item_or_resource(folders: dict[str, Path]) -> None:
         )
     with raises(MetricError, "missing-weights", value="bertscore"):
         BERTScore()
-
-
-def test_truncated_captions_are_counted(folders: dict[str, Path]) -> None:
-    words = "a dog sits on grass "
-    exact, long = (words * 8).split()[:38], words * 8  # 40 pieces with the start and end tokens, and 42
-    items = [Item("1", " ".join(exact), ("the cat",)), Item("2", long.strip(), ("the cat", "a dog . " * 30))]
-    metric, _ = scored(folders["bert"], items, layer=2)
-    assert [line.partition(" captions")[0] for line in metric.warnings("mine", items)] == ["2 of 4"]
-    assert metric.warnings("mine", items[:1]) == ()

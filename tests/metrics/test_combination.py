@@ -113,20 +113,6 @@ def test_a_curve_is_a_sum_of_ramps_and_a_turned_column_falls(tmp_path: Path) -> 
     np.testing.assert_allclose(scores(path, "bent"), expected, atol=1e-12)
 
 
-def test_its_signature_names_the_file_what_it_was_learnt_from_and_its_metrics(tmp_path: Path) -> None:
-    path = save(tmp_path / "mine.json", BLEU, ROUGE)
-    (line,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
-    digest = __import__("hashlib").sha256(path.read_bytes()).hexdigest()[:16]
-    assert line.startswith(
-        f"combination:mine.json|capbench:{__version__}|sha256:{digest}|learner:ridge|learnt:mine:1/all/tau-b|"
-    )
-    assert f"of:bleu,capbench:{__version__}," in line
-    assert f"+rouge-l,capbench:{__version__}," in line
-    save(path, BLEU, {**ROUGE, "weights": [0.3]})
-    (other,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
-    assert other != line
-
-
 def warnings_of(path: Path, items: tuple[Item, ...] = ITEMS) -> list[str]:
     requests = resolve_metrics([f"combination:{path}"])
     with warnings.catch_warnings(record=True) as caught:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import CapbenchError, DataError, MetricError, MissingFileError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, UsageError
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.needs import Resources
 from capbench.metrics.reo import (
@@ -25,7 +25,6 @@ from capbench.metrics.reo import (
     reo,
     write_covariance,
 )
-from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import GroundingOptions, GroundingSource
 from tests.conftest import Ran
@@ -125,44 +124,11 @@ def test_extraness_and_omission_are_the_papers_mahalanobis_distances() -> None:
         assert found == pytest.approx([dot / np.sqrt(aa * gg), *distances], abs=1e-12)
 
 
-def test_the_signature_names_the_covariance(made: Files) -> None:
-    signature = Reo(made.resources).signature()
-    found = read_covariance(default_path(made.model))
-    assert f"S:fitted+invented+{sum(map(len, CAPTIONS.values()))}-captions+shrinkage" in signature
-    assert found.sha256[:16] in signature
-    of_model, of_covariance = Reo(made.resources).training_records()
-    assert of_model.missing == (made.model.name,)
-    assert of_covariance.photographs is not None
-    assert of_covariance.photographs.has_photographs([*CAPTIONS]).all()
-    assert [one.name for one in Reo(made.resources, covariance="identity").training_records()] == [made.model.name]
-    assert "|S:identity|" in Reo(made.resources, covariance="identity").signature()
-    signatures = {
-        Reo(made.resources, **options).signature()
-        for options in ({}, {"covariance": "full"}, {"clip": "relu"}, {"lambda_softmax": 4}, {"count_ends": False})
-    }
-    assert len(signatures) == 5
-
-
 def error_of(resources: Resources, **options: Any) -> CapbenchError:
     with pytest.raises(CapbenchError) as caught:
         Reo(resources, **options)
     assert "\n" not in str(caught.value)
     return caught.value
-
-
-def test_a_model_without_covariance_says_which_command_makes_one(tmp_path: Path) -> None:
-    files = make_files(tmp_path, ["imagex"])
-    error = error_of(files.resources)
-    command = f"'capbench train reo-covariance --model {files.model} --features {files.features} --captions NAME'"
-    assert isinstance(error, MetricError)
-    assert command in str(error)
-    assert "reo.covariance=identity" in str(error)
-    assert Reo(files.resources, covariance="identity").signature()
-    names = [request.metric.name for request in resolve_metrics(["all"], resources=files.resources)]
-    assert "tiger" in names
-    assert "reo" not in names
-    given = resolve_metrics(["all"], {"reo": {"covariance": "identity"}}, files.resources)
-    assert "reo" in [request.metric.name for request in given]
 
 
 def test_invalid_covariances_are_rejected(made: Files, tmp_path: Path) -> None:

@@ -73,21 +73,6 @@ def test_a_changed_module_that_it_imports_is_changed_code(folder: Path) -> None:
     assert _values("own_metric:Own") == ([15, 24], 0)
 
 
-def test_a_package_is_signed_whole(folder: Path) -> None:
-    package = folder / "packed_own"
-    package.mkdir()
-    (package / "__init__.py").write_text("", encoding="utf-8")
-    (package / "rest.py").write_text("def length(text):\n    return float(len(text))\n", encoding="utf-8")
-    source = SOURCE.replace("from helper_of_own import FACTOR\n", "").replace(
-        "FACTOR * float(len(item.candidate))", "__import__('packed_own.rest').rest.length(item.candidate)"
-    )
-    (package / "metric.py").write_text(source, encoding="utf-8")
-    assert _values("packed_own.metric:Own") == ([5, 8], 0)
-    _forget()
-    (package / "rest.py").write_text("def length(text):\n    return 2.0 * len(text)\n", encoding="utf-8")
-    assert _values("packed_own.metric:Own") == ([10, 16], 0)
-
-
 def test_code_without_a_source_is_never_cached() -> None:
     namespace: dict[str, type[Metric]] = {"__name__": "typed_in"}  # type: ignore[dict-item]
     exec(SOURCE.replace("from helper_of_own import FACTOR", "FACTOR = 1"), namespace)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import CapbenchError, FeatureError, ModelError
+from capbench.core.errors import CapbenchError, FeatureError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
@@ -26,7 +26,7 @@ from capbench.metrics.scan.encode import NORMS
 from capbench.metrics.scan.network import Attention, attend, context_cosines
 from capbench.metrics.scoring import score
 from capbench.metrics.tiger import D_RELS, Tiger, d_rel, divergence, rrs, wds
-from tests.metrics.scan.models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
+from tests.metrics.scan.models import DIMENSION, FINGERPRINT, Files, make_files, make_items
 from tests.metrics.scan.plain import slow_grounding
 
 RNG = np.random.default_rng(7)
@@ -158,18 +158,6 @@ def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> No
                     assert found[column][row] == pytest.approx(wanted[column], abs=1e-6), (image, row, column)
 
 
-def test_the_signature_names_everything(made: Files) -> None:
-    metric = Tiger(made.resources)
-    signature = metric.signature()
-    assert f"model:scan-{metric.source.model.sha256[:16]}" in signature
-    assert metric.source.model.vocabulary.sha256[:16] in signature
-    assert FINGERPRINT.digest in signature
-    for part in ("attention:t2i", "lambda:9", "norm:clipped_l2norm", "clip:leaky", "ends:counted", "tau:1.5"):
-        assert f"|{part}" in signature
-    for part in ("minmax:true", "d_rel:released", "refs:mean"):
-        assert f"|{part}" in signature
-
-
 def test_other_features_of_the_same_fingerprint_are_scored_anew(made: Files, tmp_path: Path) -> None:
     """Imported files often do not tell what computed them."""
     files = make_files(tmp_path, [item.image for item in ITEMS])
@@ -261,18 +249,6 @@ def error_of(resources: Resources, **options: Any) -> CapbenchError:
         Tiger(resources, **options)
     assert "\n" not in str(caught.value)
     return caught.value
-
-
-def test_features_of_another_size_and_missing_files(made: Files, tmp_path: Path) -> None:
-    wide = tmp_path / "wide.h5"
-    write_features(wide, ["imagex"], columns=20)
-    error = error_of(Resources(features=str(wide), model=str(made.model)))
-    assert isinstance(error, ModelError)
-    assert (error.code, error.path, error.value) == ("wrong-features", str(made.model), 20)
-    assert str(wide) in error.message
-    gone = error_of(Resources(features=str(made.features), model="nowhere.pt"))
-    assert gone.path == "nowhere.pt"
-    assert "nowhere.h5 does not exist" in str(error_of(Resources(features="nowhere.h5", model=str(made.model))))
 
 
 def test_features_of_another_fingerprint_are_rejected_unless_requested(made: Files, tmp_path: Path) -> None:

@@ -82,11 +82,3 @@ def test_captions_are_parsed_once_and_read_with_their_triplets(asked: list[str])
     scene_graph.forget()  # as in the next process
     assert GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["a dog"]) == texts[:1]
     assert len(asked) == 2
-
-
-def test_without_a_relation_level_nothing_is_parsed(asked: list[str]) -> None:
-    reading = GraphReader(FaierOptions(vocabulary_size=4, variant="faier-object"), Watcher())
-    assert reading.texts(["dogs running"]) == []
-    assert reading.encode(["dogs running"], Vocabulary.build(["dogs running"], 1))[0].triplets == ()
-    assert reading.more is None
-    assert not asked

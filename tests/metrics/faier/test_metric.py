@@ -19,7 +19,7 @@ from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import encode
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import VARIANTS, load_faier
-from capbench.metrics.needs import Parser, Resources
+from capbench.metrics.needs import Parser
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import slow_work
 from capbench.text.vocabulary import tokenize_caption
@@ -160,20 +160,6 @@ def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
     for wrong in ("first-0", "some", 3):
         with raises(UsageError, "wrong-value", value=wrong):
             Faier(made.resources, references=wrong)
-
-
-def test_a_model_without_relations_offers_the_main_column_alone(tmp_path: Path) -> None:
-    made = make_files(tmp_path, variant="faier-object")
-    (request,) = resolve_metrics(["faier"], resources=made.resources)
-    assert request.columns == ("faier",)
-    (asked,) = resolve_metrics(["faier-relation", "faier-object"], resources=made.resources)
-    assert asked.columns == ("faier-relation", "faier-object")
-    values = Faier(made.resources).scores(statistics(Faier(made.resources)))
-    assert not values["faier-relation"].any()
-    np.testing.assert_array_equal(values["faier"], values["faier-object"])
-    both = Files(write_model(tmp_path / "both.safetensors"), made.features)
-    assert resolve_metrics(["faier"], resources=both.resources)[0].columns == Faier.columns
-    assert resolve_metrics(["faier"], resources=Resources(model="nowhere"))[0].columns == Faier.columns
 
 
 def test_missing_parses_are_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,31 +97,6 @@ def test_networks_score_what_the_equations_give_for_every_number_of_references(v
         np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("variant", ["faier", "aier", "fier", "fier+aier"])
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_gradients_are_those_of_small_steps(variant: str, similarity: Any) -> None:
-    case = Case(4, FaierOptions(**SIZES, variant=variant, similarity=similarity))
-    weighting = torch.from_numpy(np.random.default_rng(1).normal(size=(4, len(case.texts))))
-
-    def loss() -> torch.Tensor:
-        return (case.scores()[0, ..., 0] * weighting).sum()
-
-    weights = dict(case.network.named_parameters())
-    gradients = torch.autograd.grad(loss(), list(weights.values()))
-    rng = np.random.default_rng(2)
-    for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-        assert torch.isfinite(gradient).all(), name
-        direction = torch.from_numpy(rng.normal(size=tuple(weight.shape)))
-        before = weight.detach().clone()
-        sides = []
-        for step in (1e-6, -1e-6, 0.0):
-            with torch.no_grad():
-                weight.copy_(before + step * direction)
-                sides.append(float(loss()))
-        numeric = (sides[0] - sides[1]) / 2e-6
-        assert float((gradient * direction).sum()) == pytest.approx(numeric, rel=1e-4, abs=1e-6), name
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_captions_without_any_word_score_nothing(variant: str) -> None:
     case = Case(6, FaierOptions(**SIZES, variant=variant))

@@ -15,7 +15,6 @@ from capbench.core.records import Item, ScoreColumn, ScoreTable
 from capbench.core.training_record import training_overlap
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
-from capbench.metrics.nneval.metric import NNEval
 from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
@@ -111,17 +110,6 @@ def test_min_max_needs_the_range_of_the_training(tmp_path: Path, resources: Reso
     assert scored(tmp_path, resources).values[ScoreColumn("nneval", "nneval")] != pytest.approx(unit, abs=1e-3)
     again = scored(tmp_path, resources, mapping="unit")
     assert again.values[ScoreColumn("nneval", "nneval")] == pytest.approx(unit, abs=0)
-
-
-def test_weights_of_unknown_training_may_be_the_papers_which_were_chosen_on_flickr8k_expert(
-    tmp_path: Path, resources: Resources
-) -> None:
-    metric = NNEval(
-        Resources(model=str(tmp_path / "w.npz")), vectors=str(tmp_path / "v.bin"), df=str(tmp_path / "df.json")
-    )
-    for dataset in ("flickr8k-expert", "flickr8k-expert:1/no-own-captions"):
-        assert "agreement with flickr8k-expert" in metric.warnings(dataset, ITEMS)[-1]
-    assert not any("the paper selected" in line for line in metric.warnings("composite@8k", ITEMS))
 
 
 def test_trained_weights_reject_other_word_vectors_and_know_their_images(tmp_path: Path, resources: Resources) -> None:

@@ -192,28 +192,6 @@ def test_one_file_holds_weights_options_vocabulary_and_training(saved: Path) -> 
     assert json.loads(first[8 : 8 + length])["image.fc.bias"]["dtype"] == "F32"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("kind", "other/1", "is not a SCAN model of capbench"),
-        ("options", "{}", "metadata cannot be read"),
-        ("options", '{"vocabulary_size": 9, "layers": 0}', "layers=0"),
-        ("vocabulary", '["a"]', "begins with"),
-    ],
-)
-def test_own_files_with_other_metadata_are_refused(saved: Path, key: str, value: str | None, message: str) -> None:
-    data = saved.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + length])
-    header["__metadata__"].pop(key)
-    if value is not None:
-        header["__metadata__"][key] = value
-    text = json.dumps(header).encode()
-    saved.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
-    with pytest.raises(ModelError, match=message):
-        load_scan(saved)
-
-
 # Encoding
 
 

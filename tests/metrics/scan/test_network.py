@@ -66,47 +66,6 @@ def test_zero_vectors_give_numbers_and_finite_gradients(attention: Any, norm: An
     assert all(bool(torch.isfinite(x).all()) for x in (found, images.grad, captions.grad))
 
 
-def test_dropout_acts_in_training_only_and_follows_the_seed() -> None:
-    network = Scan(SMALL, torch.Generator().manual_seed(0))
-    ids, lengths, regions = torch.tensor([[1, 5, 2]]), torch.tensor([3]), torch.ones(1, 4, 7)
-
-    def encode() -> tuple[Tensor, Tensor]:
-        torch.manual_seed(5)
-        return network.encode_captions(ids, lengths, dropout=0.5), network.encode_images(regions, dropout=0.5)
-
-    first, again = encode(), encode()
-    network.eval()
-    exact = encode()
-    for one, two, plain in zip(first, again, exact, strict=True):
-        assert torch.equal(one, two)
-        assert not torch.allclose(one, plain)
-    assert torch.equal(exact[1], network.encode_images(regions))
-
-
-def test_the_seed_decides_the_first_weights_and_they_are_as_published() -> None:
-    options = dataclasses.replace(SMALL, vocabulary_size=500, embed_dim=40, image_dim=60)
-    first, again = (Scan(options, torch.Generator().manual_seed(3)).state_dict() for _ in range(2))
-    other = Scan(options, torch.Generator().manual_seed(4)).state_dict()
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["text.embed.weight"], other["text.embed.weight"])
-    assert not first["image.fc.bias"].any()
-    for name, bound in (
-        ("image.fc.weight", (6 / 100) ** 0.5),
-        ("text.embed.weight", 0.1),
-        ("text.rnn.weight_hh_l0_reverse", 40**-0.5),
-    ):
-        assert 0.95 * bound < float(first[name].abs().max()) <= bound
-
-
-def test_a_weight_normed_layer_has_one_scalar_for_the_matrix() -> None:
-    network = Scan(dataclasses.replace(SMALL, weight_norm=True, normalise_images=False))
-    state = network.state_dict()
-    assert state["image.fc.weight_g"].shape == ()
-    regions = torch.randn(2, 3, 7)
-    matrix = state["image.fc.weight_v"] / state["image.fc.weight_v"].norm() * state["image.fc.weight_g"]
-    torch.testing.assert_close(network.encode_images(regions), regions @ matrix.t() + state["image.fc.bias"])
-
-
 # Parity with the released code
 
 

@@ -10,7 +10,7 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.features.records import RegionFeatures
-from capbench.metrics.vilbert.encode import ImageRows, attention, image_rows, states
+from capbench.metrics.vilbert.encode import ImageRows, image_rows, states
 from capbench.metrics.vilbert.files import network_name, released_options
 from capbench.metrics.vilbert.network import Streams, Vilbert, VilbertOptions, mask_of
 from capbench.weights.checkpoints import fit_state
@@ -199,14 +199,6 @@ def test_states_are_those_of_the_whole_network(tmp_path: Path, layers: tuple[int
         expected = np.stack([whole[layer - 1].text[0].numpy() for layer in layers])
         np.testing.assert_allclose(of_pair, expected, atol=TOLERANCE)
     assert np.abs(found["a", texts[0]] - found["c", texts[0]]).max() > 0.01  # the image changes what words are
-
-
-def test_attention_over_regions_sums_to_one_and_is_that_of_the_asked_layer(tmp_path: Path) -> None:
-    network = _network(random_state(TINY), tmp_path)
-    weights = [attention(network, 7, ImageRows(*_image(5, 1)), (51, 2, 3, 52), layer) for layer in (1, 3)]
-    assert weights[0].shape == (5, 5)
-    np.testing.assert_allclose(weights[0].sum(axis=1), 1.0, atol=1e-5)
-    assert np.abs(weights[0] - weights[1]).max() > 1e-3
 
 
 def test_an_image_is_its_mean_and_its_first_regions_with_places_as_shares() -> None:
