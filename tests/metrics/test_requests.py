@@ -83,7 +83,7 @@ class Nameless(Metric):
         ("OldStyle", "unknown-option"),
         ("UntypedNeeds", "wrong-format"),
         ("Nameless", "missing-key"),
-        ("Path", "wrong-type"),
+        ("Resources", "wrong-type"),
     ],
 )
 def test_a_class_that_breaks_the_contract_is_rejected(name: str, code: str) -> None:
