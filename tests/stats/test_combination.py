@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
-from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, fit, loss, mean_rank
+from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, fit, mean_rank
 from tests.errors import raises
 
 NAMES = ("a", "b", "c")
@@ -147,12 +147,6 @@ def test_pairs_on_which_people_are_even_are_left_out() -> None:
     assert examples.others is not None
     assert examples.others.tolist() == [[1.0], [0.0]]
     assert examples.unit.tolist() == [5, 7]
-
-
-def test_losses_are_the_mean_squared_error_and_the_mean_log_loss() -> None:
-    assert loss(np.array([1.0, 3.0]), np.array([1.0, 1.0])) == 2.0
-    assert loss(np.array([0.0, 0.0]), None) == pytest.approx(np.log(2))
-    assert loss(np.array([-1000.0]), None) == 1000.0
 
 
 def test_a_metric_that_gives_one_score_cannot_be_combined() -> None:

@@ -127,38 +127,6 @@ def test_it_stands_in_the_table_and_beats_what_it_combines(learner: str, root: D
     assert "learnt:many/all,votes|" in result.signatures["many/all"]["both (votes-strict)"]
 
 
-def test_one_metric_alone_agrees_as_it_does(root: DataRoot) -> None:
-    entries = [CombineEntry(name, of=(name.partition("-")[0],), settings=FEW) for name in ("signal-1", "distance-1")]
-    result = run(root, "all/mean-tau-b", "all/votes-strict", combine=entries)
-    for name, sign in (("signal", 1), ("distance", -1)):
-        own = value(result, "all/mean-tau-b", name)
-        assert value(result, "all/mean-tau-b", f"{name}-1") == pytest.approx(sign * own, abs=0.02)
-    # Pairs lie within an image, and so within a fold.
-    assert value(result, "all/votes-strict", "signal-1") == value(result, "all/votes-strict", "signal")
-
-
-def test_intervals_and_tests_take_it_as_any_metric(root: DataRoot) -> None:
-    from capbench.studies.study import BootstrapSettings, TestSettings
-
-    result = run(
-        root,
-        "all/mean-spearman",
-        combine=[CombineEntry(settings=FEW)],
-        bootstrap=BootstrapSettings(resamples=100),
-        compare=TestSettings(resamples=200),
-    )
-    cell = result.cell("many/all/mean-spearman", "combination")
-    assert cell is not None
-    assert cell.low is not None
-    assert cell.high is not None
-    assert cell.low < cell.number < cell.high
-    comparison = result.comparison("many/all/mean-spearman")
-    assert comparison is not None
-    assert {frozenset((pair.better, pair.worse)) for pair in comparison.pairs} == {
-        frozenset(names) for names in (("combination", "signal"), ("combination", "distance"), ("signal", "distance"))
-    }
-
-
 def test_several_draws_of_references_are_several_columns_of_one_combination(root: DataRoot) -> None:
     dataset = Many(root)
     requests = resolve_metrics(METRICS)
@@ -219,22 +187,6 @@ def test_a_study_file_says_which_and_how(tmp_path: Path) -> None:
         CombineEntry("x", "X", ("cider",), ("cider",), CombineSettings(inner_folds=3, seed=9)),
         CombineEntry(),
     )
-
-
-@pytest.mark.parametrize(
-    ("combine", "code", "value"),
-    [
-        ("cider", "wrong-value", "cider"),
-        ({"of": [3]}, "wrong-type", "of"),
-        ({"label": ""}, "wrong-type", "label"),
-        ({"folds": 1}, "wrong-value", 1),
-        ({"learner": "forest"}, "wrong-value", "forest"),
-        ({"penalty": 1}, "unknown-option", "penalty"),
-    ],
-)
-def test_a_study_file_that_says_it_wrongly(combine: Any, code: str, value: object, tmp_path: Path) -> None:
-    with raises(StudyError, code, path=tmp_path / "bad.yaml", value=value):
-        load_study(written(tmp_path / "bad.yaml", combine))
 
 
 def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_scored(root: DataRoot) -> None:

@@ -255,13 +255,6 @@ def test_the_same_seed_gives_the_same_and_another_one_deals_other_folds(root: Da
     assert value(other.comparison, "signal") == value(first.comparison, "signal")
 
 
-def test_pairs_have_accuracies_and_log_odds(root: DataRoot) -> None:
-    result = combined(root, protocol="votes-strict")
-    assert result.on_pairs
-    assert result.settings.learner == "logistic"
-    assert value(result.comparison, "combination") > 0.6
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "code", "refused"),
     [

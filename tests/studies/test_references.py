@@ -115,14 +115,6 @@ def test_with_all_references_there_is_nothing_to_draw() -> None:
     assert len(found.curve("cider", "cider", "MM")[0].values) == 5
 
 
-def test_seed_and_number_of_draws_decide() -> None:
-    first, again, other = _curves(["rouge-l"]), _curves(["rouge-l"]), _curves(["rouge-l"], seed=1)
-    assert first.points == again.points
-    assert first.points != other.points
-    longer = _curves(["rouge-l"], draws=7)
-    assert longer.curve("rouge-l", "rouge-l")[0].values[:5] == first.curve("rouge-l", "rouge-l")[0].values
-
-
 def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_references() -> None:
     dataset = Flickr8kExpert(_sample())
     found = curves_of(dataset, [SHARED], counts=(0, 2, 5), draws=3)

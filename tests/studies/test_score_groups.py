@@ -19,7 +19,6 @@ from capbench.studies.examples import (
     KINDS,
     RatedScores,
     binned,
-    by_rating,
     choose_examples,
     group_differences,
     rated_scores,
@@ -85,25 +84,11 @@ def test_differences_and_chance_by_hand() -> None:
     assert found.mean_distance("bad") == 1.5
 
 
-def test_chance_is_what_shuffled_scores_get() -> None:
-    generator = np.random.default_rng(0)
-    human = generator.choice([1, 2, 3, 4], 20_000, p=[0.6, 0.25, 0.1, 0.05])
-    found = group_differences(_rated({"random": generator.random(20_000).tolist()}, human.tolist()))
-    assert found.shares["random"] == pytest.approx(found.chance, abs=0.01)
-
-
 def test_thirds_are_one_difference() -> None:
     human = [1, 4 / 3, 5 / 3, 2, 7 / 3]
     found = group_differences(_rated({"M": [5, 4, 3, 2, 1]}, human))
     assert len(found.differences) == 9
     assert sum(found.shares["M"]) == pytest.approx(1)
-
-
-def test_means_by_rating() -> None:
-    low, high = by_rating(np.array([0.0, 1.0, 5.0]), np.array([1.0, 1.0, 4.0]))
-    assert (low.rating, low.n, low.mean) == (1, 2, 0.5)
-    assert low.sd == pytest.approx(np.sqrt(0.5))
-    assert (high.rating, high.n, high.mean, high.sd) == (4, 1, 5, None)
 
 
 def test_a_protocols_ratings_are_joined_to_scores() -> None:

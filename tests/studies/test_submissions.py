@@ -80,13 +80,6 @@ def capbench_(capbench: Callable[..., Ran]) -> Callable[..., Ran]:
     return capbench
 
 
-def test_one_file_may_cover_two_data_sets(tmp_path: Path) -> None:
-    folder = submit(tmp_path / "mine", rows_of("flickr8k-expert", "flickr8k-crowdflower"))
-    checked = check_submission(folder, data=sample_dir(), bootstrap=100)
-    assert [one["items"].split("/")[0] for one in checked.data] == ["flickr8k-expert", "flickr8k-crowdflower"]
-    assert [row.task for row in checked.rows] == ["flickr8k-expert", "flickr8k-cf"]
-
-
 def changed(change: Callable[[Rows], Sequence[tuple[str, str]]]) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         submit(folder, list(change(rows_of("flickr8k-expert"))))
