@@ -245,3 +245,17 @@ class SystemSettings(TypedDict, total=False):
     keep_first: KeepFirst
     split: Split | None
     restrict: Restrict
+
+
+class JudgementSettings(TypedDict, total=False):
+    """An import of judgements."""
+
+    replace: Annotated[bool, Help("Replace a data set of that name.")]
+    scale: Annotated[
+        str | tuple[float, float] | None,
+        Help("Lowest and highest possible rating, such as 1-5.", metavar="LOW-HIGH"),
+    ]
+    ignore: Annotated[str | Sequence[str], Help("Ignore this column; repeatable.", metavar="COLUMN")]
+    rating: Annotated[str | Sequence[str], Help("Column of ratings, which get its name; repeatable.", metavar="COLUMN")]
+    user: Annotated[bool, Help("Store it in your capbench folder (CAPBENCH_HOME), not in the data folder.")]
+    data: DataFolder | None

@@ -17,7 +17,7 @@ from capbench.studies.judged import ProgressFactory, no_progress
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
 
-__all__ = ["PYTHON", "Caller", "ProgressGiven", "python_caller", "warn"]
+__all__ = ["PYTHON", "Caller", "CallerGiven", "ProgressGiven", "python_caller", "warn"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,7 @@ PYTHON = Caller(note=warn)
 """A Python program; notes of the command line are warnings."""
 
 
+CallerGiven = Annotated[Caller, Expected("a caller", "Omit it", lambda value: isinstance(value, Caller))]
 ProgressGiven = Annotated[
     bool | ProgressFactory | Caller,
     Expected(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capbench.api.caller import PYTHON, Caller
-from capbench.api.checking import check_arguments, check_name
+from typing_extensions import Unpack
+
+from capbench.api.arguments import JudgementSettings
+from capbench.api.caller import PYTHON, CallerGiven
+from capbench.api.checking import checked
+from capbench.core.arguments import PathGiven
 from capbench.core.errors import CapbenchError, MissingFileError, UsageError
 
 if TYPE_CHECKING:
-    from capbench.api.resolve import PathGiven
     from capbench.datasets.base import Dataset
     from capbench.datasets.catalog import Catalog
     from capbench.datasets.inventory import FileReport
+    from capbench.datasets.protocol import ItemSelection, StatisticSpec
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import ProgressFactory
 
@@ -24,7 +28,6 @@ __all__ = [
     "dataset_info",
     "import_data",
     "imported_info",
-    "judgements_of",
     "protocol_facts",
     "variance_facts",
     "verify_data",
@@ -33,29 +36,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ImportedData:
-    """Imported judgements.
+    """Imported judgements."""
 
-    Attributes:
-        name: name of the data set, for ``dataset=``.
-        folder: its folder.
-        items: number of items.
-        human: number of ratings by kind, or of preferences.
-        preferences: kinds of ``human`` that are preferences.
-        protocol: the default protocol.
-        references: True if the items have references.
-        notes: notes on the judgements, one line each.
-        columns: the field of each column that was read under another name.
-    """
-
-    name: str
+    name: str  # name of the data set, for ``dataset=``
     folder: Path
-    items: int
-    human: Mapping[str, int]
-    preferences: tuple[str, ...]
-    protocol: str
-    references: bool
+    items: int  # number of items
+    human: Mapping[str, int]  # number of ratings by kind, or of preferences
+    preferences: tuple[str, ...]  # kinds of ``human`` that are preferences
+    protocol: str  # the default protocol
+    references: bool  # True if the items have references
     notes: tuple[str, ...]
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)  # the field of each column read under another name
 
     def to_dict(self) -> dict[str, object]:
         """As JSON."""
@@ -64,83 +55,50 @@ class ImportedData:
         return facts | {"human": dict(self.human), "protocol": self.protocol}
 
 
+@checked
 def import_data(
     file: PathGiven,
     name: str,
     *,
-    scale: str | tuple[float, float] | None = None,
-    ignore: Sequence[str] = (),
-    rating: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
-    replace: bool = False,
-    user: bool = False,
-    data: PathGiven | None = None,
+    caller: CallerGiven = PYTHON,
+    **settings: Unpack[JudgementSettings],
 ) -> ImportedData:
     """Import your own judgements as a data set, as ``capbench data import`` does.
+
+    Nothing is stored if a row is invalid.
 
     Args:
         file: your judgements, .jsonl, .csv or .tsv; docs/data.md lists the columns.
         name: name of the new data set, for ``dataset=``.
-        scale: lowest and highest possible rating, ``"1-5"`` or ``(1, 5)``.
-        ignore: columns to ignore.
-        rating: columns of ratings; each gives a kind of ratings of its name.
         columns: the column of a field, for names that are not accepted: ``{"image": "file"}``.
-        replace: True to replace a data set of that name.
-        user: True to store it in your capbench folder (``CAPBENCH_HOME``) instead of the data folder.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-
-    Raises:
-        UsageError: the name or the scale is invalid, or a data set of that name exists.
-        DataError: a row is invalid; nothing is stored. All problems are listed.
+        caller: the command line passes itself.
+        settings: see :class:`capbench.api.arguments.JudgementSettings`.
     """
-    check_arguments({"data": data})
-    check_name("name", name)
-    ignored = (ignore,) if isinstance(ignore, str) else ignore
-    ratings = (rating,) if isinstance(rating, str) else rating
-    return judgements_of(file, name, PYTHON, scale, ignored, ratings, columns, replace=replace, user=user, data=data)
-
-
-def judgements_of(
-    file: PathGiven,
-    name: str,
-    caller: Caller,
-    scale: str | tuple[float, float] | None,
-    ignore: Sequence[str],
-    rating: Sequence[str],
-    columns: Mapping[str, str] | None = None,
-    *,
-    replace: bool,
-    user: bool,
-    data: PathGiven | None,
-) -> ImportedData:
-    """Import judgements for Python or the command line; see :func:`import_data`."""
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgement_files import check_columns, parse_scale
     from capbench.datasets.user.judgements import import_file
 
-    root = find_root(data)
+    scale, ignore, rating = settings.get("scale"), settings.get("ignore", ()), settings.get("rating", ())
+    ratings = (rating,) if isinstance(rating, str) else tuple(rating)
     limits = parse_scale(scale) if isinstance(scale, str) else scale
     if scale is not None and limits is None:
-        raise UsageError(
-            f"{caller.spelled('scale')} {scale}: not a scale",
-            code="wrong-value",
-            value=scale,
-            hint="Pass the lowest and highest rating: 1-5",
-        )
-    check_columns(caller.spelled("columns"), columns or {}, rating)
+        hint = "Pass the lowest and highest rating: 1-5"
+        raise UsageError(f"{caller.spelled('scale')} {scale}: not a scale", code="wrong-value", value=scale, hint=hint)
+    check_columns(caller.spelled("columns"), columns or {}, ratings)
     made = import_file(
         Path(file),
         name,
-        root,
-        replace=replace,
+        find_root(settings.get("data")),
+        replace=settings.get("replace", False),
         scale=limits,
-        ignore=ignore,
-        rating_columns=rating,
+        ignore=(ignore,) if isinstance(ignore, str) else ignore,
+        rating_columns=ratings,
         columns=columns,
-        in_home=user,
+        in_home=settings.get("user", False),
     )
     judgements = made.load(made.protocol().items)[0]
-    human = {aspect: len(ratings) for aspect, ratings in judgements.ratings.items()}
+    human = {aspect: len(values) for aspect, values in judgements.ratings.items()}
     human |= {label: len(pairs) for label, pairs in judgements.preferences.items()}
     return ImportedData(
         name,
@@ -160,7 +118,7 @@ def judgements_of(
 
 def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
     """All facts in the catalog and the registered class of a data set."""
-    from capbench.datasets.base import dataset_names
+    from capbench.datasets.base import dataset_names, load_dataset
 
     entry = known.datasets[name]
     sources: dict[str, Any] = {}
@@ -172,46 +130,40 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
         sources[source]["files"].append(path)
     needs = []
     for need in entry.needs:
-        met = need.met(root.locate)
-        paths = [path for alternative in need.any_of for path in alternative]
-        files = [{"path": p, "here": root.locate(p).exists(), **_about(known, p)} for p in paths]
-        needs.append(
+        files = [
             {
-                "role": need.role,
-                "needed": need.needed,
-                "why": need.why,
-                "met": met is not None,
-                "any_of": [list(files) for files in need.any_of],
-                "files": files,
+                "path": path,
+                "here": root.locate(path).exists(),
+                **known.files[path].model_dump(include={"what", "note", "source"}),
             }
-        )
-    about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
+            for alternative in need.any_of
+            for path in alternative
+        ]
+        facts = {name: getattr(need, name) for name in ("role", "needed", "why")}
+        facts["met"] = need.met(root.locate) is not None
+        needs.append({**facts, "any_of": [list(alternative) for alternative in need.any_of], "files": files})
     terms = known.captions.get(name)
-    return about | {
+    return {
+        "dataset": name,
+        "title": entry.title,
+        "what": entry.what,
+        "citation": entry.citation,
         "captions": terms and terms.model_dump(),
         "needs": needs,
         "sources": sources,
-        "protocols": _protocols_of(name) if name in dataset_names() else None,
+        "protocols": _protocols_of(load_dataset(name)) if name in dataset_names() else None,
     }
 
 
-def _about(known: Catalog, path: str) -> dict[str, Any]:
-    return known.files[path].model_dump(include={"what", "note", "source"})
+def _protocols_of(dataset: Dataset | type[Dataset]) -> dict[str, Any]:
+    def described(choices: Iterable[ItemSelection | StatisticSpec]) -> dict[str, str]:
+        return {one.name: f"{one.description} ({one.source})" if one.source else one.description for one in choices}
 
-
-def _protocols_of(name: str) -> dict[str, Any]:
-    from capbench.datasets.base import load_dataset
-
-    cls = load_dataset(name)
     return {
-        "default": str(cls.protocol()),
-        "items": {s.name: _described(s.description, s.source) for s in cls.selections.values()},
-        "statistics": {s.name: _described(s.description, s.source) for s in cls.statistics.values()},
+        "default": str(dataset.protocol()),
+        "items": described(dataset.selections.values()),
+        "statistics": described(dataset.statistics.values()),
     }
-
-
-def _described(description: str, source: str) -> str:
-    return f"{description} ({source})" if source else description
 
 
 def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
@@ -230,20 +182,12 @@ def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
         "citation": opened.citation,
         "folder": str(folder),
         "meta": meta,
-        "protocols": {
-            "default": str(opened.protocol()),
-            "items": {s.name: s.description for s in opened.selections.values()},
-            "statistics": {s.name: s.description for s in opened.statistics.values()},
-        },
+        "protocols": _protocols_of(opened),
     }
 
 
 def protocol_facts(dataset: str | None, root: DataRoot) -> list[dict[str, Any]]:
-    """The protocols of a data set, or of all registered ones: items, statistics, groups and versions.
-
-    Raises:
-        CapbenchError: there is no such data set, or imported judgements cannot be read.
-    """
+    """The protocols of a data set, or of all registered ones: items, statistics, groups and versions."""
     from capbench.datasets.base import dataset_names, load_dataset
     from capbench.datasets.opening import open_dataset, spelled
 
@@ -274,18 +218,8 @@ def variance_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]
     """Shares of the variance of ratings between sources, between images and within both.
 
     Several ratings of a caption are averaged first. Selections of items that differ only in references are listed once.
-
-    Args:
-        names: data sets with ratings; without any, all that are installed.
-        root: the data folder.
-
-    Returns:
-        For each data set, selection of items and aspect of the ratings: ``dataset``, ``items``, ``aspect`` and the
-        fields of :class:`~capbench.stats.variance.VarianceShares`.
-
-    Raises:
-        UsageError: a named data set has no ratings of captions.
-        CapbenchError: a named data set cannot be loaded.
+    Without names, of all installed data sets. Each row has ``dataset``, ``items``, ``aspect`` and the fields of
+    :class:`~capbench.stats.variance.VarianceShares`.
     """
     from capbench.datasets.base import dataset_names
     from capbench.datasets.opening import open_dataset
@@ -300,12 +234,8 @@ def variance_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]
                 raise
             continue  # it is not installed
         if names and not of_dataset:
-            raise UsageError(
-                f"{name} has no ratings of captions",
-                code="unsupported",
-                value=name,
-                hint="Choose a data set with ratings, such as composite, thumb or flickr8k-expert",
-            )
+            hint = "Choose a data set with ratings, such as composite, thumb or flickr8k-expert"
+            raise UsageError(f"{name} has no ratings of captions", code="unsupported", value=name, hint=hint)
         rows += of_dataset
     return rows
 
@@ -340,12 +270,7 @@ def verify_data(
 ) -> dict[str, list[FileReport]]:
     """Check row counts and SHA-256 of installed files, by data set.
 
-    Args:
-        names: data sets of the catalog or imported ones; without any all of them, where files of a data set that is
-            not installed are omitted.
-        root: the data folder.
-        known: the catalog.
-        progress: reports the progress by file.
+    Without names, of all data sets; files of a data set that is not installed are then omitted.
     """
     from capbench.datasets.inventory import verify_file
     from capbench.datasets.user.judgements import imported_names

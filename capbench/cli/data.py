@@ -7,15 +7,17 @@ import dataclasses
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from capbench.api.arguments import JudgementSettings
 from capbench.cli import common
 from capbench.cli.options import SpreadPlace, parse_columns, with_groups
-from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
+from capbench.core.arguments import Help
+from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice
 
 if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
@@ -23,72 +25,49 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
 
-# Output: descriptions of data sets, results of a verification, progress of a download.
+_Parses = Literal["make", "export", "import"]
+
+
+def _show(text: str, style: str | None = None) -> None:
+    common.out().print(text, style=style, markup=False, soft_wrap=True)
 
 
 def _print_info(entry: dict[str, Any]) -> None:
     """Print the facts about one data set."""
-    console = common.out()
-
-    def show(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, soft_wrap=True)
-
-    show(f"{entry['dataset']}: {entry['title']}", "bold")
-    show(f"  {entry['what']}")
-    show(f"  cite: {entry['citation']}")
+    _show(f"{entry['dataset']}: {entry['title']}", "bold")
+    _show(f"  {entry['what']}")
+    _show(f"  cite: {entry['citation']}")
     if terms := entry.get("captions"):
         parses = "" if terms["derived"] else "; parses of them are not for redistribution"
-        show(f"  licence of the captions: {terms['licence']}{parses}")
+        _show(f"  licence of the captions: {terms['licence']}{parses}")
     if "folder" in entry:
-        show(f"  folder: {entry['folder']}")
+        _show(f"  folder: {entry['folder']}")
     for need in entry.get("needs", []):
         state = "installed" if need["met"] else "missing" if need["needed"] else "not installed (optional)"
         why = f" (for {need['why']})" if need["why"] else ""
-        show(f"  {need['role']}{why}: {state}")
-        for i, alternative in enumerate(need["any_of"]):
-            show(f"    {'or ' if i else ''}{_shown(alternative)}")
-    _print_sources(entry, show)
-    _print_protocols(entry.get("protocols"), show)
-    console.print()
-
-
-def _shown(files: list[str]) -> str:
-    """Up to three files by name, more by their common folder (--json has all names)."""
-    if len(files) <= 3:
-        return ", ".join(files)
-    folder = posixpath.commonpath(files)
-    return f"{folder}/ ({len(files)} files)"
-
-
-def _print_sources(entry: dict[str, Any], show: Callable[..., None]) -> None:
+        _show(f"  {need['role']}{why}: {state}")
+        for i, files in enumerate(need["any_of"]):
+            # Up to three files by name, more by their common folder (--json has all names).
+            shown = ", ".join(files) if len(files) <= 3 else f"{posixpath.commonpath(files)}/ ({len(files)} files)"
+            _show(f"    {'or ' if i else ''}{shown}")
     for name, source in entry.get("sources", {}).items():
-        show(f"  source {name}: {source['title']}", "bold")
-        labels = {
-            "page": "page",
-            "terms": "terms",
-            "form": "form",
-            "note": "note",
-            "dead": "dead link",
-            "manual": "manual download",
-        }
-        for key, label in labels.items():
+        _show(f"  source {name}: {source['title']}", "bold")
+        labels = {"dead": "dead link", "manual": "manual download"}
+        for key in ("page", "terms", "form", "note", "dead", "manual"):
             if key in source:
-                show(f"    {label}: {source[key]}")
+                _show(f"    {labels.get(key, key)}: {source[key]}")
         if source["downloadable"]:
-            show(f"    download: capbench data download {name}")
+            _show(f"    download: capbench data download {name}")
     notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
     for path, text in notes.items():
-        show(f"  note on {path}: {text}")
-
-
-def _print_protocols(protocols: dict[str, Any] | None, show: Callable[..., None]) -> None:
-    if not protocols:
-        return
-    show(f"  default protocol: {protocols['default']}", "bold")
-    for kind in ("items", "statistics"):
-        show(f"  {kind}:")
-        for name, text in protocols[kind].items():
-            show(f"    {name}: {text}")
+        _show(f"  note on {path}: {text}")
+    if protocols := entry.get("protocols"):
+        _show(f"  default protocol: {protocols['default']}", "bold")
+        for kind in ("items", "statistics"):
+            _show(f"  {kind}:")
+            for name, text in protocols[kind].items():
+                _show(f"    {name}: {text}")
+    common.out().print()
 
 
 def _print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
@@ -98,16 +77,13 @@ def _print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
     styles = {"ok": "green", "differs": "yellow", "wrong": "red", "missing": "yellow"}
     for name, reports in results.items():
         good = sum(r.state == "ok" for r in reports)
-        if not reports or all(r.state == "missing" for r in reports):
-            verdict = "not installed"
-        else:
-            verdict = f"{good} of {common.count(len(reports), 'file')} valid"
-        common.out().print(f"{name}: {verdict}", style="bold", markup=False)
+        valid = f"{good} of {common.count(len(reports), 'file')} valid"
+        _show(f"{name}: {'not installed' if all(r.state == 'missing' for r in reports) else valid}", "bold")
         table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
         for _ in range(3):
             table.add_column(overflow="fold")
         for report in reports:
-            if full or report.state not in ("ok",):
+            if full or report.state != "ok":
                 table.add_row(report.path, f"[{styles[report.state]}]{report.state}[/]", report.detail)
         if table.row_count:
             common.out().print(table)
@@ -122,18 +98,17 @@ app = typer.Typer(
 
 
 @app.command()
+@with_groups
 def info(
+    *,
     ctx: typer.Context,
     dataset: Annotated[
         list[str] | None,
         typer.Argument(metavar="[DATASET]...", help="Data sets to describe. Default: list all."),
     ] = None,
-    protocols: Annotated[bool, typer.Option("--protocols", help="Show protocols only.")] = False,
-    variance: Annotated[
-        bool,
-        typer.Option("--variance", help="Show how much of the ratings' variance lies between sources and images."),
-    ] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Check row counts and SHA-256 of installed files.")] = False,
+    protocols: Annotated[bool, Help("Show protocols only.")] = False,
+    variance: Annotated[bool, Help("Show how much of the ratings' variance lies between sources and images.")] = False,
+    verify: Annotated[bool, Help("Check row counts and SHA-256 of installed files.")] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -152,39 +127,27 @@ def info(
     --variance prints, for each data set with ratings, the share of their variance between sources (the authors of the
     captions), between images, and within both.
 
-    Example: capbench data info --data ~/captions
-
-    Example: capbench data info composite
-
     Example: capbench data info composite --protocols
-
-    Example: capbench data info composite --variance
-
-    Example: capbench data info flickr8k-expert --verify
     """
     from capbench.api.data import dataset_info, imported_info, protocol_facts, variance_facts
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgements import imported_names
 
+    root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        root = find_root(data)
         chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
-        facts = [entry for entries in chosen for entry in entries]
-        _print_protocol_facts(facts, json_output=json_output)
+        _print_protocol_facts([entry for entries in chosen for entry in entries], json_output=json_output)
         return
     if variance:
         common.check_applies(ctx, ["verify"], "--variance")
-        root = find_root(data)
         common.announce_root(root, json_output=json_output)
         _print_variance(variance_facts(dataset or [], root), json_output=json_output)
         return
-    root, known = find_root(data), catalog()
-    imported = imported_names(root)
+    known, imported = catalog(), imported_names(root)
     for name in dataset or []:
-        if name not in known.datasets and name not in imported:
-            raise _unknown(name, [*known.datasets, *imported])
+        check_choice("data set", name, [*known.datasets, *imported])
     common.announce_root(root, json_output=json_output)
     if verify:
         _verify(dataset or [], root, known, json_output=json_output)
@@ -263,33 +226,29 @@ def _print_protocol_facts(entries: list[dict[str, Any]], *, json_output: bool) -
     if json_output:
         common.print_json(entries)
         return
-    console = common.out()
     for entry in entries:
-        console.print(f"{entry['title']}", style="bold", markup=False)
-        console.print(f"  default: {entry['default']}", markup=False)
+        name = entry["dataset"]
+        _show(f"{entry['title']}", "bold")
+        _show(f"  default: {entry['default']}")
         for kind in ("items", "statistics"):
-            console.print(f"  {kind}:", markup=False)
+            _show(f"  {kind}:")
             width = max(len(choice["name"]) for choice in entry[kind])
             for choice in entry[kind]:
                 source = f" ({choice['source']})" if choice["source"] else ""
-                console.print(
-                    f"    {choice['name']:<{width}}  {choice['description']}{source}", markup=False, soft_wrap=True
-                )
-        if entry["groups"]:
-            names = ", ".join(f"{entry['dataset']}@{group}" for group in entry["groups"])
-            console.print(f"  single groups: {names}", markup=False, soft_wrap=True)
-        if entry["beside"]:
-            console.print(f"  from other files: {', '.join(entry['beside'])}", markup=False, soft_wrap=True)
-        known = {*(item["name"] for item in entry["items"]), *(s["name"] for s in entry["statistics"])}
-        other = [
-            f"{name} ({id_})" for name, id_ in entry["aliases"].items() if "/" in name and not _starts(name, known)
-        ]
-        if other:
-            console.print(f"  other names: {', '.join(other)}", markup=False, soft_wrap=True)
-        if entry["versions"]:
-            versions = ", ".join(f"{entry['dataset']}:{name} ({text})" for name, text in entry["versions"].items())
-            console.print(f"  versions: {versions}", markup=False, soft_wrap=True)
-        console.print()
+                _show(f"    {choice['name']:<{width}}  {choice['description']}{source}")
+        known = {choice["name"] for kind in ("items", "statistics") for choice in entry[kind]}
+        # The list already has an alias that begins with the name of items or a statistic.
+        aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
+        others = [f"{alias} ({id_})" for alias, id_ in aliases.items() if alias.partition("/")[0] not in known]
+        for label, texts in (
+            ("single groups", [f"{name}@{group}" for group in entry["groups"]]),
+            ("from other files", entry["beside"]),
+            ("other names", others),
+            ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
+        ):
+            if texts:
+                _show(f"  {label}: {', '.join(texts)}")
+        common.out().print()
 
 
 def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
@@ -332,15 +291,6 @@ def _percent(share: float | None, by_chance: float | None = None) -> str:
     return f"{100 * share:.1f}" + ("" if by_chance is None else f" ({100 * by_chance:.1f})")
 
 
-def _starts(alias: str, known: set[str]) -> bool:
-    """True if an alias begins with the name of items or a statistic, so that the list already contains it."""
-    return alias.partition("/")[0] in known
-
-
-def _unknown(name: str, known: list[str]) -> UsageError:
-    return UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, known))
-
-
 def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
     """Print the sources with an open address: name, title, number of files and terms."""
     counts = Counter(entry.source for path, entry in known.files.items() if known.address(path) is not None)
@@ -377,7 +327,9 @@ def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | N
 
 
 @app.command()
+@with_groups
 def download(
+    *,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -385,12 +337,8 @@ def download(
             help="Data sets whose missing files to download, sources, or files. Default: list the sources.",
         ),
     ] = None,
-    open_: Annotated[
-        bool, typer.Option("--open", help="All data sets with an open licence and an open download.")
-    ] = False,
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="ADDRESS", help="Other address of the same archive or file.")
-    ] = None,
+    open_: Annotated[bool, Help("All data sets with an open licence and an open download.", ("--open",))] = False,
+    url: Annotated[str | None, Help("Other address of the same archive or file.", metavar="ADDRESS")] = None,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -398,8 +346,6 @@ def download(
 
     Prints terms, sizes and known SHA-256 first. For other files, prints the page, the missing file, and how to get it.
     Interrupted downloads resume, downloaded files are checked, and existing files are never overwritten.
-
-    Example: capbench data download valse sugarcrepe --data ~/captions
 
     Example: capbench data download --open --data ~/captions
     """
@@ -464,28 +410,15 @@ def download(
 
 
 @app.command("import")
+@with_groups
 def import_(
+    *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Judgements: .jsonl, .csv or .tsv.", show_default=False)],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the new data set, for --dataset.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a data set of that name.")] = False,
-    scale: Annotated[
-        str | None, typer.Option("--scale", metavar="LOW-HIGH", help="Lowest and highest possible rating, such as 1-5.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Ignore this column; repeatable.")
-    ] = None,
-    rating: Annotated[
-        list[str] | None,
-        typer.Option("--rating", metavar="COLUMN", help="Column of ratings, which get its name; repeatable."),
-    ] = None,
+    name: Annotated[str, Help("Name of the new data set, for --dataset.", metavar="NAME")],
+    settings: JudgementSettings,
     columns: Annotated[
-        list[str] | None,
-        typer.Option("--columns", metavar="FIELD=COLUMN,...", help="Read these columns as these fields; repeatable."),
+        list[str] | None, Help("Read these columns as these fields; repeatable.", metavar="FIELD=COLUMN,...")
     ] = None,
-    user: Annotated[
-        bool, typer.Option("--user", help="Store it in your capbench folder (CAPBENCH_HOME), not in the data folder.")
-    ] = False,
-    data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """Import your own judgements as a data set.
@@ -501,25 +434,16 @@ def import_(
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
-    from capbench.api.data import judgements_of
+    from capbench.api.data import import_data
     from capbench.datasets.user.judgement_files import ImportProblemsError
 
     try:
-        made = judgements_of(
-            file,
-            name,
-            common.caller(),
-            scale,
-            ignore or (),
-            rating or (),
-            parse_columns(columns or ()),
-            replace=replace,
-            user=user,
-            data=data,
-        )
+        made = import_data(file, name, columns=parse_columns(columns or ()), caller=common.caller(), **settings)
     except DataError as error:
         if json_output:
-            problems = [_problem(error)]
+            row = error.row  # None if it concerns the whole file
+            rows = "" if row is None else str(row)
+            problems = [{"row": row, "message": error.message, "hint": error.hint or "", "count": 1, "rows": rows}]
             if isinstance(error, ImportProblemsError):
                 problems = [dataclasses.asdict(problem) for problem in error.problems]
             common.print_json({"ok": False, "file": str(file), "problems": problems})
@@ -527,7 +451,7 @@ def import_(
             # The error itself has the first problem, and all problems of a header.
             for problem in [problem for problem in error.problems[1:10] if problem.row != error.row or error.row != 1]:
                 where = f" (in {problem.count:,} rows)" if problem.count > 1 else ""
-                typer.echo(f"{file}, row {problem.row}: {problem.message}{where}. {problem.hint}".strip(), err=True)
+                common.note(f"{file}, row {problem.row}: {problem.message}{where}. {problem.hint}".strip())
         raise
     if json_output:
         common.print_json(made.to_dict())
@@ -541,22 +465,14 @@ def import_(
     for line in made.notes:
         common.note(line)
     if made.references:
-        folder = "" if data is None else f" --data {shlex.quote(str(data))}"
+        folder = f" --data {shlex.quote(str(settings['data']))}" if "data" in settings else ""
         print(f"next: capbench correlate --dataset {name} --metric cider{folder}")
 
 
-def _problem(error: DataError) -> dict[str, Any]:
-    """The error of a file that cannot be read, in the form of :class:`capbench.datasets.user.judgement_files.Problem`.
-
-    Its row is None if it concerns the whole file.
-    """
-    row = error.row
-    rows = "" if row is None else str(row)
-    return {"row": row, "message": error.message, "hint": error.hint or "", "count": 1, "rows": rows}
-
-
 @app.command()
+@with_groups
 def items(
+    *,
     dataset: Annotated[
         str,
         typer.Argument(
@@ -564,7 +480,7 @@ def items(
             help="Data set, or part of a protocol's id; see 'capbench data info --protocols'.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")],
+    out: Annotated[Path, Help("Output folder.", ("--out", "-o"), "DIR")],
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -573,8 +489,6 @@ def items(
     DIR/predictions.jsonl has id, caption and image (its path, or its id if the file is not installed);
     DIR/references.jsonl has id and references. CaptionEvalKit reads both. Each distinct item is written once. To use
     scores of these ids, pass --scores FILE to correlate, compare or another command. See docs/scores.md.
-
-    Example: capbench data items flickr8k-expert --out items
 
     Example: capbench data items composite@8k/any-candidate-out --out items
     """
@@ -624,7 +538,7 @@ def parses(
     *,
     ctx: typer.Context,
     action: Annotated[
-        Literal["make", "export", "import"],
+        _Parses,
         typer.Argument(
             metavar="make|export|import",
             help="Parse captions, write parses to FILE, or add those of FILE to the cache.",
@@ -638,7 +552,7 @@ def parses(
             "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="export: replace an existing file.")] = False,
+    replace: Annotated[bool, Help("export: replace an existing file.")] = False,
     place: SpreadPlace,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
@@ -654,13 +568,7 @@ def parses(
     captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without an
     import. import adds the parses of a file to the cache instead, all or none.
 
-    Example: capbench data parses make
-
     Example: capbench data parses make composite flickr8k-expert
-
-    Example: capbench data parses make coco-val --on ray --workers 8
-
-    Example: capbench data parses export composite.parses composite
     """
     spreading = {option.name for option in dataclasses.fields(SpreadPlace)}
     unused = {"make": {"replace"}, "export": spreading, "import": {"replace", "data", *spreading}}

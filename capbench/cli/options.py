@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -175,17 +174,18 @@ def _option(name: str, hint: Any, default: object) -> inspect.Parameter:
 
 
 def _plain(hint: Any) -> Any:
-    """A type without its metadata, as typer knows it."""
+    """A type without its metadata, as typer knows it: of a union, the list, the path or the first type."""
     if get_origin(hint) is Annotated:
         return _plain(get_args(hint)[0])
     if get_origin(hint) is Sequence:
         return list[_plain(get_args(hint)[0])]  # type: ignore[misc]  # a type at run time
     if get_origin(hint) not in (Union, UnionType):
         return hint
-    kinds = [_plain(part) for part in get_args(hint)]
-    if any(get_origin(kind) is PathLike for kind in kinds):
-        kinds = [Path, *(kind for kind in kinds if kind is type(None))]
-    return functools.reduce(operator.or_, kinds)
+    kinds = [_plain(part) for part in get_args(hint) if part is not type(None)]
+    several = [kind for kind in kinds if get_origin(kind) is list]
+    is_path = any(get_origin(kind) is PathLike for kind in kinds)
+    kind = several[0] if several else Path if is_path else kinds[0]
+    return kind | None if type(None) in get_args(hint) else kind
 
 
 @dataclass(frozen=True)
