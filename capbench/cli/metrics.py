@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
+from capbench.cli.options import parse_options, with_groups
+from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.metrics.base import Metric
 
 
+@with_groups
 def metrics(
+    *,
     ctx: typer.Context,
     metric: Annotated[
         str | None, typer.Argument(metavar="[METRIC]", help="Describe this metric, module:Class or module:function.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Check that METRIC fulfils the contract of metrics.")] = False,
+    check: Annotated[bool, Help("Check that METRIC fulfils the contract of metrics.")] = False,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="With --check: option of the metric; repeatable."),
+        list[str] | None, Help("With --check: option of the metric; repeatable.", metavar="NAME=VALUE")
     ] = None,
-    features: Annotated[
-        Path | None, typer.Option("--features", metavar="FILE", help="With --check: region features.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="FILE", help="With --check: weights.")] = None,
+    features: Annotated[Path | None, Help("With --check: region features.", metavar="FILE")] = None,
+    model: Annotated[str | None, Help("With --check: weights.", metavar="FILE")] = None,
     image_root: Annotated[
-        Path | None,
-        typer.Option("--image-root", metavar="DIR", help="With --check: folder of the images. Default: the sample's."),
+        Path | None, Help("With --check: folder of the images. Default: the sample's.", metavar="DIR")
     ] = None,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -40,10 +40,6 @@ def metrics(
     Every command also accepts a custom metric as module:Class or module:function. --check tests it on ten captions of
     the embedded sample. Each check prints one line; a failed check prints the observed behaviour and a remedy. Exit
     code 1: a check failed. See docs/extend.md.
-
-    Example: capbench metrics
-
-    Example: capbench metrics cider
 
     Example: capbench metrics my_metric:MyMetric --check --option cap=2
     """
@@ -129,7 +125,6 @@ def _check(
 ) -> None:
     """Check the contract of a metric, and exit with code 1 if it is not fulfilled."""
     from capbench.api.check_metric import check_metric
-    from capbench.cli.options import parse_options
     from capbench.core.files import check_folder
 
     options: dict[str, object] = {}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.cli.options import with_groups
+from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,21 +30,7 @@ app = typer.Typer(
 )
 
 
-class _Model(Protocol):
-    """A trained network of any kind."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def sha256(self) -> str: ...
-
-    @property
-    def shared(self) -> tuple[str, ...]: ...
-
-    def summary(self) -> dict[str, object]: ...
-
-
+_Replace = Annotated[bool, Help("Replace existing files.")]
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name from 'capbench models list', or grid:BACKBONE.", show_default=False)
 ]
@@ -59,7 +47,9 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 @app.command("list")
+@with_groups
 def list_(
+    *,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Describe these weights: source, terms, SHA-256 and path.")
     ] = None,
@@ -68,8 +58,6 @@ def list_(
     """List detectors and known weights with their state, or describe one.
 
     The SHA-256 of installed weights is checked. Exit code 1: a file differs.
-
-    Example: capbench models list
 
     Example: capbench models list torchvision-frcnn
     """
@@ -116,35 +104,14 @@ def _describe(name: str, *, json_output: bool) -> None:
     if json_output:
         common.print_json(facts)
     else:
-        expected = facts["expected"]
-        observed = facts.get("sha256_observed")
-        if expected is None:
-            digest = "not stated by the publisher; recorded when the file is added"
-        elif facts["official"]:
-            digest = expected if len(expected) == 64 else f"begins with {expected} (in the official file's name)"
-        else:
-            digest = f"{expected} (recorded when the file was added)"
-        if observed is not None:
-            digest += f"; others report {observed} (unverified)"
-        lines = {
-            "for": ", ".join(facts["for"]),
-            "page": facts["page"],
-            "steps": facts.get("steps"),
-            "file": facts["file"] + (f", {facts['megabytes']} MB" if "megabytes" in facts else ""),
-            "with": ", ".join(facts["beside"]),
-            "address": facts.get("url", "none; see the page"),
-            "SHA-256": digest,
-            "terms": facts["terms"],
-            "note": facts.get("note"),
-            "state": facts["state"],
-            "path": facts["path"],
-            "found": facts["found"],
-            "remark": facts["remark"],
-        }
+        facts["file"] += f", {facts['megabytes']} MB" if "megabytes" in facts else ""
+        facts |= {"for": ", ".join(facts["for"]), "with": ", ".join(facts["beside"]), "SHA-256": _digest(facts)}
+        facts["address"] = facts.get("url", "none; see the page")
         print(f"{facts['name']}: {facts['title']}")
-        for label, value in lines.items():
-            if value:
-                print(f"  {label + ':':<9}{value}")
+        labels = "for page steps file with address SHA-256 terms note state path found remark"
+        for label in labels.split():
+            if facts.get(label):
+                print(f"  {label + ':':<9}{facts[label]}")
         if facts["state"] != "here":
             if "url" in facts:
                 print(f"capbench models download {name}")
@@ -153,11 +120,25 @@ def _describe(name: str, *, json_output: bool) -> None:
         raise typer.Exit(1)
 
 
+def _digest(facts: dict[str, Any]) -> str:
+    """The SHA-256 of weights, and who states it."""
+    expected, observed = facts["expected"], facts.get("sha256_observed")
+    if expected is None:
+        digest = "not stated by the publisher; recorded when the file is added"
+    elif not facts["official"]:
+        digest = f"{expected} (recorded when the file was added)"
+    else:
+        digest = expected if len(expected) == 64 else f"begins with {expected} (in the official file's name)"
+    return digest if observed is None else f"{digest}; others report {observed} (unverified)"
+
+
 @app.command()
+@with_groups
 def add(
+    *,
     name: _Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Downloaded file.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace existing weights.")] = False,
+    replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Check downloaded weights and install them.
@@ -201,11 +182,13 @@ def _print_installed(status: Status, origin: str) -> None:
 
 
 @app.command()
+@with_groups
 def download(
+    *,
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="Names from 'capbench models list'.", show_default=False)
     ],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace existing weights.")] = False,
+    replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Download weights and install them.
@@ -237,12 +220,14 @@ def download(
 
 
 @app.command()
+@with_groups
 def combine(
+    *,
     models: Annotated[
         list[Path], typer.Argument(metavar="MODEL...", help="Two or more trained models.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    out: Annotated[Path, Help("Output file.", ("--out", "-o"), "FILE")],
+    replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Combine trained models into an ensemble.
@@ -277,7 +262,7 @@ def combine(
     common.note(f"next: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")
 
 
-def _networks(models: list[Path], out: Path, replace: bool) -> list[_Model]:
+def _networks(models: list[Path], out: Path, replace: bool) -> list[Any]:
     """Check that the output can be written, then load the models."""
     from capbench.metrics.registry import load_network
     from capbench.weights.registry import locate
@@ -288,7 +273,7 @@ def _networks(models: list[Path], out: Path, replace: bool) -> list[_Model]:
             raise UsageError("is one of the input models", code="conflict", path=out, hint="Choose another file")
         if not replace:
             raise UsageError("already exists", code="exists", path=out, hint="Choose another file, or use --replace")
-    loaded: list[_Model] = [load_network(path) for path in paths]
+    loaded: list[Any] = [load_network(path) for path in paths]
     by_digest: dict[str, Path] = {}
     for model in loaded:
         if model.sha256 in by_digest:
@@ -297,5 +282,5 @@ def _networks(models: list[Path], out: Path, replace: bool) -> list[_Model]:
     return loaded
 
 
-def _network(model: _Model) -> dict[str, Any]:
+def _network(model: Any) -> dict[str, Any]:
     return {"path": str(model.path), "sha256": model.sha256, **model.summary()}
