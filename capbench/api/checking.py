@@ -128,16 +128,7 @@ def usage_error(
 
 
 def check_arguments(arguments: Mapping[str, Any], *, required: Sequence[str] = (), several: Sequence[str] = ()) -> None:
-    """Check the arguments of a function by their names. :func:`check_captions` checks captions.
-
-    Args:
-        arguments: the arguments.
-        required: arguments that must not be None.
-        several: arguments among data sets and protocols that may be lists.
-
-    Raises:
-        UsageError: an argument has the wrong type, or a number is out of range.
-    """
+    """Check the arguments of a function by their names. :func:`check_captions` checks captions."""
     for name, value in arguments.items():
         if name in _KINDS:
             fits, expected, hint = _KINDS[name]
@@ -219,16 +210,7 @@ def check_store(path: str) -> None:
 
 
 def check_captions(name: str, value: object, other: object) -> None:
-    """Check the type of an argument with captions, which must have an order.
-
-    Args:
-        name: the argument, ``candidates`` or ``references``.
-        value: value of the argument.
-        other: value of the other argument.
-
-    Raises:
-        UsageError: a set, a table, a Series whose index differs from that of the other argument, or no captions.
-    """
+    """Check the type of an argument with captions, which must have an order."""
 
     def refuse(problem: str, code: str = "wrong-type", hint: str = _CAPTIONS) -> NoReturn:
         raise UsageError(problem, code=code, hint=hint)

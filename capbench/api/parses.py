@@ -28,14 +28,7 @@ _MOST_WORDS: Final = 100  # longer captions can take minutes and gigabytes each
 
 @dataclass(frozen=True)
 class NamedCaptions:
-    """Tokenised captions, candidates and references, by data set, corpus or file.
-
-    Attributes:
-        captions: number of captions with repeats.
-        tokens: distinct tokenised captions by name.
-        skipped: reason by name of a published data set that is not available.
-        unnamed: data sets that only ``all`` named.
-    """
+    """Tokenised captions, candidates and references, by data set, corpus or file."""
 
     captions: int
     tokens: Mapping[str, Sequence[str]]
@@ -45,13 +38,7 @@ class NamedCaptions:
 
 @dataclass(frozen=True)
 class Made:
-    """The result of parsing.
-
-    Attributes:
-        distinct: number of distinct tokenised captions.
-        parsed: number of those that had no parse before.
-        left_out: number of those that are too long for a set that only ``all`` named.
-    """
+    """The result of parsing."""
 
     distinct: int
     parsed: int
@@ -59,19 +46,7 @@ class Made:
 
 
 def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> NamedCaptions:
-    """Read and tokenise captions; data sets of ``all`` without their files are skipped.
-
-    Args:
-        names: data sets (also ``composite@8k``), corpora, files of captions or judgements, or ``all``: every published
-            data set.
-        root: the data folder.
-        caller: shows progress.
-
-    Raises:
-        UsageError: a name is unknown, or no published data set is available.
-        MissingFileError: files of a named data set are missing.
-        DataError: a file has invalid content.
-    """
+    """Read and tokenise captions; data sets of ``all`` without their files are skipped."""
     from capbench.text import ptb
 
     published = _published() if ALL in names else []
@@ -159,19 +134,7 @@ def make_parses(
     caller: Caller,
     spread: Callable[[], AbstractContextManager[Engine | None]],
 ) -> Made:
-    """Parse the captions that have no parse, after a note with their number and the expected time.
-
-    Args:
-        captions: the captions.
-        root: the data folder, whose parse files are read.
-        caller: shows notes and progress.
-        spread: opens the processes that run the parser.
-
-    Raises:
-        ToolError: SPICE's parser is not installed or failed.
-        DataError: a parse file in the data folder cannot be used.
-        UnfinishedError: other processes failed in part; the rest is stored.
-    """
+    """Parse the captions that have no parse, after a note with their number and the expected time."""
     from capbench.core.progress import words
     from capbench.text.spice import scene_graph
 
@@ -213,18 +176,7 @@ def _ordered(captions: Sequence[str]) -> list[str]:
 def export_named(
     file: Path, captions: NamedCaptions | None, root: DataRoot, *, replace: bool = False
 ) -> tuple[CaptionSet, ...]:
-    """Write a parse file, and return the sets of captions recorded in it.
-
-    Args:
-        file: the file.
-        captions: captions whose parses are written; None for all parses in the cache.
-        root: the data folder, whose parse files are read.
-        replace: True to replace an existing file.
-
-    Raises:
-        UsageError: there are no parses, the file exists, or it cannot be written.
-        DataError: a parse file in the data folder cannot be used.
-    """
+    """Write a parse file, and return the sets of captions recorded in it."""
     from capbench.text.spice.scene_graph import export_parses
 
     if captions is None:

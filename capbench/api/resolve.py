@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from capbench.api.caller import PYTHON, Caller, ProgressGiven, python_caller, warn
+from capbench.api.caller import PYTHON as PYTHON
+from capbench.api.caller import Caller as Caller
+from capbench.api.caller import ProgressGiven as ProgressGiven
+from capbench.api.caller import python_caller as python_caller
+from capbench.api.caller import warn as warn
 from capbench.api.checking import check_store, checked_columns, refuse_absent
 from capbench.core import plugins
 from capbench.core.arguments import DataFolder, Expected, strict
@@ -40,49 +44,6 @@ from capbench.metrics.requests import labels_of, left_out_of_all, requested_metr
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
     from capbench.studies.study import Study, Task
-
-__all__ = [
-    "PYTHON",
-    "SAMPLE_MODEL",
-    "SAMPLE_STORE",
-    "CachedInputs",
-    "Caller",
-    "DatasetGiven",
-    "FilesGiven",
-    "FolderGiven",
-    "MetricFiles",
-    "MetricGiven",
-    "MetricInputs",
-    "MetricsGiven",
-    "OptionsGiven",
-    "PathGiven",
-    "ProgressGiven",
-    "Resolved",
-    "ResolvedJudged",
-    "ScoresGiven",
-    "VersionGiven",
-    "asked",
-    "dataset_name",
-    "files_by_owner",
-    "given_inputs",
-    "has_sample_features",
-    "is_sample_data",
-    "note_left_out",
-    "note_sample",
-    "options_by_owner",
-    "python_caller",
-    "resolve",
-    "resolve_judged",
-    "resolve_study",
-    "resolve_task",
-    "resources_of",
-    "scores_entries",
-    "study_of_task",
-    "texts",
-    "warn",
-    "with_inputs",
-    "with_sample",
-]
 
 TaskType = TypeVar("TaskType", bound="Task")
 
@@ -181,18 +142,7 @@ def given_inputs(arguments: Mapping[str, Any]) -> MetricInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """Metrics with all their inputs, checked as far as is possible without reading captions.
-
-    Attributes:
-        root: the data folder.
-        requests: the metrics, with labels and options.
-        resources: features, weights, pictures.
-        cache: True to read and write the score cache.
-        allow_missing: True to use only items that have a score in every score file.
-        caller: Python or the command line.
-        notes: notes on the metrics, one line each.
-        columns: the column of a field, for a data set that is a file with other column names.
-    """
+    """Metrics with all their inputs, checked as far as is possible without reading captions."""
 
     root: DataRoot
     requests: tuple[MetricRequest, ...]
@@ -211,12 +161,7 @@ class Resolved:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedJudged(Resolved):
-    """Metrics and a data set under one protocol.
-
-    Attributes:
-        dataset: the data set.
-        protocol: one of its protocols.
-    """
+    """Metrics and a data set under one protocol."""
 
     dataset: Dataset
     protocol: Protocol
@@ -232,25 +177,10 @@ def resolve(
     inputs: MetricInputs,
     caller: Caller = PYTHON,
     *,
-    on_sample: Callable[[DataRoot], bool] | None = None,
-    dataset: str = "",
+    on_sample: Callable[[DataRoot], bool] | None = None,  # True to use the sample's features and weights
+    dataset: str = "",  # the judged data set, to reject metrics that do not apply to it
 ) -> Resolved:
-    """Resolve metrics with their inputs; nothing is scored.
-
-    Args:
-        metrics: names, functions, classes, or metrics by label.
-        inputs: inputs of the metrics.
-        caller: Python or the command line.
-        on_sample: function that returns True if captions of the embedded sample are scored; metrics without features
-            and weights then use the sample's. By default they do not.
-        dataset: name of the judged data set, if any, to reject metrics that do not apply to it.
-
-    Raises:
-        UsageError: no metric is named; a name, an option, a label, a file's owner or the data folder is invalid.
-        FeatureError, ModelError: a named file does not exist, even if none of these metrics requires it.
-        DataError: a score file has no scores.
-        MetricError: a requirement of a metric is missing, or a metric requires images of a data set without any.
-    """
+    """Resolve metrics with their inputs; nothing is scored."""
     root = find_root(inputs.get("data"))
     columns = checked_columns(inputs.get("columns"), caller)
     names, options = asked(metrics, inputs.get("version")), options_by_owner(inputs.get("options"))
@@ -291,30 +221,11 @@ def resolve_judged(
     inputs: MetricInputs,
     caller: Caller = PYTHON,
     *,
-    find_protocol: Callable[[Dataset, str | None], Protocol] | None = None,
-    one_alone: UsageError | None = None,
+    find_protocol: Callable[[Dataset, str | None], Protocol] | None = None,  # default: ``Dataset.protocol``
 ) -> ResolvedJudged:
-    """Resolve metrics, a data set and one of its protocols, and report the data folder to the caller.
-
-    Args:
-        metrics: names, functions, classes, or metrics by label.
-        dataset: the data set.
-        protocol: the protocol's id or a part of it, which may name a group of the data set; by default the data set's
-            default protocol.
-        inputs: inputs of the metrics.
-        caller: Python or the command line.
-        find_protocol: finds the protocol in the data set; by default :meth:`capbench.datasets.base.Dataset.protocol`.
-        one_alone: error to raise if there is only one column of scores; None to allow it.
-
-    Raises:
-        UsageError, FeatureError, ModelError, MetricError: see :func:`resolve`; or the data set is unknown.
-        ProtocolError: the data set has no such protocol.
-        DataError: imported judgements, or a file, have invalid content.
-    """
+    """Resolve metrics, a data set and one of its protocols, and report the data folder to the caller."""
     name = with_group_of(dataset_name(dataset), protocol)
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: is_sample_data(root, name), dataset=name)
-    if one_alone is not None and len(resolved.rows) < 2:
-        raise one_alone
     opened = open_dataset(name, resolved.root, resolved.columns)
     chosen = opened.protocol(protocol) if find_protocol is None else find_protocol(opened, protocol)
     caller.on_data(resolved.root, opened.under_root)
@@ -326,10 +237,6 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
     """A study with inputs that override its own: options, features, weights and pictures.
 
     An option replaces the study's option of the same name; a file for all metrics replaces all files of its kind.
-
-    Raises:
-        UsageError: an option, a file's owner or the folder of pictures is invalid.
-        FeatureError: a feature store in ``inputs`` does not exist, and the study is a file.
     """
     options = {name: dict(of_name) for name, of_name in study.options.items()}
     for name, of_name in options_by_owner(inputs.get("options")).items():
@@ -364,20 +271,7 @@ def study_of_task(
     without: Sequence[str] = (),
     caller: Caller = PYTHON,
 ) -> tuple[Study, TaskType]:
-    """A study file with a task, and the task, with inputs that override the file.
-
-    Args:
-        file: the study file, or the name of a shipped one.
-        task: class of the required task.
-        inputs: inputs of the metrics.
-        without: metrics that are left out.
-        caller: Python or the command line.
-
-    Raises:
-        StudyError: the study file does not exist or is invalid.
-        UsageError: it has another task; the hint names its command. Or see :func:`with_inputs`.
-        FeatureError: a feature store does not exist.
-    """
+    """A study file with a task, and the task, with inputs that override the file."""
     from capbench.studies.study_file import find_study, load_study
 
     if inputs.get("columns"):
@@ -397,24 +291,11 @@ def resolve_study(
     root: DataRoot,
     caller: Caller = PYTHON,
     *,
-    task: bool = False,
-    sample: bool | None = None,
+    task: bool = False,  # True for the command of the study's task
+    sample: bool | None = None,  # default: True if a study without a file reads the sample
     all_protocols: bool = False,
 ) -> Plan:
-    """Resolve a study; on the embedded sample, metrics without features and weights can use the sample's.
-
-    Args:
-        study: the study.
-        root: the data folder.
-        caller: Python or the command line.
-        task: True for the command of the study's task.
-        sample: True to use the sample's features and model. By default True if a study without a file reads the sample.
-        all_protocols: True for all protocols of the study's data sets in place of its own.
-
-    Raises:
-        StudyError: the study is invalid; all problems are listed.
-        ProtocolError, UsageError: see :func:`capbench.studies.all_protocols.plan_all_protocols`.
-    """
+    """Resolve a study; on the embedded sample, metrics without features and weights can use the sample's."""
     if all_protocols:
         from capbench.studies.all_protocols import plan_all_protocols as make_plan
     else:
@@ -437,17 +318,7 @@ def resolve_study(
 def resolve_task(
     study: Study, root: DataRoot, caller: Caller = PYTHON, *, sample: bool = True
 ) -> tuple[Plan, dict[str, str]]:
-    """The plan of a study with a task for the metrics that can be computed; and missing requirements by title.
-
-    Args:
-        study: the study.
-        root: the data folder.
-        caller: Python or the command line.
-        sample: True to use the sample's features and model on the embedded sample.
-
-    Raises:
-        StudyError: the study is invalid; all problems are listed.
-    """
+    """The plan of a study with a task for the metrics that can be computed; and missing requirements by title."""
     plan = resolve_study(study, root, caller, task=True, sample=sample)
     reasons = {request.label: request.lacks(plan.resources) for request in plan.requests}
     waiting = {
@@ -460,16 +331,7 @@ def resolve_task(
 
 
 def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[Asked]:
-    """Metrics in the form of :mod:`capbench.metrics.requests`.
-
-    Args:
-        metrics: names, functions or classes.
-        version: version of functions in their signatures, for all of them or by name.
-
-    Raises:
-        UsageError: an entry is not a metric, a label is invalid, two functions have the same name, or a version names
-            no function.
-    """
+    """Metrics in the form of :mod:`capbench.metrics.requests`."""
     if isinstance(metrics, Mapping):
         entries = [(_label(label), metric) for label, metric in metrics.items()]
     elif isinstance(metrics, str | type) or callable(metrics):
@@ -487,32 +349,21 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
                 message, hint = f"the class {metric.__name__} is not a metric", "Derive it from capbench.Metric"
                 raise UsageError(message, code="wrong-type", value=metric.__name__, hint=hint)
             names.append(GivenMetric(metric, label))
-        elif callable(metric):
+        else:
             named = label or _unlike(metric, made)
             cls = metric_of_function(metric, named)
             if stated := versions.get(cls.name, versions.get("")):
                 cls = metric_of_function(metric, named, stated)
             known = made.setdefault(cls.name, (metric, GivenMetric(cls)))
             if known[0] is not metric:
-                raise UsageError(
-                    f"two functions have the name '{cls.name}'",
-                    code="duplicate",
-                    value=cls.name,
-                    hint="Name them: metrics={'my-name': function, 'other-name': function}",
-                )
+                hint = "Name them: metrics={'my-name': function, 'other-name': function}"
+                raise UsageError(f"two functions are named '{cls.name}'", code="duplicate", value=cls.name, hint=hint)
             names.append(known[1])
-        else:
-            raise UsageError(
-                f"{repr(metric)[:60]} is not a metric", code="wrong-type", hint="Pass a name or a Metric class"
-            )
     for name in versions:
         if name not in made and (name or not made):
-            raise UsageError(
-                f"version names '{name}', which is not a function" if name else "version is for functions",
-                code="unknown-name" if name else "conflict",
-                value=name or None,
-                hint=suggest(name, list(made)) if name and made else "Omit it: only functions take a version",
-            )
+            message = f"version names '{name}', which is not a function" if name else "version is for functions"
+            hint = suggest(name, list(made)) if name and made else "Omit it: only functions take a version"
+            raise UsageError(message, code="unknown-name" if name else "conflict", value=name or None, hint=hint)
     return list(dict.fromkeys(names))
 
 
@@ -581,17 +432,7 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
 def resources_of(
     names: Iterable[Asked], inputs: MetricInputs, root: DataRoot | None = None, caller: Caller = PYTHON
 ) -> Resources:
-    """Files for metrics.
-
-    Args:
-        names: the metrics; files can name their labels.
-        inputs: the files.
-        root: the data folder.
-        caller: Python or the command line.
-
-    Raises:
-        UsageError: a file names an unknown metric, or the folder of pictures does not exist.
-    """
+    """Files for metrics."""
     images = inputs.get("images")
     if images is not None:
         check_folder(images, caller.spelled("images"))
@@ -612,17 +453,7 @@ def resources_of(
 def files_by_owner(
     argument: str, value: FilesGiven | None, labels: Sequence[str], caller: Caller = PYTHON
 ) -> tuple[str | None, dict[str, str]]:
-    """The file for all metrics, if there is one, and files by metric or label.
-
-    Args:
-        argument: ``features`` or ``model``.
-        value: value of the argument.
-        labels: labels of metrics, which files can name in addition to metrics.
-        caller: Python or the command line.
-
-    Raises:
-        UsageError: a file names an unknown metric.
-    """
+    """The file for all metrics, if there is one, and files by metric or label."""
     if value is None:
         return None, {}
     if not isinstance(value, Mapping):
@@ -663,15 +494,6 @@ def with_sample(
 
     Metrics without sample weights in capbench are not changed. The features are extracted if necessary, and a note
     names the metrics.
-
-    Args:
-        requests: the metrics.
-        resources: inputs of the metrics.
-        root: the embedded sample.
-        caller: Python or the command line.
-
-    Raises:
-        CapbenchError: the features cannot be written, or the existing file has other features.
     """
     with_features = [request for request in requests if request.reads_features()]
     if not with_features:

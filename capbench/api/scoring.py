@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,8 +57,6 @@ from capbench.studies.score_files import Incomplete, items_with_scores
 if TYPE_CHECKING:
     from capbench.core.workers import Engine
     from capbench.stats.intervals import Interval
-
-__all__ = ["TEXT_METRICS", "Captions", "load", "resolve_captions", "score", "score_captions"]
 
 _AS_IS = Expected("captions", "", lambda captions: True)  # :class:`Captions` checks them
 Candidates = Annotated[PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None, _AS_IS]
@@ -142,11 +141,7 @@ def score(
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions to score: a user's own, or those of a data set.
-
-    Attributes:
-        candidates: see :func:`score`, as for all others.
-    """
+    """Captions to score: a user's own, or those of a data set."""
 
     candidates: Candidates = None
     references: References = None
@@ -193,67 +188,51 @@ def resolve_captions(
 
     Without metrics and score files, the metrics are :data:`TEXT_METRICS`. Without references, columns that require them
     are left out.
-
-    Raises:
-        UsageError: arguments exclude each other, or a column requires references. Or see :func:`resolve`.
     """
-    name, spelled = captions.dataset_name, caller.spelled
-    if name is not None and captions.keep_first:
-        raise UsageError(
-            f"{spelled('dataset')} excludes {spelled('keep_first')}",
-            code="conflict",
-            value=name,
-            hint=f"Omit {spelled('keep_first')}: all captions of a data set are scored",
-        )
-    if name is not None and (captions.candidates is not None or captions.references is not None):
-        raise UsageError(
-            f"{spelled('dataset')} excludes {spelled('candidates')} and {spelled('references')}",
-            code="conflict",
-            value=name,
-            hint=f"Pass {spelled('dataset')}, or {spelled('candidates')} with {spelled('references')}",
-        )
+    name = captions.dataset_name
+    _refuse(captions, inputs, caller.spelled)
     if not metrics and not inputs.get("scores") and (name is not None or captions.has_references):
         metrics = TEXT_METRICS
         caller.tell(f"metrics: {', '.join(metrics)}; name others with {caller.spelled('metrics')}")
-    resolved = resolve(
-        metrics,
-        inputs,
-        caller,
-        on_sample=lambda root: name is not None and is_sample_data(root, name),
-        dataset=name or "",
-    )
-    if name is not None:
+    on_sample = partial(is_sample_data, dataset=name) if name is not None else None
+    resolved = resolve(metrics, inputs, caller, on_sample=on_sample, dataset=name or "")
+    if name is not None or captions.has_references:
         return resolved
-    if inputs.get("columns"):
-        raise UsageError(
-            f"{spelled('columns')} requires {spelled('dataset')}",
-            code="missing-option",
-            value=spelled("columns"),
-            hint=f"Pass a file of judgements as {spelled('dataset')}, or omit {spelled('columns')}",
-        )
-    if captions.protocol is not None or captions.draw != 1:
-        raise UsageError(
-            f"{spelled('protocol')} and {spelled('draw')} require {spelled('dataset')}",
-            code="missing-option",
-            hint=f"Add {spelled('dataset')}, or omit them",
-        )
-    if captions.candidates is None:
-        raise UsageError(
-            "there are no candidates",
-            code="missing-option",
-            hint=f"Pass {spelled('candidates')} and {spelled('references')}, or {spelled('dataset')}",
-        )
-    if isinstance(captions.candidates, records.Judgements) and captions.references is not None:
-        raise UsageError("Judgements already include references", code="conflict", hint="Omit the references")
-    if captions.split is None and captions.restrict:
-        message = f"{spelled('restrict')} requires {spelled('split')}"
-        raise UsageError(message, code="missing-option", hint=f"Add {spelled('split')}")
-    if captions.has_references:
-        return resolved
-    requests, left_out = without_references(resolved.requests, caller.form.format(argument=spelled("references")))
+    flag = caller.form.format(argument=caller.spelled("references"))
+    requests, left_out = without_references(resolved.requests, flag)
     for line in left_out:
         caller.tell(line)
     return replace(resolved, requests=requests, notes=tuple(left_out))
+
+
+def _refuse(captions: Captions, inputs: MetricInputs, of: Callable[[str], str]) -> None:
+    """Raise UsageError if arguments exclude or require each other."""
+    own, dataset, name = captions.dataset is None, of("dataset"), captions.dataset_name
+    both = f"{of('candidates')} and {of('references')}"
+    included = isinstance(captions.candidates, records.Judgements) and captions.references is not None
+    other = captions.protocol is not None or captions.draw != 1
+    for wrong, message, value, hint in (
+        (not own and captions.keep_first, f"{dataset} excludes {of('keep_first')}", name, f"Omit {of('keep_first')}"),
+        (
+            not own and (captions.candidates is not None or captions.references is not None),
+            f"{dataset} excludes {both}",
+            name,
+            f"Pass {dataset}, or {both}",
+        ),
+        (own and inputs.get("columns"), f"{of('columns')} requires {dataset}", of("columns"), f"Omit {of('columns')}"),
+        (own and other, f"{of('protocol')} and {of('draw')} require {dataset}", None, f"Add {dataset}, or omit them"),
+        (own and captions.candidates is None, f"{of('candidates')} is required", None, f"Pass {both}, or {dataset}"),
+        (included, f"Judgements with references: {of('references')} excludes them", None, f"Omit {of('references')}"),
+        (
+            captions.restrict and captions.split is None,
+            f"{of('restrict')} requires {of('split')}",
+            None,
+            f"Add {of('split')}",
+        ),
+    ):
+        if wrong:
+            code = "conflict" if "exclude" in message else "missing-option"
+            raise UsageError(message, code=code, value=value, hint=hint)
 
 
 def score_captions(
@@ -265,20 +244,7 @@ def score_captions(
     categories: bool = False,
     spread: Callable[[], AbstractContextManager[Engine | None]] = nullcontext,
 ) -> ScoreTable:
-    """Score captions.
-
-    Args:
-        resolved: the result of :func:`resolve_captions`.
-        captions: the same captions.
-        bootstrap: number of resamples for intervals; none by default.
-        seed: seed of the resamples.
-        categories: True for SPICE's categories.
-        spread: workers of a cluster; by default this process does the work.
-
-    Raises:
-        UsageError, ProtocolError: the data set, the protocol or the draw does not exist.
-        DataError, MetricError: see :func:`score`.
-    """
+    """Score captions."""
     caller = resolved.caller
     with_spice = [request.label for request in resolved.requests if issubclass(request.metric, Spice)]
     if categories and not with_spice:
@@ -299,12 +265,14 @@ def score_captions(
             statistics_of=resampled,
         )
     intervals: dict[records.ScoreColumn, Interval] = {}
+    fixed: tuple[str, ...] = ()
     if bootstrap is not None:
         from capbench.studies.systems import intervals_of_corpus
 
         intervals = intervals_of_corpus(
             table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
         )
+        fixed = tuple(label for label, one in resampled.items() if one.metric.corpus_id())
     domains = tuple(_domains(read, resolved.cache)) if captions.dataset is None else ()
     training = tuple(training_overlap(label, of_label, read.items) for label, of_label in table.trained_on.items())
     cautions = {label: [*lines] for label, lines in table.cautions.items()}
@@ -320,9 +288,7 @@ def score_captions(
         sample=read.sample,
         incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
         intervals=intervals,
-        fixed=tuple(label for label, one in resampled.items() if one.metric.corpus_id())
-        if bootstrap is not None
-        else (),
+        fixed=fixed,
         file_columns=read.file_columns,
         missing_captions=read.missing_captions,
         domains=domains,
@@ -354,7 +320,7 @@ class _Read:
     sample: bool
     file_columns: Mapping[str, str] = field(default_factory=dict)
     missing_captions: int = 0
-    documents: Sequence[records.Item] | None = None
+    documents: Sequence[records.Item] | None = None  # for document frequencies, if more than the items
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
@@ -374,18 +340,9 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     unscored = {
         key: entry.as_incomplete() for entry in judged.lacking if entry.of_file for key in entry.request.score_columns
     }
-    sample = root.is_sample and opened.under_root
-    return _Read(
-        judgements.items,
-        judged.requests,
-        judged.resources,
-        opened.name,
-        unscored,
-        tuple(judgements.notes),
-        sample,
-        opened.file_columns,
-        documents=judgements.documents,
-    )
+    sample, notes, documents = root.is_sample and opened.under_root, tuple(judgements.notes), judgements.documents
+    metrics = judged.requests, judged.resources
+    return _Read(judgements.items, *metrics, opened.name, unscored, notes, sample, opened.file_columns, 0, documents)
 
 
 def _read_own(resolved: Resolved, captions: Captions) -> _Read:
@@ -441,25 +398,13 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         caller.tell(line)
     for line in cautions:
         caller.caution(line)
-    return _Read(
-        items,
-        requests,
-        resolved.resources,
-        name,
-        unscored,
-        (*notes, *joined, *cautions),
-        sample,
-        missing_captions=len(missing_images),
-        documents=whole if len(whole) > len(items) else None,
-    )
+    notes += [*joined, *cautions]
+    missing, documents = len(missing_images), whole if len(whole) > len(items) else None
+    return _Read(items, requests, resolved.resources, name, unscored, tuple(notes), sample, {}, missing, documents)
 
 
 def _place(draw: int, draws: int, name: str, caller: Caller) -> int:
     if not 1 <= draw <= draws:
-        raise UsageError(
-            f"{caller.spelled('draw')} {draw}: {name} has {count(draws, 'draw')}",
-            code="out-of-range",
-            value=draw,
-            hint="Draws are counted from 1",
-        )
+        message = f"{caller.spelled('draw')} {draw}: {name} has {count(draws, 'draw')}"
+        raise UsageError(message, code="out-of-range", value=draw, hint="Draws are counted from 1")
     return draw - 1

@@ -73,11 +73,7 @@ class _Commands(LazyGroup):
             raise typer.Exit(_INTERRUPTED) from None
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Parse the arguments and run the command; exit unless ``standalone_mode`` is False.
-
-        Raises:
-            UsageError: the arguments cannot be parsed.
-        """
+        """Parse the arguments and run the command; exit unless ``standalone_mode`` is False."""
         before = _reused()
         try:
             result = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]  # args are positional

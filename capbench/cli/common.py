@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -124,14 +124,30 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
 
 
-def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = True) -> None:
-    """Print the data folder; the embedded sample is named in the first line of the output, as its data is synthetic.
+def print_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int | None = None,
+    title: str | None = None,
+    unbroken: Collection[int] = (0,),
+) -> None:
+    """Print a table on stdout: all columns are text, or the first ``left`` ones, and the others numbers."""
+    from rich import box
+    from rich.table import Table
 
-    Args:
-        root: the data folder.
-        json_output: True if stdout is JSON.
-        used: False if nothing is read from the data folder; nothing is printed then.
-    """
+    plain: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False, "header_style": "bold"}
+    table = Table(**plain) if left is None else Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for place, head in enumerate(heads):
+        is_text = left is None or place < left
+        table.add_column(head, justify="left" if is_text else "right", overflow="fold", no_wrap=place in unbroken)
+    for row in rows:
+        table.add_row(*row)
+    out().print(table)
+
+
+def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = True) -> None:
+    """Print the data folder; the embedded sample is named in the first line of the output, as its data is synthetic."""
     if not used:
         return
     if root.is_sample:
@@ -147,13 +163,7 @@ def caller(
     no_metric: str = "Name metrics with -m, or pass --scores FILE",
     spelled: Callable[[str], str] | None = None,
 ) -> Caller:
-    """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr.
-
-    Args:
-        json_output: True if stdout is JSON.
-        no_metric: hint of the error if no metric is named.
-        spelled: function from an argument to its flag; by default :func:`flag`.
-    """
+    """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr."""
     from capbench.api.resolve import Caller
 
     return Caller(
@@ -207,14 +217,7 @@ def flag(argument: str) -> str:
 
 
 def refuse_options(values: Mapping[str, object], reason: str, *, code: str = "conflict", hint: str = "Omit it") -> None:
-    """Raise UsageError if one of these options has a value.
-
-    Args:
-        values: values of options by argument, as in :func:`flag`; None, False and empty lists are not values.
-        reason: end of the message after the option's name (``requires --power``).
-        code: code of the error.
-        hint: hint of the error.
-    """
+    """Raise UsageError if one of these options has a value."""
     for argument, value in values.items():
         if value is not None and value is not False and value != []:
             raise UsageError(f"{flag(argument)} {reason}", code=code, value=flag(argument), hint=hint)
@@ -254,13 +257,7 @@ def check_out_folder(out: Path) -> None:
 
 
 def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> None:
-    """Raise UsageError if one of some options was passed that have no effect in this call.
-
-    Args:
-        ctx: context of the call.
-        names: names of the parameters that do not apply.
-        context: the argument that excludes them, for the message: ``figure forest``.
-    """
+    """Raise UsageError if one of some options was passed that have no effect in this call."""
     for parameter in ctx.command.params:
         source = ctx.get_parameter_source(str(parameter.name))
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
@@ -386,11 +383,7 @@ class LateCommand(TyperCommand):
             formatter.write_text(f"Run '{ctx.command_path} --help-all' for {count(more, 'more option')}.")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments.
-
-        Raises:
-            UsageError: an option that takes one value is repeated.
-        """
+        """Parse the arguments."""
         typed = self._with_optional_values(args)
         rest: list[str] = super().parse_args(ctx, list(typed))
         _, _, in_order = self.make_parser(ctx).parse_args(typed)
@@ -432,10 +425,6 @@ def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
     """The names in a list with commas: ``cider,meteor`` → ``["cider", "meteor"]``.
 
     The text stays whole if it names an existing file, or if a column of a score file has this name.
-
-    Args:
-        text: a value of ``--metric``, ``--dataset`` or ``--without``.
-        score_files: values of ``--scores``, ``FILE`` or ``NAME=FILE``.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if len(names) < 2:
@@ -483,14 +472,7 @@ def _stand_in(declared: Callable[..., Any]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A command or group in the list of a :class:`LazyGroup`.
-
-    Attributes:
-        module: module of :mod:`capbench.cli` that declares it.
-        attribute: its function, or its :class:`typer.Typer`.
-        help: the first line of its help.
-        section: heading in the list of commands.
-    """
+    """A command or group in the list of a :class:`LazyGroup`."""
 
     module: str
     attribute: str
@@ -535,11 +517,7 @@ class LazyGroup(HelpGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that arguments begin with.
-
-        Raises:
-            UsageError: there is no such command.
-        """
+        """Find the command that arguments begin with."""
         if args[0] not in self.entries and args[0][:1] != "-" and not ctx.resilient_parsing:
             message = f"{ctx.command_path} has no command '{args[0]}'"
             raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], list(self.entries)))

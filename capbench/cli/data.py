@@ -181,20 +181,15 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
             entries.append(facts | dataclasses.asdict(status))
         common.print_json(entries)
         return
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("data set", no_wrap=True)
-    table.add_column("judgements", overflow="fold", min_width=15)
-    table.add_column("licence", no_wrap=True)
-    table.add_column("installed, or\ncapbench data …", no_wrap=True)
+    rows = []
     for status in statuses:
         (aspect, number), *others = status.human.items() or [("", 0)]
         human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else status.published
         get = status.command.removeprefix("capbench data ") or status.state
-        installed = {"here": "yes", "damaged": "damaged"}.get(status.state, get)
-        table.add_row(status.name, human, status.licence, installed)
-    common.out().print(table)
+        rows.append([status.name, human, status.licence, {"here": "yes", "damaged": "damaged"}.get(status.state, get)])
+    common.print_table(
+        ["data set", "judgements", "licence", "installed, or\ncapbench data …"], rows, unbroken=(0, 2, 3)
+    )
     for status in statuses:
         if status.note:
             common.warn(f"{status.name}: {status.note}")
@@ -259,25 +254,14 @@ def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
     if not rows:
         common.note("No data set with ratings of captions is installed; 'capbench data info' lists their sources.")
         return
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for head in ("data set, items", "ratings"):
-        table.add_column(head, overflow="fold")
-    for head in ("captions", "sources", "images", "within"):
-        table.add_column(head, justify="right", no_wrap=True)
+    shown = []
     for name in dict.fromkeys(row["dataset"] for row in rows):
-        table.add_row(name)
+        shown.append([name])
         for row in (row for row in rows if row["dataset"] == name):
-            table.add_row(
-                f"  {row['items']}",
-                row["aspect"],
-                f"{row['captions']:,}",
-                _percent(row["sources"], row["sources_by_chance"]),
-                _percent(row["images"], row["images_by_chance"]),
-                _percent(row["within"]),
-            )
-    common.out().print(table)
+            shares = [_percent(row[of], row.get(f"{of}_by_chance")) for of in ("sources", "images", "within")]
+            shown.append([f"  {row['items']}", row["aspect"], f"{row['captions']:,}", *shares])
+    heads = ["data set, items", "ratings", "captions", "sources", "images", "within"]
+    common.print_table(heads, shown, left=2, unbroken=range(2, 6))
     common.note(
         "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, and "
         "within both; in brackets the share expected if sources or images did not matter; –: unknown, or one caption "

@@ -124,9 +124,6 @@ def _estimate(
         hours = {str(number): round(plan.hours(number), 4) for number in numbers}
         common.print_json({**facts, "hours": hours})
         return
-    from rich import box
-    from rich.table import Table
-
     absent = f"; {common.count(len(missing), 'other image')} without a file" if missing else ""
     print(f"{common.count(plan.images, 'image')} in {common.count(plan.parts, 'part')}{absent}")
     print(
@@ -134,13 +131,11 @@ def _estimate(
         f"{plan.regions:.1f} regions; opening the detector {plan.opening_s:.1f} s"
     )
     print(f"disk: {plan.disk_bytes / 1e9:.2f} GB, and the same for the journal until the store is finished")
-    shown = Table(box=box.SIMPLE_HEAD)
-    for head in ("workers", "hours", "hours of all workers"):
-        shown.add_column(head, justify="right")
-    for number in numbers:
-        each = plan.hours(number)
-        shown.add_row(f"{number:,}", f"{each:,.2f}", f"{each * min(number, plan.parts):,.2f}")
-    common.out().print(shown)
+    rows = [
+        [f"{number:,}", f"{plan.hours(number):,.2f}", f"{plan.hours(number) * min(number, plan.parts):,.2f}"]
+        for number in numbers
+    ]
+    common.print_table(["workers", "hours", "hours of all workers"], rows, left=0)
 
 
 def _print(result: ExtractedFeatures, json_output: bool) -> None:

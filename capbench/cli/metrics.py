@@ -67,16 +67,12 @@ def metrics(
     if json_output:
         common.print_json(entries)
         return
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for head in ("metric", "columns", "options", "needs", "state"):
-        table.add_column(head, overflow="fold")
+    rows = []
     for entry in entries:
-        options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
+        options = ", ".join(f"{name}={value}" for name, value in entry["options"].items()) or "–"
         state = f"requires {entry['waits_for']}" if entry["waits_for"] else "ready"
-        table.add_row(entry["metric"], ", ".join(entry["columns"]), options or "–", ", ".join(entry["needs"]), state)
-    common.out().print(table)
+        rows.append([entry["metric"], ", ".join(entry["columns"]), options, ", ".join(entry["needs"]), state])
+    common.print_table(["metric", "columns", "options", "needs", "state"], rows)
 
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:

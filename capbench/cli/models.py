@@ -73,15 +73,8 @@ def list_(
         listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
         common.print_json({"folder": str(models_dir()), "models": models, "detectors": listed})
     else:
-        from rich.table import Table
-
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for column in ("model", "state", "for"):
-            table.add_column(column, no_wrap=True)
-        table.add_column("what", overflow="fold")
-        for model in models:
-            table.add_row(model["name"], model["state"], ", ".join(model["for"]), model["title"])
-        common.out().print(table)
+        rows = [[model["name"], model["state"], ", ".join(model["for"]), model["title"]] for model in models]
+        common.print_table(["model", "state", "for", "what"], rows)
         print("also: grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
         print("also: 'sample', a detector and a grounding model for the embedded sample")
         print(f"detectors: {', '.join(map(_detector, detectors))}")

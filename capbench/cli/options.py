@@ -67,9 +67,6 @@ def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
 
     Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order. The
     signature is read on first access, because a run needs one command only.
-
-    Raises:
-        TypeError: two parameters have the same name (on first access).
     """
     return _Grouped(command)
 
@@ -306,9 +303,6 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     """Parse ``--columns`` arguments: ``image=file,candidate=text`` → ``{"image": "file", "candidate": "text"}``.
 
     A comma separates only where a field follows, so that a column's name may contain one.
-
-    Raises:
-        UsageError: an argument is not of that form, or a field occurs twice.
     """
     columns: dict[str, str] = {}
     for text in texts:
@@ -335,9 +329,6 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
 
     Without a name the owner is :data:`capbench.metrics.requests.FOR_ALL`. Values are parsed as YAML scalars, so
     ``1.5`` and ``5e-4`` are numbers, ``true`` is a Boolean and ``null`` is None.
-
-    Raises:
-        UsageError: an argument does not have that form, or an option is repeated.
     """
     parsed: dict[str, dict[str, Any]] = {}
     if not options:
@@ -368,11 +359,7 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def parse_scores(text: str) -> ScoresEntry:
-    """Parse a ``--scores`` argument, ``FILE`` or ``NAME=FILE``.
-
-    Raises:
-        UsageError: NAME is not a valid name, or FILE is missing.
-    """
+    """Parse a ``--scores`` argument, ``FILE`` or ``NAME=FILE``."""
     from capbench.metrics.from_file import ScoresEntry
     from capbench.metrics.requests import split_label
 
@@ -389,15 +376,7 @@ def parse_scores(text: str) -> ScoresEntry:
 
 
 def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``--features`` or ``--model`` arguments: file by label or metric; under ``""`` the file for all others.
-
-    Args:
-        flag: the flag, for messages.
-        texts: its values, ``FILE`` or ``NAME=FILE``.
-
-    Raises:
-        UsageError: two files for all metrics or for one name, or a name without a file.
-    """
+    """Parse ``--features`` or ``--model`` arguments: file by label or metric; under ``""`` the file for all others."""
     files: dict[str, str] = {}
     for text in texts:
         name, equals, path = text.partition("=")
@@ -451,16 +430,7 @@ class Place(OptionGroup):
 
     @contextlib.contextmanager
     def engine(self, workers: int | None, threads: int | None) -> Iterator[Engine | None]:
-        """The requested engine; None if this process does the work.
-
-        Args:
-            workers: value of ``--workers``.
-            threads: value of ``--threads``, for each worker.
-
-        Raises:
-            UsageError: options of workers without ``--on``, or an unknown engine.
-            ToolError: Ray does not respond.
-        """
+        """The requested engine; None if this process does the work."""
         if self.on is None:
             if self.gpus_per_worker is not None or self.worker_memory is not None:
                 raise UsageError(
@@ -548,15 +518,7 @@ class FigureLook(OptionGroup):
         return default if self.format is None else (self.format,)
 
     def target(self, out: Path, default: str) -> Path:
-        """Path of the figure.
-
-        Args:
-            out: value of ``--out``, or the command's default.
-            default: that default; ``--format`` replaces its extension.
-
-        Raises:
-            UsageError: the extension is unknown, or differs from ``--format``.
-        """
+        """Path of the figure."""
         from capbench.reports.figures.style import ENDINGS, check_ending
 
         if self.format is not None:
@@ -577,11 +539,7 @@ class FigureLook(OptionGroup):
 
 
 def parse_size(text: str) -> tuple[float, float]:
-    """Width and height in inches: ``6x4``, ``15x10cm``, ``150x100mm``.
-
-    Raises:
-        UsageError: the text is not a size, or a side is outside 1 to 50 inches.
-    """
+    """Width and height in inches: ``6x4``, ``15x10cm``, ``150x100mm``."""
     match = _SIZE.fullmatch(text.strip().lower().replace("×", "x").replace(" ", ""))
     if match is None:
         raise UsageError(

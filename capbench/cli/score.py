@@ -35,9 +35,6 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
     """The file of captions; for ``-`` a copy of standard input, which errors name as such.
 
     Standard input has a JSON list or object, one object per line, or one caption per line.
-
-    Raises:
-        DataError: standard input cannot be read.
     """
     if candidates is None or str(candidates) != "-":
         yield candidates
@@ -86,10 +83,6 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
 
     An argument can be a list with commas. A row is named by its name or its title, in upper or lower case. A metric
     with one row can be named by its label.
-
-    Raises:
-        UsageError: an argument does not have that form, its value is not finite, or it names no row, one row twice, or
-            a metric with several rows.
     """
     import math
 
@@ -100,46 +93,29 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
     folded = {name.casefold(): found for name, found in exact.items()}
     folded |= {row.title.casefold(): [row.name] for row in rows}
     limits: dict[str, float] = {}
-    for text in (part for listed in texts for part in _split_limits(listed, exact)):
-        name, _, value = text.rpartition("=")
-        limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
-        if not name or not math.isfinite(limit):
-            raise UsageError(
-                f"--fail-under {text} does not have the form METRIC=VALUE",
-                code="wrong-format",
-                value=text,
-                hint="Example: cider=1.1",
-            )
-        found = exact.get(name) or folded.get(name.casefold())
-        if not found:
-            raise UsageError(
-                f"--fail-under {text}: '{name}' is not scored",
-                code="unknown-name",
-                value=name,
-                hint=suggest(name, list(exact)),
-            )
-        if len(found) > 1:
-            raise UsageError(
-                f"--fail-under {text}: '{name}' has {len(found)} columns",
-                code="ambiguous",
-                value=name,
-                hint=f"Name one of {', '.join(found)}",
-            )
-        (row_name,) = found
-        if row_name in limits:
-            raise UsageError(
-                f"--fail-under {text} is a second limit for '{row_name}'",
-                code="duplicate",
-                value=name,
-                hint="Pass one limit for each metric",
-            )
-        limits[row_name] = limit
+    for listed in texts:
+        # A name of a row may contain a comma.
+        parts = [listed] if listed.rpartition("=")[0] in exact else [part.strip() for part in listed.split(",")]
+        for text in parts:
+            name, _, value = text.rpartition("=")
+            limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
+            found = exact.get(name) or folded.get(name.casefold()) or []
+            for wrong, problem, code, shown, hint in (
+                (
+                    not name or not math.isfinite(limit),
+                    "does not have the form METRIC=VALUE",
+                    "wrong-format",
+                    text,
+                    "Example: cider=1.1",
+                ),
+                (not found, f"names '{name}', which is not scored", "unknown-name", name, suggest(name, list(exact))),
+                (len(found) > 1, "names several columns", "ambiguous", name, f"Name one of {', '.join(found)}"),
+                (found[:1] and found[0] in limits, "is a second limit", "duplicate", name, "Pass one for each metric"),
+            ):
+                if wrong:
+                    raise UsageError(f"--fail-under {text} {problem}", code=code, value=shown, hint=hint)
+            limits[found[0]] = limit
     return limits
-
-
-def _split_limits(text: str, names: Mapping[str, object]) -> list[str]:
-    """The limits in a list with commas; a name of a row may contain a comma."""
-    return [text] if text.rpartition("=")[0] in names else [part.strip() for part in text.split(",")]
 
 
 def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float]) -> list[str]:
@@ -179,39 +155,32 @@ def score(
     *,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            metavar="NAME",
-            help="Metric or column (bleu, bleu-4), or 'all'; repeatable, or a list: cider,meteor. "
+        Help(
+            "Metric or column (bleu, bleu-4), or 'all'; repeatable, or a list: cider,meteor. "
             "Default: text metrics that require only references.",
+            ("--metric", "-m"),
+            "NAME",
         ),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(
-            "--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements. Default: flickr8k-expert."
-        ),
+        Help("Data set, or a file of judgements. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME"),
     ] = None,
     protocol: Annotated[
-        str | None,
-        typer.Option("--protocol", "-p", metavar="ID", help="Items to score: dataset/items, or a protocol id."),
+        str | None, Help("Items to score: dataset/items, or a protocol id.", ("--protocol", "-p"), "ID")
     ] = None,
     draw: Draw = 1,
     candidates: Annotated[
         Path | None,
-        typer.Option(
-            "--candidates",
-            metavar="FILE",
-            help="Your captions: COCO results, {image: caption} JSON, JSONL, CSV, TSV or xlsx; - for stdin.",
+        Help(
+            "Your captions: COCO results, {image: caption} JSON, JSONL, CSV, TSV or xlsx; - for stdin.", metavar="FILE"
         ),
     ] = None,
     references: Annotated[
         Path | None,
-        typer.Option(
-            "--references",
+        Help(
+            "References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
             metavar="FILE",
-            help="References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
         ),
     ] = None,
     keep_first: KeepFirst = False,
@@ -219,16 +188,14 @@ def score(
     restrict: Restrict = False,
     categories: Categories = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
+        Path | None, Help("Write every caption's score: .csv, .jsonl or .parquet.", ("--out", "-o"), "FILE")
     ] = None,
     escape_formulas: common.EscapeOption = False,
     fail_under: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fail-under",
+        Help(
+            "Exit code 3 if the corpus score is lower than VALUE; repeatable, or a list: cider=1,meteor=0.3.",
             metavar="METRIC=VALUE",
-            help="Exit code 3 if the corpus score is lower than VALUE; repeatable, or a list: cider=1,meteor=0.3.",
         ),
     ] = None,
     bootstrap: Bootstrap | None = None,
@@ -245,15 +212,7 @@ def score(
 
     Example: capbench score --candidates results.json --references captions_val2014.json
 
-    Example: capbench score -m bleu-4,cider --dataset flickr8k-expert --out scores.csv
-
-    Example: capbench score -m cider --candidates results.json --references refs.json --bootstrap 2000
-
-    Example: capbench score -m faier --candidates results.json --features features.h5 --model faier.safetensors
-
-    Example: capbench score -m tiger --features features.h5 --model tiger=scan.safetensors
-
-    Example: capbench score -m meteor --candidates results.json --references refs.json --on ray --workers 8
+    Example: capbench score -m tiger -d flickr8k-expert --features features.h5 --model scan.safetensors --out scores.csv
     """
     from capbench.api.scoring import Captions, resolve_captions, score_captions
     from capbench.core.files import check_writable
@@ -261,19 +220,16 @@ def score(
 
     if bootstrap is None:
         common.refuse_options({"seed": seed}, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
-    if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
-        raise UsageError(
-            f"--out {out} has an unknown extension",
-            code="wrong-value",
-            value=out.suffix,
-            hint="Use .csv, .jsonl or .parquet",
-        )
-    if escape_formulas and (out is None or out.suffix.lower() != ".csv"):
-        raise UsageError(
-            "--escape-formulas requires a CSV file", code="missing-option", hint="Add --out FILE.csv, or omit it"
-        )
+    ending = None if out is None else out.suffix.lower()
+    if ending not in (None, ".csv", ".jsonl", ".parquet"):
+        message, hint = f"--out {out} has an unknown extension", "Use .csv, .jsonl or .parquet"
+        raise UsageError(message, code="wrong-value", value=ending, hint=hint)
+    if escape_formulas and ending != ".csv":
+        hint = "Add --out FILE.csv, or omit it"
+        raise UsageError("--escape-formulas requires a CSV file", code="missing-option", hint=hint)
     if candidates is None and references is None:
-        dataset = _dataset_of(dataset, protocol)
+        named = protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
+        dataset = dataset or named
     with named_candidates(candidates) as file:
         captions = Captions(file, references, dataset, protocol, draw, keep_first, split, restrict)
         resolved = resolve_captions(metric or (), captions, inputs.values(), common.caller(json_output=json_output))
@@ -290,14 +246,10 @@ def score(
         result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
         if candidates is not None and references is not None:
             result["missing_captions"] = table.missing_captions
-        if table.categories:
-            result["categories"] = table.by_category()
-        if table.domains:
-            result["domains"] = table.by_domain()
-        if table.file_columns:
-            result["file_columns"] = dict(table.file_columns)
-        if table.training:
-            result["training"] = [asdict(overlap) for overlap in table.training]
+        result |= {"categories": table.by_category()} if table.categories else {}
+        result |= {"domains": table.by_domain()} if table.domains else {}
+        result |= {"file_columns": dict(table.file_columns)} if table.file_columns else {}
+        result |= {"training": [asdict(overlap) for overlap in table.training]} if table.training else {}
         common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
         _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})
@@ -314,61 +266,43 @@ def score(
     if failures:
         raise typer.Exit(common.BELOW_BAR)
     if limits and table.missing_captions:
-        common.note(
-            f"the result of --fail-under is incomplete: {common.count(table.missing_captions, 'caption')} missing"
-        )
+        missing = common.count(table.missing_captions, "caption")
+        common.note(f"the result of --fail-under is incomplete: {missing} missing")
         raise typer.Exit(1)
 
 
-def _dataset_of(dataset: str | None, protocol: str | None) -> str:
-    """The named data set, or that of the protocol's id, or the default one."""
-    if dataset is not None:
-        return dataset
-    return protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
-
-
 def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str, str]) -> None:
-    from rich import box
-    from rich.table import Table
-
     from capbench.core.records import signature_lines
 
-    shown = Table(title=f"{table.dataset}: {len(table):,} captions", title_justify="left", box=box.SIMPLE_HEAD)
-    shown.add_column("metric")
+    def dim(text: str) -> None:
+        common.out().print(text, style="dim", markup=False, soft_wrap=True)
+
     has_intervals = any("interval" in row for row in rows)
-    for head in ("corpus", *(["95 % interval"] if has_intervals else []), "mean", "min", "max"):
-        shown.add_column(head, justify="right")
+    heads = ["metric", "corpus", *(["95 % interval"] if has_intervals else []), "mean", "min", "max"]
+    lines = []
     for row in rows:
-        cells = [f"{row[head]:.4f}" for head in ("corpus", "mean", "min", "max")]
+        cells = [row["column"], *(f"{row[head]:.4f}" for head in ("corpus", "mean", "min", "max"))]
         if has_intervals:
-            cells.insert(1, f"{row['interval']['low']:.4f} – {row['interval']['high']:.4f}")
-        shown.add_row(row["column"], *cells)
-    for column, instead in unscored.items():
-        shown.add_row(column, instead)
-    console = common.out()
-    console.print(shown)
+            cells.insert(2, f"{row['interval']['low']:.4f} – {row['interval']['high']:.4f}")
+        lines.append(cells)
+    common.print_table(heads, [*lines, *unscored.items()], left=1, title=f"{table.dataset}: {len(table):,} captions")
     if table.categories:
-        shown = Table(title="SPICE by category", title_justify="left", box=box.SIMPLE_HEAD)
-        for head in ("category", "mean F", "captions"):
-            shown.add_column(head, justify="left" if head == "category" else "right")
-        for column, mean in table.by_category().items():
-            shown.add_row(column, "–" if mean["mean"] is None else f"{mean['mean']:.4f}", f"{mean['n']:,}")
-        console.print(shown)
+        means = table.by_category().items()
+        shown = [(name, "–" if of["mean"] is None else f"{of['mean']:.4f}", f"{of['n']:,}") for name, of in means]
+        common.print_table(["category", "mean F", "captions"], shown, left=1, title="SPICE by category")
     if domains := table.by_domain():
-        shown = Table(title="corpus scores by domain", title_justify="left", box=box.SIMPLE_HEAD)
-        for head in ("domain", "images", *(row.title for row in table.rows)):
-            shown.add_column(head, justify="left" if head == "domain" else "right")
-        for one in domains:
-            shown.add_row(one["domain"], f"{one['images']:,}", *(f"{value:.4f}" for value in one["corpus"].values()))
-        console.print(shown)
-        text = "Document frequencies are those of each domain's own references."
-        console.print(text, style="dim", markup=False, soft_wrap=True)
+        heads = ["domain", "images", *(row.title for row in table.rows)]
+        of_domain = [
+            [one["domain"], f"{one['images']:,}", *(f"{value:.4f}" for value in one["corpus"].values())]
+            for one in domains
+        ]
+        common.print_table(heads, of_domain, left=1, title="corpus scores by domain")
+        dim("Document frequencies are those of each domain's own references.")
     if has_intervals:
         from capbench.reports.systems import fixed_notes
 
         drawn = rows[0]["interval"]
         text = f"intervals: {drawn['resamples']:,} resamples of {drawn['units']:,} images, seed {drawn['seed']}"
-        text += "".join(f"; {line}" for line in fixed_notes(table.fixed, {row.name: row.title for row in table.rows}))
-        console.print(text, style="dim", markup=False, soft_wrap=True)
+        dim("; ".join([text, *fixed_notes(table.fixed, {row.name: row.title for row in table.rows})]))
     for signature in signature_lines(table.signatures):
-        console.print(signature, style="dim", markup=False, soft_wrap=True)
+        dim(signature)

@@ -63,7 +63,7 @@ def test_a_function_is_a_metric_of_every_command(capbench: Callable[..., Ran], f
     result = package.correlate("flickr8k-expert", metrics=[function], data="sample")
     assert values == {"overlap": result.value("overlap"), "mine": result.value("overlap")}
     compared = json.loads(capbench("compare", "checked_here:overlap", "bleu-1", "--bootstrap=100", "--json").out)
-    assert compared["intervals"]["overlap"]["value"] == values["overlap"]
+    assert {cell["label"]: cell["value"] for cell in compared["cells"]}["overlap"] == values["overlap"]
     assert "overlap" in capbench("metrics", "checked_here:overlap").out
 
 

@@ -30,9 +30,7 @@ pytestmark = pytest.mark.java
         (("--model", "faier=gone.pt"), "gone.pt"),
     ],
 )
-@pytest.mark.parametrize(
-    "command", [("score", "-m"), ("compare", "rouge-l"), ("explore", "retrieve", "-m"), ("train", "combination", "-m")]
-)
+@pytest.mark.parametrize("command", [("score", "-m"), ("explore", "retrieve", "-m"), ("train", "combination", "-m")])
 def test_a_file_that_is_not_there_is_refused_where_no_metric_needs_it(
     capbench: Callable[..., Ran], command: tuple[str, ...], flags: tuple[str, str], path: str
 ) -> None:
