@@ -247,6 +247,7 @@ class SystemSettings(TypedDict, total=False):
     restrict: Restrict
 
 
+@strict
 class JudgementSettings(TypedDict, total=False):
     """An import of judgements."""
 
