@@ -31,10 +31,6 @@ PICTURE = ROOT / "docs" / "assets" / "agreement.svg"
 MARKS = ("<!-- results: written by scripts/readme.py -->", "<!-- end of results -->")
 COLUMNS = ("flickr8k-expert", "flickr8k-cf", "composite")
 PLACES = """<!-- numbers
-dual-encoder: [results/image-contribution/results.json, expert, contributions, ref-dual-encoder, seen]
-dual-encoder-loss: [results/image-contribution/results.json, expert, contributions, ref-dual-encoder, mean]
-tiger: [results/image-contribution/results.json, expert, contributions, tiger, seen]
-tiger-loss: [results/image-contribution/results.json, expert, contributions, tiger, mean]
 vilbertscore-gain: [results/image-contribution/results.json, expert, contributions, vilbertscore-f, mean, {times: -1}]
 -->
 """
