@@ -43,6 +43,10 @@ class Help:
     flags: tuple[str, ...] = ()
     metavar: str | None = None
 
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """The JSON schema of the argument, with the text."""
+        return {**handler(schema), "description": self.text}
+
 
 @dataclass(frozen=True)
 class Expected:

@@ -23,7 +23,6 @@ from capbench.metrics.requests import labels_of, resolve_metrics
 from capbench.studies.published import PublishedTable, load_published
 from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
 from capbench.studies.study import Problems, Study, misfit
-from capbench.studies.study import problems as problems_of
 
 if TYPE_CHECKING:
     from capbench.studies.combine import PlannedCombination
@@ -90,7 +89,8 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     protocols = _protocols(study, root, problems)
     names, requests = _requests(study, resources, problems)
     _check_files(study, problems)
-    _check_statistics(study, [protocol for _, protocol in protocols], problems)
+    for reason in filter(None, (study.compare and misfit(study.compare, protocol) for _, protocol in protocols)):
+        problems.add(reason, "conflict", study.compare and study.compare.test)
     published = None
     if study.published is not None:
         with problems.catching():
@@ -206,18 +206,6 @@ def _check_files(study: Study, problems: Problems) -> None:
             problems.add(f"features: there is no such file: {store}", "missing-file", store)
 
 
-def _check_statistics(study: Study, protocols: Sequence[Protocol], problems: Problems) -> None:
-    """Check the values of intervals and tests, and that tests apply to the protocols."""
-    wrong = [] if study.bootstrap is None else problems_of("bootstrap", study.bootstrap)
-    if study.compare is not None:
-        of_tests = problems_of("compare", study.compare)
-        wrong += of_tests
-        for problem in filter(None, [] if of_tests else [misfit(study.compare, protocol) for protocol in protocols]):
-            problems.add(problem, "conflict", study.compare.test)
-    for problem in wrong:
-        problems.add(problem, "wrong-value")
-
-
 def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources) -> dict[Row, str]:
     """Rows that some names leave out, each with its reason.
 
@@ -270,7 +258,7 @@ def _combinations(
                 problems.add(message, "unknown-name", name)
         if chosen:
             inputs = inputs_of(chosen, requests, entry.lower)
-            planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry.settings))
+            planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry))
     return planned
 
 

@@ -1,17 +1,39 @@
-"""A study: metrics, protocols, a published table, intervals and tests.
+"""A study: metrics, protocols, a published table, intervals and tests; nothing is resolved.
 
-A study comes from a YAML file (:mod:`capbench.studies.study_file`) or from command-line options; nothing is resolved.
+A study comes from a YAML file (:mod:`capbench.studies.study_file`), a call of Python or options of a command. The
+fields of :class:`Study` that are not in :data:`OF_COMMANDS` are the keys of a file::
 
-Tasks of study files other than agreement with human judgements are retrieval, curves, layers, one image and regions.
-Each has its command (``capbench explore retrieve faier-table6``). The file has one of the keys::
+    schema: 1
+    name: tiger-table1                # folder name of the results
+    title: Caption-level correlation  # optional
+    protocols:                        # dataset/items/statistic, or dataset for its default
+      - composite/same-text-out/correctness-tau-c
+      - flickr8k-expert
+      - composite@8k                  # one group of a data set's items
+    metrics:                          # names, or a name with options
+      - bleu-4
+      - cider: {df: coco-val}
+      - {label: cider-images, metric: cider, df: images}   # the same metric again: its label names its row
+    published: tiger-table1           # optional: a table to compare with
+    scores:                           # optional: scores from elsewhere, every column of numbers a metric
+      - fleur.csv
+      - {file: clipscore.json, label: clips, columns: [clipscore], higher: better}
+    features: features/composite.h5   # optional, region features; or by label or metric: {tiger: a.h5, faier: b.h5}
+    models: {tiger: scan.pth.tar}     # optional, weights by label or metric
+    bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
+    compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 10000, seed: 0} # optional
+    sentinels: true                   # optional: rows of sentinels, and tests of the metrics against them
+    combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
+
+A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints only that table, for tables
+whose judgements are not public. Tasks other than agreement with human judgements have a key and a command each
+(``capbench explore retrieve faier-table6``)::
 
     retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
     curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # with 'protocols'
     layers: {resamples: 1000, seed: 0}                               # with 'protocols'
     image: {dataset: hm-coco, id: COCO_val2014_000000420113, candidates: [...], references: [...]}
     words: {entities: coco/coco_entities_release.json, references: [1, 2, 3, 4], images: 1000, seed: 0}
-
-and 'metrics' with their resources, as in any study.
 """
 
 from __future__ import annotations
@@ -19,63 +41,100 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import field, replace
+from typing import Annotated, Any, ClassVar, Literal, Required, Self, get_origin, get_type_hints
 
-from capbench.core.errors import CapbenchError, StudyError, UsageError
-from capbench.core.options import Choice, Count, Kind, Options, Share, Text, option
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, SkipValidation, Strict, ValidationError
+from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
+
+from capbench.core.arguments import Bootstrap, Help, OpenShare, Resamples, Seed, declared
+from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.metric_request import Asked
 from capbench.stats.pairs import Correction, Test, Unit
-from capbench.stats.resampling import MOST_RESAMPLES
+
+_CONFIG = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+Text = Annotated[str, MinLen(1)]
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+Positive = Annotated[Whole, Ge(1)]
+_Seed = Annotated[Seed, Strict()]
+_Resamples = Annotated[Resamples, Strict()]
+_Share = Annotated[OpenShare, Strict()]
+
+
+class Settings:
+    """Base class of settings, which are checked when they are made."""
+
+    @classmethod
+    def read(cls, owner: str, values: Mapping[str, Any]) -> Self:
+        """The settings of ``owner``. Raises UsageError, which names the first wrong one."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            message, code, value = next(problems_in(error, cls, owner))
+            raise UsageError(message, code=code, value=value) from None
+
+
+Problem = tuple[str, str, object]
+"""A message, its error code and the wrong value."""
+
+
+def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Iterator[Problem]:
+    """What pydantic found wrong in the fields of ``kind``, by place: ``bootstrap.resamples=50: should be …``."""
+    for details in error.errors(include_url=False):
+        place = [str(part) for part in details["loc"] if not str(part).startswith(("function-", "constrained-"))]
+        name, value, of = place[-1], details["input"], ".".join([owner, *place[:-1]]).strip(".")
+        if details["type"] == "unexpected_keyword_argument":
+            section = declared(get_type_hints(kind)[place[0]], Settings) if len(place) > 1 else kind
+            message = f"{of} has no option '{name}'. {suggest(name, [*get_type_hints(section)])}"
+            yield message, "unknown-option", name
+        elif details["type"] == "missing":
+            yield f"the key '{'.'.join([*filter(None, [of]), name])}' is missing", "missing-key", name
+        else:
+            words = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            told = (
+                words
+                if details["type"] == "value_error"
+                else f"{'.'.join([*filter(None, [of]), name])}={str(value)[:80]}: {words}"
+            )
+            yield told, "wrong-value", value
+
 
 # Settings of intervals and tests.
 
 BootstrapMethod = Literal["percentile", "bca"]
-FEWEST = 100
 
 
-@dataclass(frozen=True)
-class BootstrapSettings(Options):
+@dataclass(frozen=True, config=_CONFIG)
+class BootstrapSettings(Settings):
     """Settings of the intervals of a study."""
 
-    resamples: int = option(1000, Count(FEWEST, MOST_RESAMPLES), "resamples")
-    unit: Unit = option("image", Choice(*get_args(Unit)), "resampled unit")
-    seed: int = option(0, Count(), "seed of the resamples")
-    method: BootstrapMethod = option("percentile", Choice(*get_args(BootstrapMethod)), "method of the interval")
-    level: float = option(0.95, Share(), "nominal coverage")
+    resamples: _Resamples = 1000
+    unit: Annotated[Unit, Help("resampled unit")] = "image"
+    seed: _Seed = 0
+    method: BootstrapMethod = "percentile"
+    level: Annotated[_Share, Help("nominal coverage")] = 0.95
 
 
-@dataclass(frozen=True)
-class TestSettings(Options):
+@dataclass(frozen=True, config=_CONFIG)
+class TestSettings(Settings):
     """Settings of the tests between the metrics of a study (:func:`capbench.stats.significance.compare`)."""
 
     __test__ = False  # pytest collects classes whose name begins with Test
 
-    test: Test = option("permutation", Choice(*get_args(Test)), "test of each pair")
-    correction: Correction = option("holm", Choice(*get_args(Correction)), "correction for the number of pairs")
-    alpha: float = option(0.05, Share(), "significance level")
-    resamples: int | None = option(
-        None,
-        Count(FEWEST, MOST_RESAMPLES),
-        "permutations (default: 10,000), or resamples of the test bootstrap (1,000); more if the correction needs it",
-    )
-    seed: int = option(0, Count(), "seed of the permutations or resamples")
-    unit: Unit = option("image", Choice(*get_args(Unit)), "permuted or resampled unit")
-
-
-def problems(name: str, settings: BootstrapSettings | TestSettings) -> list[str]:
-    """Problems of settings that were made from options without a check; empty if there are none.
-
-    Args:
-        name: name of the settings in a study file, ``bootstrap`` or ``compare``.
-        settings: the settings.
-    """
-    messages: list[str] = []
-    values = {declared.name: getattr(settings, declared.name) for declared in settings.declared()}
-    settings.checked(name, values, lambda message, hint: messages.append(f"{message}. {hint}"))
-    return messages
+    test: Test = "permutation"
+    correction: Annotated[Correction, Help("correction for the number of pairs")] = "holm"
+    alpha: Annotated[_Share, Help("significance level")] = 0.05
+    resamples: Annotated[
+        _Resamples | None,
+        Help("permutations (default: 10,000), or resamples of the test bootstrap (1,000); more if needed"),
+    ] = None
+    seed: _Seed = 0
+    unit: Annotated[Unit, Help("permuted or resampled unit")] = "image"
 
 
 def misfit(settings: TestSettings, protocol: Protocol) -> str:
@@ -97,106 +156,234 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
     return ""
 
 
-# Settings of combinations.
-
 METRIC = "combination"
 """Metric name of a combination's row."""
-LEARNERS = ("auto", "ridge", "logistic", "monotone", "mean-rank")
+Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
 
 
-@dataclass(frozen=True)
-class CombineSettings(Options):
+@dataclass(frozen=True, config=_CONFIG)
+class CombineSettings(Settings):
     """Settings of a combination."""
 
-    learner: str = option(
-        "auto", Choice(*LEARNERS), "the model; auto: ridge for ratings, logistic for choices between two captions"
-    )
-    folds: int = option(10, Count(2), "outer folds: each is scored by a model learned on the others")
-    inner_folds: int = option(5, Count(2), "inner folds, which choose the penalty")
-    seed: int = option(0, Count(), "seed of the folds")
+    learner: Annotated[Learner, Help("auto: ridge for ratings, logistic for choices between two captions")] = "auto"
+    folds: Annotated[Whole, Ge(2), Help("outer folds: each is scored by a model learned on the others")] = 10
+    inner_folds: Annotated[Whole, Ge(2), Help("inner folds, which choose the penalty")] = 5
+    seed: _Seed = 0
 
 
-@dataclass(frozen=True)
-class CombineEntry:
-    """A combination in a study.
-
-    Attributes:
-        label: label of its row.
-        title: title in tables; default: its label.
-        of: names of the metrics or columns that it combines; default: all of the study's.
-        lower: those of them whose lower scores are better, in addition to metrics that declare it.
-        settings: settings of the fit.
-    """
-
-    label: str = METRIC
-    title: str = ""
-    of: tuple[str, ...] = ()
-    lower: tuple[str, ...] = ()
-    settings: CombineSettings = CombineSettings()
+def _listed(value: object) -> object:
+    """One entry or a list of entries as a tuple; anything else unchanged."""
+    return (value,) if isinstance(value, str | dict) else tuple(value) if isinstance(value, list) else value
 
 
-@dataclass(frozen=True)
-class Study:
-    """A study before its names are resolved.
+_Names = Annotated[tuple[Text, ...], BeforeValidator(_listed, json_schema_input_type=Text | list[Text])]
 
-    Attributes:
-        name: folder name of the results.
-        title: one line for the table's heading.
-        protocols: protocol ids or data set names; empty to print only a published table.
-        metrics: metric or column names, in the order of the table's rows; ``LABEL=NAME`` with a label; or classes, from
-            Python; empty to print only a published table.
-        options: metric options by label, metric or column name.
-        titles: titles of rows by label.
-        published: name of a published table, or None.
-        features: path of a region-feature store for every metric that ``features_of`` does not name, or None.
-        features_of: paths of stores by label or metric name.
-        models: path of weights by label or metric name.
-        model: path of weights for every metric that ``models`` does not name and that requires weights.
-        bootstrap: settings of intervals; None without intervals.
-        compare: settings of tests between metrics; None without tests.
-        human_ceiling: True to show agreement between human raters where raters are known.
-        sentinels: True to show agreement of the sentinels, and to test the metrics against them.
-        path: the file it came from, None for a study from command-line options.
-        scores: files of scores that were computed elsewhere.
-        allow_missing: True to leave out items without a score in one of these files, for all metrics.
-        task: a task other than agreement with human judgements; None without one.
-        without: labels, metrics or rows to leave out; their rows show this. Set by ``--without``.
-        combine: combinations of the metrics, learned from each protocol's judgements.
-        images: folder of the pictures; default: the data set's image folders.
-        answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
-            without a file.
-        columns: the column of a field, for data sets that are files with other column names.
-        practices: True to compute the numbers under the protocols of other papers, too (a study without a file and
-            without named protocols).
-        own: the study as its file defines it, without options, features and weights of a command; None without a file.
-    """
 
-    name: str
+@dataclass(frozen=True, config=_CONFIG)
+class CombineEntry(CombineSettings):
+    """A combination of the study's metrics, learned from each protocol's judgements."""
+
+    label: Text = METRIC
+    title: Annotated[str, Help("title in tables; default: its label")] = ""
+    of: Annotated[_Names, Help("metrics or columns that it combines; default: all of the study's")] = ()
+    lower: Annotated[_Names, Help("those whose lower scores are better, if they do not declare it")] = ()
+
+
+# Tasks of study files other than agreement with human judgements.
+
+Gallery = Literal["rest", "one"]
+"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
+
+
+class Task(Settings):
+    """A task: its key in a study file, the command that runs it, and whether the file names protocols."""
+
+    key: ClassVar[str]
+    command: ClassVar[str]
+    judged: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class RetrievalTask(Task):
+    """Retrieval of images by captions and of captions by images."""
+
+    key: ClassVar[str] = "retrieval"
+    command: ClassVar[str] = "explore retrieve"
+    captions: Annotated[Text, Help("a corpus of captions, or a file")] = "flickr8k"
+    split: Annotated[Text | None, Help("split or domain of the images")] = None
+    images: Annotated[Whole, Ge(2), Help("number of sampled images")] = 1000
+    seed: _Seed = 0
+    references: Annotated[Positive, Help("number of an image's captions, from the first, that are its references")] = 4
+    gallery: Gallery = "rest"
+
+
+def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class CurveTask(Task):
+    """Agreement with human ratings by the number of references."""
+
+    key: ClassVar[str] = "curves"
+    command: ClassVar[str] = "correlate --references-curve"
+    judged: ClassVar[bool] = True
+    counts: Annotated[tuple[Annotated[Whole, Ge(0)], ...], MinLen(1), AfterValidator(_sorted)] | None = None
+    draws: Annotated[Whole, Ge(1), Le(10_000), Help("random orders of the references")] = 5
+    seed: _Seed = 0
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class LayerTask(Task):
+    """Agreement with human ratings by the layer of a network."""
+
+    key: ClassVar[str] = "layers"
+    command: ClassVar[str] = "figure layers"
+    judged: ClassVar[bool] = True
+    resamples: _Resamples = 1000
+    seed: _Seed = 0
+
+
+class NamedErrors(TypedDict, total=False):
+    """Errors that a human names in a caption: phrases that are wrong, and phrases that are missing."""
+
+    extra: Annotated[tuple[Text, ...], MinLen(1)]
+    missing: Annotated[tuple[Text, ...], MinLen(1)]
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class ImageTask(Task):
+    """Candidates of one image, scored with all metrics."""
+
+    key: ClassVar[str] = "image"
+    command: ClassVar[str] = "explore examples"
+    id: Text = "image"
+    dataset: Annotated[Text | None, Help("data set of the references, if none are listed")] = None
+    candidates: Annotated[tuple[Text, ...], MinLen(1), Help("captions to score")] | None = None
+    references: Annotated[tuple[Text, ...], MinLen(1), Help("captions to compare with")] | None = None
+    errors: Annotated[tuple[NamedErrors, ...], MinLen(1), Help("errors in each candidate")] | None = None
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class WordTask(Task):
+    """Scores of words of a region, and of other words."""
+
+    key: ClassVar[str] = "words"
+    command: ClassVar[str] = "explore words"
+    entities: Annotated[Text, Help("words and their regions")] = "coco/coco_entities_release.json"
+    references: Annotated[tuple[Positive, ...], MinLen(1), AfterValidator(_sorted)] = (1, 2, 3, 4)
+    images: Annotated[Positive, Help("number of sampled images")] = 1000
+    seed: _Seed = 0
+
+
+TASKS: Mapping[str, type[Task]] = {
+    task.key: task for task in (RetrievalTask, CurveTask, LayerTask, ImageTask, WordTask)
+}
+
+# The study.
+
+
+class LabelledMetric(TypedDict, total=False):
+    """A metric under a label, with its options."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]  # read by pydantic
+    label: Required[Text]
+    metric: Required[Text]
+    title: Text
+    features: Text
+    model: Text
+
+
+class ScoresKeys(TypedDict, total=False):
+    """A file of scores, and how to read it."""
+
+    file: Required[Text]
+    label: str
     title: str
-    protocols: tuple[str, ...]
-    metrics: tuple[Asked, ...]
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    published: str | None = None
-    features: str | None = None
-    models: dict[str, str] = field(default_factory=dict)
-    bootstrap: BootstrapSettings | None = None
-    compare: TestSettings | None = None
-    human_ceiling: bool = True
-    sentinels: bool = False
-    path: str | None = None
-    model: str | None = None
-    features_of: dict[str, str] = field(default_factory=dict)
-    titles: dict[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-    scores: tuple[ScoresEntry, ...] = ()
-    allow_missing: bool = False
-    task: Task | None = None
-    combine: tuple[CombineEntry, ...] = ()
-    images: str | None = None
-    answers: bool = False
-    columns: Mapping[str, str] = field(default_factory=dict)
-    practices: bool = False
-    own: Study | None = None
+    columns: Text | list[Text]
+    higher: Literal["better", "worse"]
+    references: Literal["checked", "ignored"]
+    repeats: Literal["refuse", "first", "mean"]
+
+
+def _written_as(form: Any) -> BeforeValidator:
+    """The form of a field in a file, for the JSON schema; :mod:`capbench.studies.study_file` reads it."""
+    return BeforeValidator(_listed if get_origin(form) is list else lambda value: value, json_schema_input_type=form)
+
+
+_FileMetric = Text | LabelledMetric | Annotated[dict[Text, dict[str, Any]], MinLen(1), MaxLen(1)]
+_Paths = _written_as(Text | dict[Text, Text])
+
+
+def _folder_name(name: str) -> str:
+    if not name or name[0] in ".-" or not all(c.isalnum() or c in "-_." for c in name):
+        raise ValueError(f"'name' {name!r} is not a valid folder name; use letters, digits, '-', '_' and '.'")
+    return name
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Study:
+    """A study before its names are resolved."""
+
+    name: Annotated[str, AfterValidator(_folder_name), Help("folder name of the results")]
+    title: Annotated[str, Help("heading of the tables; default: the name")] = ""
+    protocols: Annotated[_Names, Help("dataset/items/statistic, or a data set for its default")] = ()
+    metrics: Annotated[
+        tuple[SkipValidation[Asked], ...],
+        _written_as(_FileMetric | list[_FileMetric]),
+        Help("rows of the tables, in order"),
+    ] = ()
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by label, metric or column
+    published: Annotated[Text | None, Help("a published table to compare with")] = None
+    features: Annotated[Text | None, _Paths, Help("region features: a path, or paths by label or metric")] = None
+    models: Annotated[dict[str, Text], _Paths, Help("weights: a path, or paths by label or metric")] = field(
+        default_factory=dict
+    )
+    bootstrap: Annotated[
+        BootstrapSettings | None, _written_as(_Resamples | BootstrapSettings), Help("bootstrap intervals")
+    ] = None
+    compare: Annotated[
+        TestSettings | None,
+        _written_as(Test | TestSettings),
+        Help("tests between metrics; default unit and seed: those of the intervals"),
+    ] = None
+    human_ceiling: Annotated[Flag, Help("row of agreement between human raters")] = True
+    sentinels: Annotated[Flag, Help("rows of sentinels, and tests of the metrics against them")] = False
+    path: str | None = None  # the file
+    model: str | None = None  # weights of every metric that requires some and that `models` does not name
+    features_of: dict[str, Text] = field(default_factory=dict)  # by label or metric
+    titles: dict[str, str] = field(default_factory=dict)  # by label
+    without: tuple[str, ...] = ()  # labels, metrics or rows to leave out; their rows show this
+    scores: Annotated[
+        tuple[SkipValidation[ScoresEntry], ...],
+        _written_as(list[Text | ScoresKeys]),
+        Help("files of scores from elsewhere"),
+    ] = ()
+    allow_missing: Annotated[Flag, Help("leave out items without a score in one of the files")] = False
+    combine: Annotated[
+        tuple[CombineEntry, ...],
+        _written_as(CombineEntry | list[CombineEntry]),
+        Help("combinations of the metrics"),
+    ] = ()
+    images: Annotated[Text | None, Help("folder of the pictures; default: the data set's image folders")] = None
+    retrieval: RetrievalTask | None = None
+    curves: CurveTask | None = None
+    layers: LayerTask | None = None
+    image: ImageTask | None = None
+    words: WordTask | None = None
+    answers: bool = False  # finds the best metric for each of the user's data sets, with intervals and tests
+    columns: Mapping[str, str] = field(default_factory=dict)  # column of a field, for data sets that are files
+    practices: bool = False  # computes the numbers under the protocols of other papers, too
+    own: Study | None = None  # as its file defines it, without options, features and weights of a command
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            object.__setattr__(self, "title", self.name)
+
+    @property
+    def task(self) -> Task | None:
+        """A task other than agreement with human judgements."""
+        return next(filter(None, (getattr(self, key) for key in TASKS)), None)
 
     def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:
         """Settings of intervals and tests under one protocol.
@@ -210,6 +397,12 @@ class Study:
             bootstrap = bootstrap or BootstrapSettings(unit=known.unit, seed=known.seed)
             compare = compare or TestSettings(unit=known.unit, seed=known.seed)
         return bootstrap, compare
+
+
+OF_COMMANDS = (
+    *("options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "own"),
+)
+"""Fields of :class:`Study` that are not keys of a file."""
 
 
 class Problems:
@@ -248,70 +441,50 @@ class Problems:
 # Studies from command-line options, or from arguments of a function.
 
 
-@dataclass(frozen=True)
-class StatisticsChoice:
-    """Choices of intervals and tests; None for the study's setting.
+class Statistics(TypedDict, total=False):
+    """Intervals and tests, which override a study file."""
 
-    Attributes:
-        bootstrap: number of resamples.
-        interval: ``percentile`` or ``bca``.
-        compare: name of the test.
-        correction: correction for the number of pairs.
-        alpha: significance level.
-        permutations: number of permutations, or of resamples of the test bootstrap.
-        unit: resampled unit.
-        seed: seed of resamples and permutations.
-    """
-
-    bootstrap: int | None = None
-    interval: str | None = None
-    compare: str | None = None
-    correction: str | None = None
-    alpha: float | None = None
-    permutations: int | None = None
-    unit: str | None = None
-    seed: int | None = None
+    bootstrap: Bootstrap | None
+    interval: Annotated[BootstrapMethod, Help("With --bootstrap. Default: percentile.", metavar="METHOD")] | None
+    compare: Annotated[Test, Help("Test all pairs of metrics.", metavar="TEST")] | None
+    correction: Annotated[Correction, Help("With --compare. Default: holm.", metavar="NAME")] | None
+    alpha: Annotated[OpenShare, Help("Significance level, with --compare. Default: 0.05.", metavar="SHARE")] | None
+    permutations: Annotated[Resamples, Help("With --compare. Default: 10,000, or more if needed.", metavar="N")] | None
+    unit: Annotated[Unit, Help("Unit of resampling. Default: image.", metavar="NAME")] | None
+    seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.", metavar="N")] | None
 
 
-def with_statistics(study: Study, choice: StatisticsChoice, spelled: Callable[[str], str]) -> Study:
-    """The study with some settings replaced; values are checked during planning.
+_NEEDS = {
+    "interval": ("bootstrap",),
+    "correction": ("compare",),
+    "alpha": ("compare",),
+    "permutations": ("compare",),
+    "unit": ("bootstrap", "compare"),
+    "seed": ("bootstrap", "compare"),
+}
+"""Choices that have no effect without one of others."""
 
-    Args:
-        study: the study.
-        choice: intervals and tests.
-        spelled: spelling of a name of :class:`StatisticsChoice` for the user (``--alpha``, ``alpha``).
 
-    Raises:
-        UsageError: a choice has no effect without another.
-    """
-    shared = {"unit": choice.unit, "seed": choice.seed}
-    of_bootstrap = _without_none({"resamples": choice.bootstrap, "method": choice.interval} | shared)
-    of_compare = _without_none(
-        {
-            "test": choice.compare,
-            "correction": choice.correction,
-            "alpha": choice.alpha,
-            "resamples": choice.permutations,
-        }
-        | shared
-    )
+def with_statistics(study: Study, choice: Statistics, spelled: Callable[[str], str]) -> Study:
+    """The study with some settings replaced. Raises UsageError if a choice has no effect without another."""
+    chosen = {name: value for name, value in choice.items() if value is not None}
+
+    def named(**fields: str) -> dict[str, Any]:
+        return {name: chosen[argument] for name, argument in fields.items() if argument in chosen}
+
+    shared = named(unit="unit", seed="seed")
     bootstrap, compare = study.bootstrap, study.compare
-    if bootstrap is not None or choice.bootstrap is not None:
-        bootstrap = replace(bootstrap or BootstrapSettings(), **of_bootstrap)
-    if compare is not None or choice.compare is not None:
-        settings = BootstrapSettings() if bootstrap is None else bootstrap
-        compare = replace(compare or TestSettings(unit=settings.unit, seed=settings.seed), **of_compare)
-    either = (bootstrap, compare)
-    for name, needs, used in (
-        ("interval", ("bootstrap",), (bootstrap,)),
-        ("correction", ("compare",), (compare,)),
-        ("alpha", ("compare",), (compare,)),
-        ("permutations", ("compare",), (compare,)),
-        ("unit", ("bootstrap", "compare"), either),
-        ("seed", ("bootstrap", "compare"), either),
-    ):
-        if getattr(choice, name) is not None and not any(used):
-            needed = " or ".join(map(spelled, needs))
+    if bootstrap is not None or "bootstrap" in chosen:
+        of_intervals = named(resamples="bootstrap", method="interval")
+        bootstrap = replace(bootstrap or BootstrapSettings(), **of_intervals, **shared)
+    if compare is not None or "compare" in chosen:
+        known = bootstrap or BootstrapSettings()
+        of_tests = named(test="compare", correction="correction", alpha="alpha", resamples="permutations")
+        compare = replace(compare or TestSettings(unit=known.unit, seed=known.seed), **of_tests, **shared)
+    made = {"bootstrap": bootstrap, "compare": compare}
+    for name in chosen:
+        if name in _NEEDS and not any(made[need] for need in _NEEDS[name]):
+            needed = " or ".join(map(spelled, _NEEDS[name]))
             raise UsageError(
                 f"{spelled(name)} has no effect without {needed}",
                 code="missing-option",
@@ -319,10 +492,6 @@ def with_statistics(study: Study, choice: StatisticsChoice, spelled: Callable[[s
                 hint=f"Add {needed}, or remove {spelled(name)}",
             )
     return replace(study, bootstrap=bootstrap, compare=compare)
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: Callable[[str], str]) -> list[str]:
@@ -352,140 +521,3 @@ def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: 
         if not partial and not any(p == name or p.startswith((f"{name}/", f"{name}@", f"{name}:")) for p in full):
             ids.append(name)
     return ids
-
-
-Gallery = Literal["rest", "one"]
-"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
-
-
-class _Texts(Kind):
-    """One text or more."""
-
-    def __init__(self) -> None:
-        schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-        super().__init__("a list of texts", '["a dog runs", "two dogs"]', schema)
-
-    def read(self, value: object) -> tuple[str, ...]:
-        """The texts."""
-        if not isinstance(value, list | tuple) or not value:
-            raise ValueError
-        if not all(isinstance(text, str) and text.strip() for text in value):
-            raise ValueError
-        return tuple(value)
-
-
-class _Errors(Kind):
-    """Errors that a human names in captions: for each caption two lists of phrases, both optional."""
-
-    def __init__(self) -> None:
-        lists = dict.fromkeys(("extra", "missing"), _Texts().schema())
-        entry = {"type": "object", "properties": lists, "additionalProperties": False}
-        super().__init__(
-            "a list with {extra: [phrases], missing: [phrases]} for each candidate",
-            '[{extra: ["on a table"]}, {missing: ["a red hat"]}]',
-            {"type": "array", "items": entry, "minItems": 1},
-        )
-
-    def read(self, value: object) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-        """The errors."""
-        if not isinstance(value, list | tuple) or not value:
-            raise ValueError
-        if not all(isinstance(entry, dict) and entry.keys() <= {"extra", "missing"} for entry in value):
-            raise ValueError
-        return tuple({kind: _Texts().read(texts) for kind, texts in entry.items()} for entry in value)
-
-
-class _Counts(Kind):
-    """Whole numbers from ``low``, ascending."""
-
-    def __init__(self, low: int = 0) -> None:
-        self._of_one = Count(low)
-        schema = {"type": "array", "items": self._of_one.schema(), "minItems": 1}
-        super().__init__(f"a list of whole numbers from {low}", "[1, 2, 5]", schema)
-
-    def read(self, value: object) -> tuple[int, ...]:
-        """The numbers, sorted, each once."""
-        if not isinstance(value, list | tuple) or not value:
-            raise ValueError
-        return tuple(sorted({self._of_one.read(number) for number in value}))
-
-
-@dataclass(frozen=True)
-class Task(Options):
-    """A task of a study file other than agreement with human judgements."""
-
-    key: ClassVar[str]
-    """Key in a study file."""
-    command: ClassVar[str]
-    """Command that runs it."""
-    judged: ClassVar[bool] = False
-    """True if the file names protocols."""
-
-
-@dataclass(frozen=True)
-class RetrievalTask(Task):
-    """Retrieval of images by captions and of captions by images."""
-
-    key: ClassVar[str] = "retrieval"
-    command: ClassVar[str] = "explore retrieve"
-    captions: str = option("flickr8k", Text("nocaps-val"), "a corpus of captions, or a file")
-    split: str | None = option(None, Text("test"), "split or domain of the images")
-    images: int = option(1000, Count(2), "number of sampled images")
-    seed: int = option(0, Count(), "seed of the sample")
-    references: int = option(4, Count(1), "number of an image's captions, from the first, that are its references")
-    gallery: Gallery = option("rest", Choice(*get_args(Gallery)), "captions that are queries and gallery")
-
-
-@dataclass(frozen=True)
-class CurveTask(Task):
-    """Agreement with human ratings by the number of references."""
-
-    key: ClassVar[str] = "curves"
-    command: ClassVar[str] = "correlate --references-curve"
-    judged: ClassVar[bool] = True
-    counts: tuple[int, ...] | None = option(None, _Counts(), "numbers of references")
-    draws: int = option(5, Count(1, 10_000), "random orders of the references")
-    seed: int = option(0, Count(), "seed of the orders")
-
-
-@dataclass(frozen=True)
-class LayerTask(Task):
-    """Agreement with human ratings by the layer of a network."""
-
-    key: ClassVar[str] = "layers"
-    command: ClassVar[str] = "figure layers"
-    judged: ClassVar[bool] = True
-    resamples: int = option(1000, Count(100), "bootstrap resamples of the intervals")
-    seed: int = option(0, Count(), "seed of the resamples")
-
-
-@dataclass(frozen=True)
-class ImageTask(Task):
-    """Candidates of one image, scored with all metrics."""
-
-    key: ClassVar[str] = "image"
-    command: ClassVar[str] = "explore examples"
-    id: str = option("image", Text("f8k_003"), "the image's id")
-    dataset: str | None = option(None, Text("flickr8k-expert"), "data set of the references, if none are listed")
-    candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
-    references: tuple[str, ...] | None = option(None, _Texts(), "captions to compare with")
-    errors: tuple[Mapping[str, tuple[str, ...]], ...] | None = option(
-        None, _Errors(), "errors that a human names in each candidate"
-    )
-
-
-@dataclass(frozen=True)
-class WordTask(Task):
-    """Scores of words of a region, and of other words."""
-
-    key: ClassVar[str] = "words"
-    command: ClassVar[str] = "explore words"
-    entities: str = option("coco/coco_entities_release.json", Text("entities.json"), "words and their regions")
-    references: tuple[int, ...] = option((1, 2, 3, 4), _Counts(1), "numbers of references")
-    images: int = option(1000, Count(1), "number of sampled images")
-    seed: int = option(0, Count(), "seed of the sample")
-
-
-TASKS: Mapping[str, type[Task]] = {
-    task.key: task for task in (RetrievalTask, CurveTask, LayerTask, ImageTask, WordTask)
-}
