@@ -40,7 +40,8 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 import capbench  # noqa: E402
-from capbench.api.agreement import StudyRequest, plan_agreement  # noqa: E402
+from capbench.api.agreement import plan_agreement, study_of  # noqa: E402
+from capbench.api.arguments import Statistics  # noqa: E402
 from capbench.api.leaderboard import LeaderboardRequest, compute_leaderboard  # noqa: E402
 from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
@@ -55,7 +56,8 @@ from capbench.metrics.score_joining import item_id, join  # noqa: E402
 from capbench.studies.cards import Card, load_card, read_cards, score_entries, score_file, write_sums  # noqa: E402
 from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
-from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
+from capbench.studies.run import run_plan  # noqa: E402
+from capbench.studies.study import BootstrapSettings, TestSettings  # noqa: E402
 from capbench.studies.submissions import check_names, read_submissions, submission_entries  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
@@ -83,7 +85,7 @@ _DIGITS = 6
 COMMAND = "python scripts/leaderboard.py"
 COSTS_ON = "flickr8k-expert"
 # Pairs of a column and its twin are few and are not tested: they have intervals only.
-_PAIRED = StatisticsChoice(bootstrap=1000, compare="bootstrap", permutations=1000, correction="none")
+_PAIRED: Statistics = {"bootstrap": 1000, "compare": "bootstrap", "permutations": 1000, "correction": "none"}
 Progress = Callable[..., Any]
 
 
@@ -129,9 +131,9 @@ def compute(
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
-    study = StudyRequest(protocols=protocols, statistics=_PAIRED)
-    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
-    columns = plan_agreement(study, inputs, caller).run()
+    inputs: MetricInputs = {"scores": score_entries(cards, shown=False), "data": data}
+    plan = plan_agreement(study_of(None, (), protocols, inputs, caller), inputs, caller, _PAIRED)
+    columns = run_plan(plan, caller.progress, announce=caller.announce)
     return with_images(board, cards.values(), columns), columns
 
 

@@ -6,26 +6,26 @@ import dataclasses
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
-from capbench.api.checking import check_arguments, check_name, refuse_with_study
+from typing_extensions import TypedDict, Unpack
+
+from capbench.api.arguments import Statistics, TestChoices
+from capbench.api.checking import check_name, checked, refuse_with_study
 from capbench.api.resolve import (
     SAMPLE_MODEL,
     SAMPLE_STORE,
     Caller,
     DatasetGiven,
-    FilesGiven,
     MetricInputs,
     MetricsGiven,
-    OptionsGiven,
     PathGiven,
-    ScoresGiven,
-    VersionGiven,
+    ProgressGiven,
     asked,
-    given_inputs,
     has_sample_features,
     is_sample_data,
     note_sample,
@@ -37,68 +37,58 @@ from capbench.api.resolve import (
     with_inputs,
 )
 from capbench.api.results import ON_SAMPLE
+from capbench.core.arguments import Expected
 from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
 from capbench.metrics.needs import Resources
-from capbench.metrics.requests import left_out_of_all, require_resources
-from capbench.studies.judged import ProgressFactory, refuse_means
-from capbench.studies.results import NO_TESTS, StudyResult
-from capbench.studies.run import Keep, SlowPart, run_plan
-from capbench.studies.study import (
-    StatisticsChoice,
-    Study,
-    protocols_asked,
-    with_statistics,
-)
+from capbench.metrics.requests import left_out_of_all
+from capbench.studies.plan import Plan
+from capbench.studies.results import StudyResult
+from capbench.studies.run import run_plan
+from capbench.studies.study import Study, protocols_asked, with_statistics
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from capbench.datasets.root import DataRoot
-    from capbench.stats.pairs import Correction, Test, Unit
     from capbench.studies.all_protocols import SensitivityResult
-    from capbench.studies.plan import Plan
-    from capbench.studies.study import BootstrapMethod
 
 __all__ = [
     "CorrelationResult",
-    "PlannedStudy",
-    "StudyRequest",
+    "StudyInputs",
     "correlate",
     "correlate_all_protocols",
     "plan_agreement",
+    "refuse_with_all_protocols",
+    "study_of",
     "warn_of_missing",
 ]
 
+NO_STATISTICS: Mapping[str, object] = MappingProxyType({})
+DatasetsGiven = Annotated[DatasetGiven | Sequence[DatasetGiven], Expected("a data set or a list of them", "")]
+Names = Annotated[str | Sequence[str], Expected("a name or a list of names", "Pass a name, or a list of names")]
 
+
+class StudyInputs(MetricInputs, Statistics, total=False):
+    """Inputs of the metrics of a study, intervals and tests."""
+
+
+class TestedInputs(MetricInputs, TestChoices, total=False):
+    """Inputs of metrics, and tests."""
+
+
+@checked
 def correlate(
-    dataset: DatasetGiven | Sequence[DatasetGiven] | None = None,
+    dataset: DatasetsGiven | None = None,
     metrics: MetricsGiven = (),
     *,
     study: PathGiven | None = None,
-    protocol: str | Sequence[str] | None = None,
-    scores: ScoresGiven = (),
-    allow_missing: bool = False,
-    bootstrap: int | None = None,
-    interval: BootstrapMethod | None = None,
-    compare: Test | None = None,
-    correction: Correction | None = None,
-    alpha: float | None = None,
-    permutations: int | None = None,
-    unit: Unit | None = None,
-    seed: int | None = None,
+    protocol: Names | None = None,
     sentinels: bool = False,
-    without: str | Sequence[str] = (),
-    options: OptionsGiven | None = None,
-    features: FilesGiven | None = None,
-    model: FilesGiven | None = None,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    cache: bool = True,
-    version: VersionGiven | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: bool | ProgressFactory = False,
+    without: Names = (),
+    progress: ProgressGiven = False,
+    **inputs: Unpack[StudyInputs],
 ) -> CorrelationResult:
     """Measure how well metrics agree with human judgements, as ``capbench correlate`` does.
 
@@ -111,104 +101,52 @@ def correlate(
         study: a study file (YAML), or the name of one that comes with capbench, in place of ``dataset``, ``metrics``
             and ``protocol``. The other arguments override the file.
         protocol: protocols, or parts of their ids; by default the data set's default protocol.
-        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
-        bootstrap: number of resamples for intervals; none by default, 1,000 on the user's own judgements.
-        interval: ``percentile`` or ``bca``.
-        compare: test of all pairs of metrics; none by default, ``permutation`` on the user's own judgements.
-        correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
-        alpha: significance level.
-        permutations: their number; by default 10,000, or the number that the correction requires.
-        unit: unit of resampling: ``image``, ``item`` or ``rating``.
-        seed: of resamples and permutations.
         sentinels: True for the agreement of sentinels, and tests of the metrics against them; see docs/sentinels.md.
         without: metrics, labels or columns that are left out.
         progress: see :func:`capbench.api.caller.python_caller`.
-
-    Raises:
-        UsageError, StudyError: an argument is not valid; StudyError lists all problems.
-        DataError: a file has invalid content.
-        MetricError: a metric failed, or a function returned a value that is not a number; the caption is named.
-        StatisticError: a statistic is undefined on these numbers.
+        inputs: see :class:`capbench.api.resolve.MetricInputs` and :class:`capbench.studies.study.Statistics`.
     """
-    check_arguments(locals(), several=["dataset", "protocol"])
-    request = StudyRequest(
-        study=study,
-        datasets=dataset,
-        metrics=metrics,
-        protocols=protocol,
-        statistics=StatisticsChoice(
-            bootstrap=bootstrap,
-            interval=interval,
-            compare=compare,
-            correction=correction,
-            alpha=alpha,
-            permutations=permutations,
-            unit=unit,
-            seed=seed,
-        ),
-        without=without,
-        sentinels=sentinels or None,
-    )
-    _refuse_nothing(request, scores)
-    result = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run()
+    caller = python_caller(progress)
+    if study is None:
+        _refuse_nothing(dataset, metrics, protocol, inputs)
+    named = study_of(dataset, metrics, protocol, inputs, caller, file=study)
+    named = replace(named, without=tuple(texts(without)), sentinels=sentinels or named.sentinels)
+    plan = plan_agreement(named, inputs, caller, inputs)
+    result = run_plan(plan, caller.progress, cache=inputs.get("cache", True), announce=caller.announce)
     warn_of_missing(result)
-    return result
+    return CorrelationResult.model_construct(**dict(result))
 
 
+@checked
 def correlate_all_protocols(
-    dataset: DatasetGiven | Sequence[DatasetGiven],
+    dataset: DatasetsGiven,
     metrics: MetricsGiven = (),
     *,
-    scores: ScoresGiven = (),
-    allow_missing: bool = False,
-    compare: Test | None = None,
-    correction: Correction | None = None,
-    alpha: float | None = None,
-    permutations: int | None = None,
-    unit: Unit | None = None,
-    seed: int | None = None,
-    without: str | Sequence[str] = (),
-    options: OptionsGiven | None = None,
-    features: FilesGiven | None = None,
-    model: FilesGiven | None = None,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    cache: bool = True,
-    version: VersionGiven | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: bool | ProgressFactory = False,
+    without: Names = (),
+    progress: ProgressGiven = False,
+    **inputs: Unpack[TestedInputs],
 ) -> SensitivityResult:
     """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
 
-    Args:
-        dataset: a data set, or several.
-        metrics: names, functions or classes, or a dictionary of them by label.
-        scores: this and the arguments that follow are those of :func:`correlate`. With ``compare``, the result says
-            which changes of rank are significant.
-
-    Raises:
-        ProtocolError: a data set has no human judgements.
-        UsageError: the test does not fit all protocols; or see :func:`correlate`, as for all other errors.
+    With ``compare``, the result says which changes of rank are significant. The arguments are those of
+    :func:`correlate`.
     """
-    check_arguments(locals(), required=["dataset"], several=["dataset"])
-    choice = StatisticsChoice(
-        compare=compare, correction=correction, alpha=alpha, permutations=permutations, unit=unit, seed=seed
-    )
-    request = StudyRequest(datasets=dataset, metrics=metrics, statistics=choice, without=without, all_protocols=True)
-    _refuse_nothing(request, scores)
-    found = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run_all_protocols()
+    from capbench.studies.all_protocols import run_all_protocols
+
+    caller = python_caller(progress)
+    _refuse_nothing(dataset, metrics, None, inputs)
+    study = replace(study_of(dataset, metrics, None, inputs, caller), without=tuple(texts(without)))
+    plan = plan_agreement(study, inputs, caller, inputs, all_protocols=True)
+    found = run_all_protocols(plan, caller.progress, cache=inputs.get("cache", True), announce=caller.announce)
     warn_of_missing(found.result)
     return found
 
 
-def _refuse_nothing(request: StudyRequest, scores: ScoresGiven) -> None:
-    """Raise UsageError if a Python program names no study file and no data set, or no metric."""
-    if request.study is not None:
-        return
-    if not texts(request.datasets) and not texts(request.protocols):
+def _refuse_nothing(dataset: Any, metrics: MetricsGiven, protocol: Names | None, inputs: MetricInputs) -> None:
+    """Raise UsageError if a Python program names no data set, or no metric."""
+    if not texts(dataset) and not texts(protocol):
         raise UsageError("no data set is named", code="missing-option", hint="Name one, such as 'flickr8k-expert'")
-    if not asked(request.metrics) and not scores:
+    if not asked(metrics) and not inputs.get("scores"):
         raise UsageError("no metric is named", code="missing-option", hint=python_caller(False).no_metric)
 
 
@@ -216,169 +154,42 @@ def warn_of_missing(result: StudyResult) -> None:
     """Warn of numbers that are missing or undefined, for the function that the user called."""
     for missing in result.missing:
         if not missing.left_out:
-            text = f"{missing.title or missing.protocol} is not computed: {missing.reason}"
-            warn(text)
+            warn(f"{missing.title or missing.protocol} is not computed: {missing.reason}")
     for cell in result.undefined:
         place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"
         warn(f"{cell.title} is undefined under {place}: {cell.undefined}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudyRequest:
-    """A study of agreement, as Python or the command line requests it.
+def study_of(
+    dataset: DatasetGiven | Sequence[DatasetGiven] | None,
+    metrics: MetricsGiven,
+    protocol: str | Sequence[str] | None,
+    inputs: MetricInputs,
+    caller: Caller,
+    *,
+    file: PathGiven | None = None,
+) -> Study:
+    """A study, from names of data sets, metrics and protocols or from a file, for Python or the command line.
 
-    Attributes:
-        study: a study file, or the name of one that comes with capbench; None for a study of the following.
-        datasets: data sets; if these and ``protocols`` are empty, all published judgements whose files are installed
-            and all imported ones.
-        metrics: metrics; if these and files of scores are empty, all.
-        protocols: ids of protocols, or parts of ids.
-        statistics: intervals and tests, which override a study file.
-        without: metrics, labels or columns that are left out.
-        all_protocols: True for every protocol of the data sets.
-        sentinels: True to show sentinels, False to omit them, None for the study's setting.
-        comparison: True for a comparison: at least two metrics, which are all required, and overall numbers only.
+    Without metrics and files of scores it has all metrics; without data sets and protocols, all published judgements
+    whose files are installed and all imported ones. Of a file, ``dataset`` chooses some of its data sets.
     """
-
-    study: PathGiven | None = None
-    datasets: DatasetGiven | Sequence[DatasetGiven] | None = None
-    metrics: MetricsGiven = ()
-    protocols: str | Sequence[str] | None = None
-    statistics: StatisticsChoice = dataclasses.field(default_factory=StatisticsChoice)
-    without: str | Sequence[str] = ()
-    all_protocols: bool = False
-    sentinels: bool | None = None
-    comparison: bool = False
-
-
-@dataclass(frozen=True)
-class PlannedStudy:
-    """A study of agreement that is resolved and checked; nothing is scored.
-
-    Attributes:
-        plan: the study with every name resolved.
-        caller: Python or the command line.
-        cache: True to use the score cache.
-        comparison: see :class:`StudyRequest`.
-    """
-
-    plan: Plan
-    caller: Caller
-    cache: bool
-    comparison: bool = False
-
-    def run(self, keep: Keep | None = None) -> CorrelationResult:
-        """Score and correlate.
-
-        Args:
-            keep: see :func:`capbench.studies.run.run_plan`, as for errors.
-        """
-        result = run_plan(
-            self.plan,
-            self.caller.progress,
-            cache=self.cache,
-            test_groups=not self.comparison,
-            announce=self.announce,
-            keep=keep,
+    datasets, protocols = texts(dataset), texts(protocol)
+    if file is None:
+        names = asked(metrics, inputs.get("version")) or ([] if inputs.get("scores") else ["all"])
+        return Study(
+            name="quick-look",
+            title="Agreement with human judgements",
+            protocols=tuple(protocols_asked(datasets, protocols, caller.spelled)),
+            metrics=tuple(names),
+            answers=True,
+            practices=not protocols,
         )
-        return CorrelationResult.of(_compared(result) if self.comparison else result)
-
-    def run_all_protocols(self, keep: Keep | None = None) -> SensitivityResult:
-        """Score, correlate, and rank the metrics under each protocol; the arguments are those of :meth:`run`."""
-        from capbench.studies.all_protocols import run_all_protocols
-
-        return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self.announce, keep=keep)
-
-    def announce(self, slow: SlowPart) -> None:
-        """Note work that takes more than half a minute, and how to avoid it; progress shows the time left."""
-        work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in slow.works)
-        self.caller.note(f"{work}; leave it out with {self.caller.leave_out(slow.labels)}")
-
-
-def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) -> PlannedStudy:
-    """Resolve a study of agreement, and report the data folder to the caller; nothing is scored.
-
-    Args:
-        request: the study.
-        inputs: inputs of the metrics.
-        caller: Python or the command line.
-
-    Raises:
-        UsageError: arguments exclude each other, or one is not valid.
-        StudyError: the study file does not exist, or the study does not fit; all problems are listed.
-        ProtocolError: with ``all_protocols``, a data set has no human judgements.
-        FeatureError: a feature store does not exist.
-    """
-    if request.all_protocols:
-        _check_all_protocols(request, caller)
-    if request.comparison and not asked(request.metrics) and not inputs.get("scores"):
-        raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-    root = find_root(inputs.get("data"))
-    if request.study is None:
-        study = _with_sample_of_all(_study_without_file(request, inputs, root, caller), inputs, root, caller)
-    else:
-        study = _study_of_file(os.fspath(request.study), request, caller)
-    study = with_statistics(with_inputs(study, inputs, caller), request.statistics, caller.spelled)
-    study = replace(study, without=tuple(texts(request.without)))
-    if request.sentinels is not None:
-        study = replace(study, sentinels=request.sentinels)
-    plan = resolve_study(study, root, caller, all_protocols=request.all_protocols)
-    if request.comparison:
-        if len(plan.rows) < 2:
-            raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
-        for _, protocol in plan.protocols:
-            refuse_means(protocol)
-        require_resources(plan.requests, plan.resources)
-    caller.on_data(root, plan.uses_root)
-    return PlannedStudy(plan, caller, inputs.get("cache", True), request.comparison)
-
-
-def _compared(result: StudyResult) -> StudyResult:
-    """The result with the best metrics first; StatisticError if fewer than two metrics have a value."""
-    (protocol,) = result.protocols
-    cells = [cell for cell in result.cells if not cell.group and cell.value is not None]
-    if len(cells) < 2:
-        reasons = [f"{cell.title}: {cell.undefined}" for cell in result.undefined if not cell.group]
-        reasons += [f"{missing.title}: {missing.reason}" for missing in result.missing]
-        raise StatisticError(reasons[0], code="missing-value", value=protocol.id)
-    tests = result.comparison(protocol.id)
-    if tests is None:
-        reason = next((note for note in protocol.notes if NO_TESTS in note), f"{protocol.id}: no tests")
-        raise StatisticError(reason.partition(NO_TESTS)[2] or reason, code="unsupported", value=protocol.id)
-    best_first = dict.fromkeys((*tests.ranks, *result.columns))
-    return result.model_copy(update={"columns": {name: result.columns[name] for name in best_first}})
-
-
-def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
-    """Raise UsageError for arguments that ``all_protocols`` excludes."""
-    spelled = caller.spelled
-    if request.study is not None or request.protocols:
-        raise UsageError(
-            f"{spelled('all_protocols')} takes every protocol of the data sets, not a choice of them",
-            code="conflict",
-            hint=f"Pass {spelled('dataset')} and {spelled('metrics')}, without a study file and {spelled('protocol')}",
-        )
-    if request.sentinels:
-        raise UsageError(
-            f"{spelled('all_protocols')} ranks metrics only, so {spelled('sentinels')} changes nothing",
-            code="conflict",
-            value=spelled("sentinels"),
-            hint=f"Omit {spelled('sentinels')}",
-        )
-    if request.statistics.bootstrap:
-        raise UsageError(
-            f"{spelled('all_protocols')} ranks metrics without intervals, so {spelled('bootstrap')} changes nothing",
-            code="conflict",
-            hint=f"Omit {spelled('bootstrap')}; {spelled('compare')} tests which changes of rank are significant",
-        )
-
-
-def _study_of_file(file: str, request: StudyRequest, caller: Caller) -> Study:
     from capbench.studies.study_file import find_study, load_study
 
-    refuse_with_study({"metrics": asked(request.metrics), "protocol": texts(request.protocols)}, caller)
-    study = load_study(find_study(file))
-    if datasets := texts(request.datasets):
+    refuse_with_study({"metrics": asked(metrics), "protocol": protocols}, caller)
+    study = load_study(find_study(os.fspath(file)))
+    if datasets:
         study = replace(study, protocols=_of_datasets(study, datasets, caller))
     if study.task is not None:
         command = f"'capbench {study.task.command} {file}'"
@@ -388,6 +199,46 @@ def _study_of_file(file: str, request: StudyRequest, caller: Caller) -> Study:
             )
         caller.note(f"only the published table is shown; {command} computes its rows")
     return study
+
+
+def plan_agreement(
+    study: Study,
+    inputs: MetricInputs,
+    caller: Caller,
+    statistics: Mapping[str, object] = NO_STATISTICS,
+    *,
+    all_protocols: bool = False,
+) -> Plan:
+    """Resolve a study, and report the data folder to the caller; nothing is scored.
+
+    Args:
+        study: the study, whose settings the other arguments override.
+        inputs: inputs of the metrics.
+        caller: Python or the command line.
+        statistics: intervals and tests (:class:`capbench.api.arguments.Statistics`); other keys are ignored.
+        all_protocols: True for every protocol of the data sets.
+    """
+    root = find_root(inputs.get("data"))
+    if study.path is None:
+        study = replace(study, protocols=study.protocols or tuple(_installed_judgements(root, caller)))
+        study = _with_sample_of_all(study, inputs, root, caller)
+    study = with_statistics(with_inputs(study, inputs, caller), statistics, caller.spelled)
+    plan = resolve_study(study, root, caller, all_protocols=all_protocols)
+    caller.on_data(root, plan.uses_root)
+    return plan
+
+
+def refuse_with_all_protocols(arguments: Mapping[str, object], caller: Caller) -> None:
+    """Raise UsageError for arguments of a command that rankings under every protocol exclude."""
+    for name, value in arguments.items():
+        if value:
+            flag, every = caller.spelled(name) if name != "study" else "a study file", caller.spelled("all_protocols")
+            raise UsageError(
+                f"{every} ranks the metrics under every protocol, so {flag} does not apply",
+                code="conflict",
+                value=flag,
+                hint=f"Omit {flag}; {caller.spelled('compare')} tests which changes of rank are significant",
+            )
 
 
 def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple[str, ...]:
@@ -408,20 +259,6 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
                 f"({caller.spelled('dataset')} {dataset})",
             )
     return tuple(protocol for protocol, found in fitting.items() if found)
-
-
-def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
-    metrics = asked(request.metrics, inputs.get("version")) or ([] if inputs.get("scores", ()) else ["all"])
-    protocols = protocols_asked(texts(request.datasets), texts(request.protocols), caller.spelled)
-    plain = request.all_protocols or request.comparison
-    return Study(
-        name="comparison" if request.comparison else "quick-look",
-        title="Agreement with human judgements",
-        protocols=tuple(protocols or _installed_judgements(root, caller)),
-        metrics=tuple(metrics),
-        answers=not plain,
-        practices=not plain and not texts(request.protocols),
-    )
 
 
 def _with_sample_of_all(study: Study, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
@@ -482,6 +319,17 @@ def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
     return installed or list(_PUBLISHED)
 
 
+class Style(TypedDict, total=False):
+    """Choices for a written table."""
+
+    columns: str | Sequence[str] | None  # names or titles of data sets, heads (MM) or parts of protocol ids, in order
+    digits: int | None  # after the decimal point; one by default, or four without percent
+    percent: bool | None  # False for correlations and accuracies as fractions, not × 100
+    bold: bool  # True, the default, emphasises the best value of each column
+    daggers: bool  # True, the default, marks metrics that are not significantly worse than the best
+    intervals: bool  # True, the default, shows intervals if there are any
+
+
 class CorrelationResult(StudyResult):
     """Agreement of metrics with human judgements, as :func:`capbench.correlate` returns it.
 
@@ -489,11 +337,6 @@ class CorrelationResult(StudyResult):
 
     The attributes are those of :class:`capbench.studies.results.StudyResult`, which ``correlate --json`` prints.
     """
-
-    @classmethod
-    def of(cls, result: StudyResult) -> CorrelationResult:
-        """The same result."""
-        return cls.model_construct(**{name: getattr(result, name) for name in StudyResult.model_fields})
 
     def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
         """One number.
@@ -551,55 +394,19 @@ class CorrelationResult(StudyResult):
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
-    def to_latex(
-        self,
-        *,
-        columns: str | Sequence[str] | None = None,
-        digits: int | None = None,
-        percent: bool | None = None,
-        bold: bool = True,
-        daggers: bool = True,
-        intervals: bool = True,
-        by_source: bool = False,
-    ) -> str:
-        """The tables as LaTeX, for the packages booktabs and graphicx.
-
-        Args:
-            columns: the columns to show, in this order: names or titles of data sets, heads (``MM``), or parts of
-                protocol ids; all by default.
-            digits: digits after the decimal point of our values; by default one, or four without ``percent``.
-            percent: False for correlations and accuracies as fractions, not × 100.
-            bold: True to emphasise the best value of each column.
-            daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
-            intervals: True to show intervals, if there are any.
-            by_source: True to include the tables by group.
-
-        Raises:
-            UsageError: no table has such a column; the choices are listed.
-        """
+    def to_latex(self, *, by_source: bool = False, **style: Unpack[Style]) -> str:
+        """The tables as LaTeX, for booktabs and threeparttable; ``by_source`` includes the tables by group."""
         from capbench.reports.markup import to_latex
         from capbench.reports.table import TableStyle
 
-        style = TableStyle.of(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
-        return to_latex(self, by_source=by_source, style=style)
+        return to_latex(self, by_source=by_source, style=TableStyle.of(**style))
 
-    def to_markdown(
-        self,
-        *,
-        columns: str | Sequence[str] | None = None,
-        digits: int | None = None,
-        percent: bool | None = None,
-        bold: bool = True,
-        daggers: bool = True,
-        intervals: bool = True,
-        by_source: bool = False,
-    ) -> str:
-        """The tables as Markdown; the arguments are those of :meth:`to_latex`, as for errors."""
+    def to_markdown(self, *, by_source: bool = False, **style: Unpack[Style]) -> str:
+        """The tables as Markdown; see :meth:`to_latex`."""
         from capbench.reports.markup import to_markdown
         from capbench.reports.table import TableStyle
 
-        style = TableStyle.of(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
-        return to_markdown(self, by_source=by_source, style=style)
+        return to_markdown(self, by_source=by_source, style=TableStyle.of(**style))
 
     def to_frame(
         self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None

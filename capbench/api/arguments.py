@@ -12,15 +12,21 @@ from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
 from capbench.core.arguments import (
+    Bootstrap,
+    BootstrapMethod,
+    Correction,
     DataFolder,
     Help,
     KeepFirst,
+    OpenShare,
     PathGiven,
     Permutations,
     Resamples,
     Restrict,
     Seed,
     Split,
+    Test,
+    Unit,
     strict,
 )
 
@@ -260,3 +266,23 @@ class JudgementSettings(TypedDict, total=False):
     rating: Annotated[str | Sequence[str], Help("Column of ratings, which get its name; repeatable.", metavar="COLUMN")]
     user: Annotated[bool, Help("Store it in your capbench folder (CAPBENCH_HOME), not in the data folder.")]
     data: DataFolder | None
+
+
+@strict
+class TestChoices(TypedDict, total=False):
+    """Tests, which override a study file."""
+
+    compare: Annotated[Test, Help("Test all pairs of metrics.", metavar="TEST")] | None
+    correction: Annotated[Correction, Help("With --compare. Default: holm.", metavar="NAME")] | None
+    alpha: Annotated[OpenShare, Help("Significance level, with --compare. Default: 0.05.", metavar="SHARE")] | None
+    permutations: Annotated[Resamples, Help("With --compare. Default: 10,000, or more if needed.", metavar="N")] | None
+    unit: Annotated[Unit, Help("Unit of resampling. Default: image.", metavar="NAME")] | None
+    seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.", metavar="N")] | None
+
+
+@strict
+class Statistics(TestChoices, total=False):
+    """Intervals and tests, which override a study file."""
+
+    bootstrap: Bootstrap | None
+    interval: Annotated[BootstrapMethod, Help("With --bootstrap. Default: percentile.", metavar="METHOD")] | None

@@ -16,6 +16,7 @@ from capbench.studies.judged import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
+    from capbench.studies.run import SlowPart
 
 __all__ = ["PYTHON", "Caller", "CallerGiven", "ProgressGiven", "python_caller", "warn"]
 
@@ -45,6 +46,11 @@ class Caller:
             from capbench.datasets.user.judgement_files import reading_note
 
             self.tell(reading_note(dataset.file_columns))
+
+    def announce(self, slow: SlowPart) -> None:
+        """Note work that takes more than half a minute, and how to avoid it; progress shows the time left."""
+        work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in slow.works)
+        self.note(f"{work}; leave it out with {self.leave_out(slow.labels)}")
 
 
 def warn(text: str) -> None:

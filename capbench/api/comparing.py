@@ -2,131 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from capbench.api.agreement import CorrelationResult, StudyRequest, plan_agreement, warn_of_missing
-from capbench.api.checking import check_arguments
+from typing_extensions import Unpack
+
+from capbench.api.agreement import CorrelationResult, plan_agreement, study_of, warn_of_missing
+from capbench.api.arguments import Statistics
+from capbench.api.checking import checked
 from capbench.api.resolve import (
     Caller,
     DatasetGiven,
-    FilesGiven,
     MetricInputs,
     MetricsGiven,
-    OptionsGiven,
-    PathGiven,
-    ScoresGiven,
-    VersionGiven,
-    given_inputs,
+    ProgressGiven,
+    ResolvedJudged,
+    asked,
     python_caller,
     resolve_judged,
 )
-from capbench.core.errors import UsageError, count
+from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
+from capbench.core.errors import StatisticError, UsageError, count
+from capbench.metrics.requests import require_resources
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
-from capbench.studies.judged import ProgressFactory
+from capbench.studies.judged import refuse_means
+from capbench.studies.plan import Plan
 from capbench.studies.power import MetricPower, metric_power
-from capbench.studies.study import BootstrapSettings, StatisticsChoice
+from capbench.studies.results import NO_TESTS
+from capbench.studies.run import Keep, run_plan
 
 if TYPE_CHECKING:
-    from capbench.stats.pairs import Correction, Test, Unit
+    pass
 
 __all__ = [
     "compare",
+    "plan_comparison",
     "power",
     "power_judged",
+    "run_comparison",
 ]
 
 
+@checked
 def compare(
     dataset: DatasetGiven,
     metrics: MetricsGiven = (),
     *,
     protocol: str | None = None,
-    scores: ScoresGiven = (),
-    allow_missing: bool = False,
     test: Test = "permutation",
     correction: Correction = "holm",
-    resamples: int | None = None,
-    seed: int = 0,
+    resamples: Resamples | None = None,
+    seed: Seed = 0,
     unit: Unit = "image",
     sentinels: bool = True,
-    options: OptionsGiven | None = None,
-    features: FilesGiven | None = None,
-    model: FilesGiven | None = None,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    cache: bool = True,
-    version: VersionGiven | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: bool | ProgressFactory = False,
+    progress: ProgressGiven = False,
+    **inputs: Unpack[MetricInputs],
 ) -> CorrelationResult:
     """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
+
+    This is :func:`capbench.correlate` under one protocol with intervals, tests and sentinels, the best metrics first.
 
     Args:
         dataset: a data set's name, a file of judgements, or a class.
         metrics: two or more: names, functions or classes, or a dictionary of them by label.
         protocol: one of the data set's protocols; by default its default protocol.
-        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
-        test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
-        correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
+        test: test of each pair.
+        correction: correction for the number of pairs.
         resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000. The number of pairs may
             require more permutations.
         seed: seed of resamples and permutations.
-        unit: unit of resampling: ``image``, ``item`` or ``rating``.
+        unit: unit of resampling.
         sentinels: True to test the metrics against sentinels, too; see docs/sentinels.md.
         progress: see :func:`capbench.api.caller.python_caller`.
-
-    Raises:
-        UsageError: there is only one metric, or an argument is not valid.
-        ProtocolError: the data set has no such protocol, or the protocol has no human judgements.
-        DataError, MetricError, StatisticError: as :func:`correlate` raises them.
+        inputs: see :class:`capbench.api.resolve.MetricInputs`.
     """
-    check_arguments(locals(), required=["dataset"])
-    statistics = StatisticsChoice(
-        bootstrap=resamples or RESAMPLES,
-        compare=test or "permutation",
-        correction=correction,
-        permutations=resamples,
-        unit=unit,
-        seed=seed,
-    )
-    request = StudyRequest(
-        datasets=dataset,
-        metrics=metrics,
-        protocols=protocol,
-        statistics=statistics,
-        sentinels=sentinels,
-        comparison=True,
-    )
-    result = plan_agreement(request, given_inputs(locals()), python_caller(progress)).run()
+    caller = python_caller(progress)
+    tests: Statistics = {"compare": test, "correction": correction, "unit": unit, "seed": seed}
+    if resamples is not None:
+        tests |= {"bootstrap": resamples, "permutations": resamples}
+    plan = plan_comparison(dataset, metrics, protocol, inputs, caller, tests, sentinels=sentinels)
+    result = run_comparison(plan, caller, cache=inputs.get("cache", True))
     warn_of_missing(result)
     return result
 
 
+def plan_comparison(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven,
+    protocol: str | None,
+    inputs: MetricInputs,
+    caller: Caller,
+    statistics: Statistics,
+    *,
+    sentinels: bool,
+) -> Plan:
+    """A comparison for Python or the command line: two metrics or more, which are all required; see :func:`compare`."""
+    if not asked(metrics) and not inputs.get("scores"):
+        raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
+    study = study_of(dataset, metrics, protocol, inputs, caller)
+    study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
+    usual: Statistics = {"bootstrap": RESAMPLES, "compare": "permutation"}
+    plan = plan_agreement(study, inputs, caller, {**usual, **statistics})
+    if len(plan.rows) < 2:
+        raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
+    for _, chosen in plan.protocols:
+        refuse_means(chosen)
+    require_resources(plan.requests, plan.resources)
+    return plan
+
+
+def run_comparison(plan: Plan, caller: Caller, *, cache: bool = True, keep: Keep | None = None) -> CorrelationResult:
+    """The result with the best metrics first; StatisticError if fewer than two metrics have a value."""
+    result = run_plan(plan, caller.progress, cache=cache, test_groups=False, announce=caller.announce, keep=keep)
+    (protocol,) = result.protocols
+    tests = result.comparison(protocol.id)
+    if tests is None:
+        reasons = [f"{cell.title}: {cell.undefined}" for cell in result.undefined if not cell.group]
+        reasons += [f"{missing.title}: {missing.reason}" for missing in result.missing]
+        reasons += [note.partition(NO_TESTS)[2] for note in protocol.notes if NO_TESTS in note]
+        raise StatisticError(reasons[0], code="missing-value", value=protocol.id)
+    best_first = dict.fromkeys((*tests.ranks, *result.columns))
+    columns = {name: result.columns[name] for name in best_first}
+    return CorrelationResult.model_construct(**{**dict(result), "columns": columns})
+
+
+@checked
 def power(
     dataset: DatasetGiven,
     metrics: MetricsGiven = (),
     *,
     protocol: str | None = None,
-    scores: ScoresGiven = (),
-    allow_missing: bool = False,
-    power: float = 0.8,
-    alpha: float = 0.05,
+    power: OpenShare = 0.8,
+    alpha: OpenShare = 0.05,
     gap: float | None = None,
-    resamples: int = 500,
-    seed: int = 0,
+    resamples: Resamples = 500,
+    seed: Seed = 0,
     unit: Unit = "image",
-    options: OptionsGiven | None = None,
-    features: FilesGiven | None = None,
-    model: FilesGiven | None = None,
-    images: PathGiven | None = None,
-    data: PathGiven | None = None,
-    cache: bool = True,
-    version: VersionGiven | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: bool | ProgressFactory = False,
+    progress: ProgressGiven = False,
+    **inputs: Unpack[MetricInputs],
 ) -> MetricPower:
     """Estimate how many images are needed to distinguish two metrics, as ``capbench compare --power`` does.
 
@@ -134,76 +148,32 @@ def power(
         dataset: a data set's name, a file of judgements, or a class.
         metrics: two: names, functions or classes, or a dictionary of them by label.
         protocol: one of the data set's protocols; by default its default protocol.
-        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         power: probability with which the difference should be found.
         alpha: significance level, two-sided.
         gap: the difference to find (a share for accuracies); by default the measured one.
         resamples: resamples at each number of images.
         seed: of the resamples.
-        unit: unit that is resampled and counted: ``image``, ``item`` or ``rating``.
+        unit: unit that is resampled and counted.
         progress: see :func:`capbench.api.caller.python_caller`.
-
-    Raises:
-        UsageError: there are not two columns, or an argument is not valid.
-        ProtocolError, DataError, MetricError, StatisticError: as :func:`compare` raises them.
+        inputs: see :class:`capbench.api.resolve.MetricInputs`.
     """
-    check_arguments(locals(), required=["dataset", "alpha", "resamples"])
-    return power_judged(
-        metrics,
-        dataset,
-        protocol,
-        given_inputs(locals()),
-        python_caller(progress),
-        power=power,
-        alpha=alpha,
-        gap=gap,
-        resamples=resamples,
-        seed=seed,
-        unit=unit,
-    )
+    judged = resolve_judged(metrics, dataset, protocol, inputs, python_caller(progress))
+    return power_judged(judged, power=power, alpha=alpha, gap=gap, resamples=resamples, seed=seed, unit=unit)
 
 
-def power_judged(
-    metrics: MetricsGiven,
-    dataset: DatasetGiven,
-    protocol: str | None,
-    inputs: MetricInputs,
-    caller: Caller,
-    *,
-    power: float,
-    alpha: float,
-    gap: float | None,
-    resamples: int,
-    seed: int,
-    unit: Unit,
-) -> MetricPower:
+def power_judged(judged: ResolvedJudged, *, power: float, **choices: Any) -> MetricPower:
     """Estimate for Python or the command line how many images are needed; see :func:`power`."""
-    for name, value in (("power", power), ("alpha", alpha)):
-        if not 0 < value < 1:
-            raise UsageError(
-                f"{caller.spelled(name)} {value:g}: not a share between 0 and 1",
-                code="out-of-range",
-                value=value,
-                hint="Example: 0.8",
-            )
-    settings = BootstrapSettings.read("power", {"resamples": resamples, "seed": seed, "unit": unit})
-    judged = resolve_judged(metrics, dataset, protocol, inputs, caller)
     result = metric_power(
         judged.dataset,
         judged.protocol,
         judged.requests,
-        gap=gap,
-        alpha=alpha,
         target=power,
-        resamples=settings.resamples,
-        seed=settings.seed,
-        unit=settings.unit,
         resources=judged.resources,
         cache=judged.cache,
-        progress=caller.progress,
+        progress=judged.caller.progress,
+        **choices,
     )
     if result.power.units < FEWEST_UNITS:
-        have = count(result.power.units, unit)
-        caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
+        have = count(result.power.units, result.power.unit)
+        judged.caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
     return result

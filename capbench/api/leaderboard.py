@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.checking import check_arguments
 from capbench.api.resolve import (
     Caller,
@@ -149,18 +149,14 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
     without, left_out = list(texts(request.without)), dict[str, str]()
     quiet = caller
     while True:
-        study = StudyRequest(
-            metrics=["all"] if by_default else request.metrics,
-            protocols=list({str(task.protocol): task.spelled for task in columns}.values()),
-            without=without,
-        )
-        planned = plan_agreement(study, inputs, quiet)
-        plan = _with_statistics(planned.plan, request)
+        protocols = list({str(task.protocol): task.spelled for task in columns}.values())
+        study = study_of(None, ["all"] if by_default else request.metrics, protocols, inputs, quiet)
+        plan = _with_statistics(plan_agreement(replace(study, without=tuple(without)), inputs, quiet), request)
         collector = TaskCollector(columns)
 
         try:
-            announce = _interrupt if by_default else planned.announce
-            result = run_plan(plan, caller.progress, cache=planned.cache, announce=announce, keep=collector)
+            announce = _interrupt if by_default else caller.announce
+            result = run_plan(plan, caller.progress, cache=inputs.get("cache", True), announce=announce, keep=collector)
         except _SlowWork as interrupted:
             work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in interrupted.slow.works)
             for label in interrupted.slow.labels:

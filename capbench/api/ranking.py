@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.checking import checked
 from capbench.api.resolve import (
     Caller,
@@ -18,6 +18,7 @@ from capbench.api.resolve import (
     ProgressGiven,
     asked,
     python_caller,
+    texts,
     warn,
 )
 from capbench.api.results import ON_SAMPLE, printed
@@ -95,14 +96,14 @@ def compute_ranking(
     file = load_tasks(tasks)
     resolved = resolve_tasks(file, tasks, find_root(inputs.get("data")), inputs.get("columns"))
     protocols = list({str(task.protocol): task.spelled for task in resolved}.values())
-    planned = plan_agreement(StudyRequest(metrics=metrics, protocols=protocols, without=without), inputs, caller)
+    study = replace(study_of(None, metrics, protocols, inputs, caller), without=tuple(texts(without)))
     found = run_ranking(
-        planned.plan,
+        plan_agreement(study, inputs, caller),
         resolved,
         settings,
         caller.progress,
-        cache=planned.cache,
-        announce=planned.announce,
+        cache=inputs.get("cache", True),
+        announce=caller.announce,
         name=file.name,
         title=file.title,
         classes=classes,

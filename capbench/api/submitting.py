@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.leaderboard import COLUMNS
-from capbench.api.resolve import PathGiven
+from capbench.api.resolve import MetricInputs, PathGiven
 from capbench.core.typed_json import Strict
 from capbench.datasets.root import find_root
 from capbench.studies.results import StudyResult
-from capbench.studies.study import StatisticsChoice
+from capbench.studies.run import run_plan
 from capbench.studies.submissions import covered_data, judged_overlaps, load_submission, submission_entries
 from capbench.studies.task_file import load_tasks, resolve_tasks
 
@@ -64,13 +65,11 @@ def check_submission(
     overlaps, notes = judged_overlaps(submission, covered, root)
     items = {one.items for one in covered}
     chosen = [task for task in tasks if task.spelled.rpartition("/")[0] in items]
-    request = StudyRequest(
-        protocols=list(dict.fromkeys(task.spelled for task in chosen)),
-        statistics=StatisticsChoice(bootstrap=bootstrap),
-        sentinels=True,
-    )
-    scores = submission_entries(submission, shown=False)
-    result = plan_agreement(request, {"scores": scores, "data": data}, caller).run()
+    inputs: MetricInputs = {"scores": submission_entries(submission, shown=False), "data": data}
+    protocols = list(dict.fromkeys(task.spelled for task in chosen))
+    study = replace(study_of(None, (), protocols, inputs, caller), sentinels=True)
+    plan = plan_agreement(study, inputs, caller, {"bootstrap": bootstrap})
+    result = run_plan(plan, caller.progress, announce=caller.announce)
     card = submission.card
     return SubmissionResult(
         name=card.name,

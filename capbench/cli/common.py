@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from capbench.core.arguments import Correction as Correction
+from capbench.core.arguments import Unit as Unit
 from capbench.core.errors import UsageError, suggest
 from capbench.core.errors import count as count
 from capbench.core.progress import LONG_S, console
@@ -47,10 +49,6 @@ _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", 
 """Extensions of files that commands write; a folder of results is not expected to have one."""
 BELOW_BAR = 3
 """Exit code of ``--fail-under`` and ``--fail-if-worse`` if the bar is not reached; 1 is for missing results."""
-Unit = Literal["image", "item", "rating"]
-"""Units of resampling."""
-Correction = Literal["holm", "bh", "none"]
-"""Corrections for the number of tests."""
 EscapeOption = Annotated[
     bool,
     typer.Option(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from annotated_types import Ge, Le
 
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, write_report
 from capbench.cli.study_flags import SentinelsOption
+from capbench.core.arguments import Bootstrap, Correction, Help, Resamples, Seed, Test, Unit
 
 if TYPE_CHECKING:
+    from capbench.api.arguments import Statistics
     from capbench.studies.power import MetricPower
 
-_Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
+RESAMPLES = 1000
 _RESAMPLES_OF_POWER = 500
 """Default number of resamples at each number of images."""
 
@@ -24,32 +27,29 @@ def compare(
     *,
     names: MetricNames,
     target: Target,
-    test: Annotated[_Test | None, typer.Option("--test", help="Test of each pair. Default: permutation.")] = None,
-    correction: Annotated[
-        common.Correction | None,
-        typer.Option("--correction", help="Correction for the number of pairs. Default: holm."),
+    test: Annotated[Test | None, Help("Test of each pair. Default: permutation.")] = None,
+    correction: Annotated[Correction | None, Help("Correction for the number of pairs. Default: holm.")] = None,
+    bootstrap: Bootstrap | None = None,
+    permutations: Annotated[
+        Resamples | None, Help("Permutations of the tests. Default: 10,000, or more if needed.", metavar="N")
     ] = None,
-    bootstrap: common.BootstrapOption = None,
-    permutations: common.PermutationsOption = None,
     share: Annotated[
         float | None,
         typer.Option(
             "--power",
             metavar="[SHARE]",
+            min=0,
+            max=1,
             help="Instead of tests: estimate how many images distinguish two metrics with this power. Default: 0.8.",
         ),
     ] = None,
     gap: Annotated[
         float | None,
-        typer.Option(
-            "--gap",
-            metavar="SIZE",
-            help="With --power: difference to detect (accuracies: a share). Default: the measured one.",
-        ),
+        Help("With --power: difference to detect (accuracies: a share). Default: the measured one.", metavar="SIZE"),
     ] = None,
-    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
-    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
+    alpha: Annotated[float, Ge(0), Le(1), Help("Significance level, two-sided.", metavar="SHARE")] = 0.05,
+    seed: Annotated[Seed, Help("Seed of resamples and permutations.")] = 0,
+    unit: Annotated[Unit, Help("Unit of resampling.")] = "image",
     sentinels: SentinelsOption = None,
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
@@ -72,35 +72,24 @@ def compare(
 
     Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """
-    from capbench.api.agreement import StudyRequest, plan_agreement
+    from capbench.api.comparing import plan_comparison, power_judged, run_comparison
+    from capbench.api.resolve import resolve_judged
     from capbench.core.files import check_writable
-    from capbench.stats.significance import RESAMPLES
+    from capbench.reports.compare import print_comparison
     from capbench.studies.item_scores import Collector
-    from capbench.studies.study import StatisticsChoice
 
     if share is not None:
         of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
         others = {"report": report, "explanations": explanations, "sentinels": sentinels, "cite": cite}
         common.refuse_options(of_tests | others, "does not apply to --power")
-        from capbench.api.comparing import power_judged
-
-        result = power_judged(
-            names.names,
-            target.dataset,
-            target.protocol,
-            inputs.values(),
-            common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE"),
-            power=share,
-            alpha=alpha,
-            gap=gap,
-            resamples=bootstrap or _RESAMPLES_OF_POWER,
-            seed=seed,
-            unit=unit,
-        )
+        caller = common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE")
+        judged = resolve_judged(names.names, target.dataset, target.protocol, inputs.values(), caller)
+        choices = {"alpha": alpha, "gap": gap, "resamples": bootstrap or _RESAMPLES_OF_POWER, "seed": seed}
+        power = power_judged(judged, power=share, unit=unit, **choices)
         if json_output:
-            common.print_json(result.as_json())
+            common.print_json(power.as_json())
         else:
-            _print_power(result)
+            _print_power(power)
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if json_output:
@@ -113,38 +102,33 @@ def compare(
         )
     if test not in (None, "permutation"):
         common.refuse_options({"permutations": permutations}, f"does not apply to --test {test}")
-    request = StudyRequest(
-        datasets=target.dataset,
-        metrics=names.names,
-        protocols=target.protocol,
-        statistics=StatisticsChoice(
-            bootstrap=bootstrap or RESAMPLES,
-            compare=test or "permutation",
-            correction=correction,
-            alpha=alpha,
-            # The resamples of a bootstrap test are those of the intervals.
-            permutations=bootstrap if test == "bootstrap" else permutations,
-            unit=unit,
-            seed=seed,
-        ),
-        sentinels=sentinels is not False,
-        comparison=True,
-    )
+    # The resamples of a bootstrap test are those of the intervals.
+    draws = bootstrap if test == "bootstrap" else permutations
+    statistics: Statistics = {"alpha": alpha, "unit": unit, "seed": seed, "correction": correction}
+    statistics |= {"permutations": draws, "bootstrap": bootstrap or RESAMPLES, "compare": test or "permutation"}
     caller = common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE")
-    planned = plan_agreement(request, inputs.values(), caller)
+    plan = plan_comparison(
+        target.dataset,
+        names.names,
+        target.protocol,
+        inputs.values(),
+        caller,
+        statistics,
+        sentinels=sentinels is not False,
+    )
     collector = Collector() if report is not None else None
-    made = planned.run(collector)
+    result = run_comparison(plan, caller, cache=inputs.cache, keep=collector)
     if json_output:
-        common.print_json(made.model_dump(mode="json"))
+        common.print_json(result.model_dump(mode="json"))
     else:
         from capbench.reports.compare import print_comparison
         from capbench.reports.table import TableStyle
 
-        print_comparison(made, common.out(), details=details, style=TableStyle(digits=digits))
+        print_comparison(result, common.out(), details=details, style=TableStyle(digits=digits))
         if cite:
-            print(f"\n{made.cite()}", end="")
-    write_report(report, made, collector, planned.plan, explanations)
-    common.leave_if_missing(made)
+            print(f"\n{result.cite()}", end="")
+    write_report(report, result, collector, plan, explanations)
+    common.leave_if_missing(result)
 
 
 def _print_power(result: MetricPower) -> None:

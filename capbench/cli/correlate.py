@@ -1,7 +1,4 @@
-"""``capbench correlate``: run a study and print how well each metric agrees with human judgements.
-
-With ``--references-curve``: human agreement against the number of references.
-"""
+"""``capbench correlate``: run a study and print how well each metric agrees with human judgements."""
 
 from __future__ import annotations
 
@@ -11,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capbench.api.arguments import Statistics
 from capbench.cli import common
 from capbench.cli.options import ScoringInputs, with_groups
 from capbench.cli.references import CurveFlags, references
 from capbench.cli.report import ExplanationsOption, ReportOption, write_report
-from capbench.cli.study_flags import LeftOut, SentinelsOption, StatisticsFlags, StudyFlags
-from capbench.core.errors import UsageError
+from capbench.cli.study_flags import LeftOut, SentinelsOption, StudyFlags
+from capbench.core.arguments import Help
 
 if TYPE_CHECKING:
-    from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.item_scores import Collector
-    from capbench.studies.results import StudyResult
 
 
 @with_groups
@@ -34,44 +30,27 @@ def correlate(
     flags: StudyFlags,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME, on the sample "
+        Help(
+            "Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME, on the sample "
             "results/sample/NAME.",
+            ("--out", "-o"),
+            "DIR",
         ),
     ] = None,
     escape_formulas: common.EscapeOption = False,
-    statistics: StatisticsFlags,
+    statistics: Statistics,
     left_out: LeftOut,
-    all_protocols: Annotated[
-        bool,
-        typer.Option(
-            "--all-protocols",
-            help="Rank the metrics under every protocol of the data sets.",
-        ),
-    ] = False,
-    by_source: Annotated[
-        bool,
-        typer.Option("--by-source", help="Also a table by source, domain or kind of pairs for each protocol."),
-    ] = False,
+    all_protocols: Annotated[bool, Help("Rank the metrics under every protocol of the data sets.")] = False,
+    by_source: Annotated[bool, Help("Also a table by source, domain or kind of pairs for each protocol.")] = False,
     details: common.DetailsOption = False,
     digits: common.DigitsOption = None,
     sentinels: SentinelsOption = None,
-    references_curve: Annotated[
-        bool,
-        typer.Option("--references-curve", help="Instead: measure agreement against the number of references."),
-    ] = False,
+    references_curve: Annotated[bool, Help("Instead: measure agreement against the number of references.")] = False,
     curve: CurveFlags,
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
     items: Annotated[
-        bool,
-        typer.Option(
-            "--items",
-            help="With --out or a study file: also write items.json.gz for 'capbench figure report'.",
-        ),
+        bool, Help("With --out or a study file: also write items.json.gz for 'capbench figure report'.")
     ] = False,
     cite: common.CiteOption = False,
     inputs: ScoringInputs,
@@ -109,21 +88,22 @@ def correlate(
 
     Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50 --group MM
     """
-    from capbench.api.agreement import StudyRequest, plan_agreement
+    from capbench.api.agreement import plan_agreement, refuse_with_all_protocols, study_of
     from capbench.core.files import check_writable
     from capbench.datasets.root import results_folder
 
+    settings: dict[str, object] = {**statistics, "report": report, "explanations": explanations, "items": items}
+    settings |= {"cite": cite, "sentinels": sentinels, "by_source": by_source}
+    settings |= {"digits": digits}
+    caller = common.caller(json_output=json_output)
     if references_curve:
-        others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "by_source": by_source}
-        others["compare"] = others.pop("test")
-        others |= {"report": report, "explanations": explanations, "items": items, "sentinels": sentinels}
-        others |= {"cite": cite, "digits": digits}
-        common.refuse_options(others, "does not apply to --references-curve")
+        settings["seed"] = None
+        common.refuse_options({**settings, "all_protocols": all_protocols}, "does not apply to --references-curve")
         references(
             study,
             flags,
             curve,
-            seed=statistics.seed,
+            seed=statistics.get("seed"),
             out=out,
             escape_formulas=escape_formulas,
             left_out=left_out,
@@ -137,69 +117,67 @@ def correlate(
     )
     if json_output or all_protocols:
         common.refuse_options({"cite": cite}, f"does not apply to {'--json' if json_output else '--all-protocols'}")
-    if escape_formulas and study is None and out is None:
-        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
-    if items and study is None and out is None:
-        raise UsageError("--items requires --out", code="missing-option", hint="Add --out DIR, or omit --items")
-    if report is not None:
+    if all_protocols:
+        of_command = {"study": study, "protocol": flags.protocol, "sentinels": sentinels}
+        refuse_with_all_protocols({**of_command, "bootstrap": statistics.get("bootstrap")}, caller)
+    written: dict[str, object] = {"escape_formulas": escape_formulas, "items": items}
+    if study is None and out is None:
+        common.refuse_options(written, "requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+    if report is None:
+        hint = "Add --report FILE, or omit --explanations"
+        common.refuse_options({"explanations": explanations}, "requires --report", code="missing-option", hint=hint)
+    else:
         check_writable(report)
-    elif explanations is not None:
-        raise UsageError(
-            "--explanations requires --report", code="missing-option", hint="Add --report FILE, or omit --explanations"
-        )
     if out is not None:
         common.check_out_folder(out)
-    request = StudyRequest(
-        study=study,
-        datasets=flags.dataset,
-        metrics=flags.metric or (),
-        protocols=flags.protocol,
-        statistics=statistics.choice(),
-        without=left_out.names,
-        all_protocols=all_protocols,
-        sentinels=sentinels,
-    )
-    planned = plan_agreement(request, inputs.values(), common.caller(json_output=json_output))
-    plan, collector = planned.plan, _collector(report, items)
-    for_page_only = report is not None and sentinels is None and not (all_protocols or plan.study.sentinels)
-    if for_page_only:
-        planned = replace(planned, plan=replace(plan, study=replace(plan.study, sentinels=True)))
+    given = inputs.values()
+    named = study_of(flags.dataset, flags.metric or (), flags.protocol, given, caller, file=study)
+    # The page has the sentinels of every study; the printed tables only if they are requested.
+    for_page_only = report is not None and sentinels is None and not (all_protocols or named.sentinels)
+    wanted = for_page_only or (named.sentinels if sentinels is None else sentinels)
+    named = replace(named, without=left_out.names, sentinels=wanted)
+    plan = plan_agreement(named, given, caller, statistics, all_protocols=all_protocols)
+    collector = _collector(report, items)
     if study is not None:
         out = out or results_folder(plan.study.name, sample=plan.on_sample)
     if out is not None:
         check_writable(out / "results.json")
     if plan.on_sample and plan.study.published and not json_output:
         print("published numbers are omitted: they were measured on real judgements, not on this sample")
-    result: StudyResult
+    files: list[Path] = []
     if all_protocols:
-        sensitivity = planned.run_all_protocols(collector)
-        result = sensitivity.result
-        _print_all_protocols(sensitivity, details=details, json_output=json_output)
-        written = []
-        if out is not None:
-            from capbench.reports.sensitivity import write_sensitivity
+        from capbench.reports.sensitivity import print_sensitivity, write_sensitivity
+        from capbench.studies.all_protocols import run_all_protocols
 
-            written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
+        ranked = run_all_protocols(plan, caller.progress, cache=inputs.cache, announce=caller.announce, keep=collector)
+        result, counted = ranked.result, f"{sum(len(data.protocols) for data in ranked.datasets)} protocols"
+        if json_output:
+            common.print_json(ranked.model_dump(mode="json"))
+        else:
+            print_sensitivity(ranked, common.out(), details=details)
+        if out is not None:
+            files = write_sensitivity(ranked, out, escape_formulas=escape_formulas)
     else:
+        from capbench.reports.cite import cite_study
+        from capbench.reports.markup import write_result
         from capbench.reports.table import TableStyle
         from capbench.reports.terminal import print_result
+        from capbench.studies.run import run_plan
 
-        result = measured = planned.run(collector)
-        if for_page_only:
-            measured = measured.model_copy(update={"sentinels": ()})
+        result = run_plan(plan, caller.progress, cache=inputs.cache, announce=caller.announce, keep=collector)
+        counted = common.count(len(result.cells) - len(result.undefined), "number")
+        shown = result.model_copy(update={"sentinels": ()}) if for_page_only else result
         if json_output:
-            common.print_json(measured.model_dump(mode="json"))
+            common.print_json(shown.model_dump(mode="json"))
         else:
             style = TableStyle(digits=digits)
-            print_result(measured, common.out(), by_source=by_source, details=details, style=style)
-        numbers = common.count(len(measured.cells) - len(measured.undefined), "number")
-        common.note(f"{numbers} in {measured.seconds['total']:.1f} s")
+            print_result(shown, common.out(), by_source=by_source, details=details, style=style)
         if cite:
-            print(f"\n{measured.cite()}", end="")
-        written = []
+            print(f"\n{cite_study(shown)}", end="")
         if out is not None:
-            written = measured.write(out, escape_formulas=escape_formulas, by_source=by_source)
-    for path in written:
+            files = write_result(shown, out, escape_formulas=escape_formulas, by_source=by_source)
+    common.note(f"{counted} in {result.seconds['total']:.1f} s")
+    for path in files:
         common.note(f"wrote {path}")
     if out is not None:
         _write_items(collector, out, items)
@@ -226,14 +204,3 @@ def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
         common.note(f"wrote {path}")
     else:
         path.unlink(missing_ok=True)
-
-
-def _print_all_protocols(sensitivity: SensitivityResult, *, details: bool, json_output: bool) -> None:
-    from capbench.reports.sensitivity import print_sensitivity
-
-    if json_output:
-        common.print_json(sensitivity.model_dump(mode="json"))
-    else:
-        print_sensitivity(sensitivity, common.out(), details=details)
-    protocols = sum(len(data.protocols) for data in sensitivity.datasets)
-    common.note(f"{protocols} protocols in {sensitivity.result.seconds['total']:.1f} s")

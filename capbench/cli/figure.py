@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,26 +18,28 @@ from capbench.core.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from capbench.api.arguments import Statistics
     from capbench.reports.figures.compared import Compared
     from capbench.reports.figures.style import Look
     from capbench.studies.examples import RatedScores
-    from capbench.studies.results import StudyResult
 
 _Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
-_RESAMPLES = 1000
-_LOOK = {option.name for option in fields(FigureLook)}
-_TARGET = {option.name for option in fields(Target)}
-_INPUTS = {option.name for option in fields(ScoringInputs)}
-_RESAMPLING = {"resamples", "seed"}
-_COMPARED = {"metric", "saved", "unit", *_TARGET, *_INPUTS, *_RESAMPLING, *_LOOK}
-_RATED = {"metric", "json_output", *_TARGET, *_INPUTS, *_LOOK}
+
+
+def _names(group: type[Any]) -> set[str]:
+    return {option.name for option in fields(group)}
+
+
+_LOOK = _names(FigureLook)
+_COMPARED = {"metric", "saved", "unit", "resamples", "seed", *_names(Target), *_names(ScoringInputs), *_LOOK}
+_RATED = {"metric", "json_output", *_names(Target), *_names(ScoringInputs), *_LOOK}
 _OPTIONS: dict[str, set[str]] = {
     "forest": _COMPARED,
     "significance": _COMPARED,
     "curves": {"group", *_LOOK},
     "ratings": _RATED,
     "score-groups": _RATED,
-    "layers": {*_RATED, *_RESAMPLING, *(option.name for option in fields(LeftOut))},
+    "layers": {*_RATED, "resamples", "seed", *_names(LeftOut)},
     "training-log": _LOOK,
     "report": {"title", "explanations", "option", "data", "features", "model", "image_root"},
 }
@@ -55,9 +57,7 @@ class _Call:
     resamples: int | None
     seed: int | None
     unit: common.Unit
-    explanations: int | None
     target: Target
-    chosen: FigureLook
     left_out: LeftOut
     inputs: ScoringInputs
     json_output: bool
@@ -71,10 +71,8 @@ class _Call:
         """The single input file. Raises UsageError unless exactly one is named."""
         if len(self.sources) != 1:
             code = "too-many" if self.sources else "missing-option"
-            number = common.count(len(self.sources), "file")
-            raise UsageError(
-                f"one file is required, but {number} named", code=code, value="inputs", hint=f"Name {what}"
-            )
+            message = f"one file is required, but {common.count(len(self.sources), 'file')} named"
+            raise UsageError(message, code=code, value="inputs", hint=f"Name {what}")
         return Path(self.sources[0])
 
 
@@ -169,140 +167,130 @@ def figure(
     """
     others = {str(parameter.name) for parameter in ctx.command.params} - {"kind", "inputs", "out", *_OPTIONS[kind]}
     common.check_applies(ctx, others, f"'figure {kind}'")
-    call = _Call(
-        sources=inputs or (),
-        metric=metric or (),
-        saved=saved,
-        group=group or (),
-        resamples=resamples,
-        seed=seed,
-        unit=unit,
-        explanations=explanations,
-        target=target,
-        chosen=chosen,
-        left_out=left_out,
-        inputs=scoring,
-        json_output=json_output,
-    )
     if kind == "report":
-        files = [Path(source) for source in call.sources]
+        files = [Path(source) for source in inputs or ()]
         if not files:
             hint = "Name results.json files, or folders with one"
             raise UsageError("no results are named", code="missing-option", value="inputs", hint=hint)
         write_reports(files, out or Path("report.html"), chosen.title, explanations, scoring)
         return
-    default = f"{kind}.png"
-    path = chosen.target(Path(default) if out is None else out, default)
+    call = _Call(
+        inputs or (), metric or (), saved, group or (), resamples, seed, unit, target, left_out, scoring, json_output
+    )
+    path = chosen.target(Path(f"{kind}.png") if out is None else out, f"{kind}.png")
     look = chosen.look()
-    {
-        "forest": _forest,
-        "significance": _significance,
-        "curves": _curves,
-        "ratings": _ratings,
-        "score-groups": _score_groups,
-        "layers": _layers,
-        "training-log": _training_log,
-    }[kind](call, path, look)
+    draw, missing = _DRAWN[kind](call, look)
+    if draw is not None:
+        from capbench.reports.figures.style import save
+
+        for written in save(draw, path, look):
+            common.note(f"wrote {written}")
+    if missing:
+        raise typer.Exit(1)
 
 
-def _forest(call: _Call, out: Path, look: Look) -> None:
+# One function for each kind: it prints its numbers, and returns the figure and whether something is missing (listed).
+
+
+def _forest(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.compared import forest_figure
 
-    compared, result = _compared(call)
-    _write(forest_figure(compared, look), out, look)
-    common.leave_if_missing(result)
+    compared, missing = _compared(call)
+    return forest_figure(compared, look), missing
 
 
-def _significance(call: _Call, out: Path, look: Look) -> None:
+def _significance(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.compared import significance_figure
 
-    compared, result = _compared(call)
-    _write(significance_figure(compared, look), out, look)
-    common.leave_if_missing(result)
+    compared, missing = _compared(call)
+    return significance_figure(compared, look), missing
 
 
-def _curves(call: _Call, out: Path, look: Look) -> None:
+def _compared(call: _Call) -> tuple[Compared, bool]:
+    """The metrics to draw, from a saved result or from a comparison that is run."""
+    from capbench.api.comparing import plan_comparison, run_comparison
+    from capbench.reports.figures.compared import from_study
+    from capbench.studies.results import load_result
+
+    metrics = call.metrics()
+    if call.saved is not None:
+        if metrics:
+            raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
+        return from_study(load_result(call.saved), call.target.protocol), False
+    caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
+    statistics: Statistics = {"unit": call.unit, "seed": call.seed or 0}
+    if call.resamples is not None:
+        statistics |= {"bootstrap": call.resamples, "permutations": call.resamples}
+    target, inputs = call.target, call.inputs.values()
+    plan = plan_comparison(target.dataset, metrics, target.protocol, inputs, caller, statistics, sentinels=False)
+    result = run_comparison(plan, caller, cache=call.inputs.cache)
+    for line in (*result.undefined_lines(), *result.reasons()):
+        common.note(line)
+    return from_study(result), bool(result.undefined or result.missing)
+
+
+def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.curves import curves_figure
     from capbench.studies.references import load_curves
 
     saved = call.file("the curves.json of 'capbench correlate --references-curve'")
-    _write(curves_figure(load_curves(saved), ("", *call.group), look), out, look)
+    return curves_figure(load_curves(saved), ("", *call.group), look), False
 
 
-def _training_log(call: _Call, out: Path, look: Look) -> None:
+def _training_log(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.training_log import read_log, training_log_figure
 
     log = call.file("the log.jsonl of a training run, or the run folder")
-    _write(training_log_figure(read_log(log), look), out, look)
+    return training_log_figure(read_log(log), look), False
 
 
-def _ratings(call: _Call, out: Path, look: Look) -> None:
+def _ratings(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.ratings import ratings_figure
     from capbench.studies.examples import by_rating
 
     rated = _rated(call)
     groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
     if call.json_output:
-        common.print_json(
-            {
-                "protocol": rated.protocol,
-                "version": rated.version,
-                "sample": rated.sample,
-                "metrics": {
-                    title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
-                    for title, of_rating in groups.items()
-                },
-                "signatures": dict(rated.signatures),
-                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
-            }
-        )
+        metrics = {
+            title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
+            for title, of_rating in groups.items()
+        }
+        _print_rated(rated, {"metrics": metrics})
     else:
         rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
         for of_rating in groups.values():
             for row, group in zip(rows, of_rating, strict=True):
                 row.append(f"{group.mean:.4f}")
         _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
-    _write(ratings_figure(rated, look), out, look)
-    common.leave_if_incomplete(rated.incomplete)
+    return ratings_figure(rated, look), bool(rated.incomplete)
 
 
-def _score_groups(call: _Call, out: Path, look: Look) -> None:
+def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.ratings import score_groups_figure
     from capbench.studies.examples import group_differences
 
     rated = _rated(call)
     differences = group_differences(rated)
     if call.json_output:
-        common.print_json(
-            {
-                "protocol": rated.protocol,
-                "version": rated.version,
-                "sample": rated.sample,
-                "n": differences.n,
-                "differences": list(differences.differences),
-                "shares": {title: list(shares) for title, shares in differences.shares.items()},
-                "chance": list(differences.chance),
-                "signatures": dict(rated.signatures),
-                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
-            }
-        )
+        shares = {title: list(of_title) for title, of_title in differences.shares.items()}
+        numbers = {"n": differences.n, "differences": list(differences.differences), "shares": shares}
+        _print_rated(rated, {**numbers, "chance": list(differences.chance)})
     else:
-        shares = [*differences.shares.values(), differences.chance]
+        shown = [*differences.shares.values(), differences.chance]
         rows = [
-            [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shares)]
+            [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shown)]
             for i, difference in enumerate(differences.differences)
         ]
         distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
         chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
         rows.append(["mean distance", *distances, f"{chance:.3f}"])
         _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
-    _write(score_groups_figure(rated, look), out, look)
-    common.leave_if_incomplete(rated.incomplete)
+    return score_groups_figure(rated, look), bool(rated.incomplete)
 
 
-def _layers(call: _Call, out: Path, look: Look) -> None:
+def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     """Agreement against the layer of a network, on one protocol or on those of a study file."""
-    from capbench.api.agreement import StudyRequest, plan_agreement
+    from capbench.api.agreement import plan_agreement, study_of
     from capbench.api.resolve import resolve_study, study_of_task
     from capbench.reports.curves import layers_table
     from capbench.reports.figures.curves import layers_figure
@@ -318,12 +306,8 @@ def _layers(call: _Call, out: Path, look: Look) -> None:
     call.left_out.refuse_without_study(study)
     inputs, caller = call.inputs.values(), common.caller(json_output=call.json_output)
     if study is None:
-        request = StudyRequest(
-            datasets=call.target.dataset,
-            metrics=call.metrics() or ["vilbertscore"],
-            protocols=call.target.protocol,
-        )
-        plan = plan_agreement(request, inputs, caller).plan
+        target, metrics = call.target, call.metrics() or ["vilbertscore"]
+        plan = plan_agreement(study_of(target.dataset, metrics, target.protocol, inputs, caller), inputs, caller)
     elif call.metric or call.target != Target():
         raise UsageError(
             "a study file excludes --metric, --dataset and --protocol",
@@ -344,42 +328,34 @@ def _layers(call: _Call, out: Path, look: Look) -> None:
     else:
         for of_protocol in curves:
             print_table(layers_table(of_protocol), common.out())
-    if curves:
-        _write(layers_figure(curves, look), out, look)
-    reasons = result.reasons().items()
-    common.leave_if_waiting({", ".join(names): reason for reason, names in reasons if not is_left_out(reason)})
+    waiting = {reason: names for reason, names in result.reasons().items() if not is_left_out(reason)}
+    for reason, names in waiting.items():
+        common.note(f"{', '.join(names)} {reason}")
+    return layers_figure(curves, look) if curves else None, bool(waiting)
 
 
-def _compared(call: _Call) -> tuple[Compared, StudyResult]:
-    """The metrics to draw, from a saved result or from a comparison that is run."""
-    from capbench.api.agreement import StudyRequest, plan_agreement
-    from capbench.reports.figures.compared import from_study
-    from capbench.stats.significance import RESAMPLES
-    from capbench.studies.results import load_result
-    from capbench.studies.study import StatisticsChoice
+_DRAWN: dict[str, Callable[[_Call, Look], tuple[Figure | None, bool]]] = {
+    "forest": _forest,
+    "significance": _significance,
+    "curves": _curves,
+    "ratings": _ratings,
+    "score-groups": _score_groups,
+    "layers": _layers,
+    "training-log": _training_log,
+}
 
-    metrics = call.metrics()
-    if call.saved is not None:
-        if metrics:
-            raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
-        result = load_result(call.saved)
-        return from_study(result, call.target.protocol), result
-    request = StudyRequest(
-        datasets=call.target.dataset,
-        metrics=metrics,
-        protocols=call.target.protocol,
-        statistics=StatisticsChoice(
-            bootstrap=call.resamples or RESAMPLES,
-            compare="permutation",
-            permutations=call.resamples,
-            unit=call.unit,
-            seed=call.seed,
-        ),
-        comparison=True,
+
+def _print_rated(rated: RatedScores, numbers: dict[str, object]) -> None:
+    common.print_json(
+        {
+            "protocol": rated.protocol,
+            "version": rated.version,
+            "sample": rated.sample,
+            **numbers,
+            "signatures": dict(rated.signatures),
+            "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
+        }
     )
-    caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
-    result = plan_agreement(request, call.inputs.values(), caller).run()
-    return from_study(result), result
 
 
 def _rated(call: _Call) -> RatedScores:
@@ -397,7 +373,7 @@ def _rated(call: _Call) -> RatedScores:
         sample=judged.sample,
         progress=common.progress,
     )
-    for line in rated.notes:
+    for line in (*rated.notes, *(f"{title}: {less}" for title, less in rated.incomplete.items())):
         common.note(line)
     return rated
 
@@ -412,10 +388,3 @@ def _table(heads: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     common.out().print(table)
-
-
-def _write(figure: Figure, out: Path, look: Look) -> None:
-    from capbench.reports.figures.style import save
-
-    for path in save(figure, out, look):
-        common.note(f"wrote {path}")

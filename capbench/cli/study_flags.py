@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from capbench.cli import common
 from capbench.cli.options import OptionGroup
-
-if TYPE_CHECKING:
-    from capbench.studies.study import StatisticsChoice
 
 SentinelsOption = Annotated[
     bool | None,
@@ -49,58 +46,6 @@ class StudyFlags(OptionGroup):
             help="Protocol dataset/items/statistic, or part of it with --dataset; repeatable.",
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class StatisticsFlags(OptionGroup):
-    """Intervals and tests, which override a study file."""
-
-    bootstrap: common.BootstrapOption = None
-    interval: Annotated[
-        str | None, typer.Option("--interval", metavar="METHOD", help="percentile (default) or bca, with --bootstrap.")
-    ] = None
-    test: Annotated[
-        str | None,
-        typer.Option(
-            "--compare",
-            metavar="TEST",
-            help="Test all pairs of metrics: permutation, bootstrap, williams, steiger or mcnemar.",
-        ),
-    ] = None
-    correction: Annotated[
-        str | None, typer.Option("--correction", metavar="NAME", help="holm (default), bh or none, with --compare.")
-    ] = None
-    alpha: Annotated[
-        float | None,
-        typer.Option("--alpha", metavar="SHARE", help="Significance level, with --compare. Default: 0.05."),
-    ] = None
-    permutations: Annotated[
-        int | None,
-        typer.Option(
-            "--permutations", metavar="N", min=100, help="With --compare. Default: 10,000, or more if needed."
-        ),
-    ] = None
-    unit: Annotated[
-        str | None, typer.Option("--unit", metavar="NAME", help="Unit of resampling: image (default), item or rating.")
-    ] = None
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of resamples and permutations. Default: 0.")
-    ] = None
-
-    def choice(self) -> StatisticsChoice:
-        """The values."""
-        from capbench.studies.study import StatisticsChoice
-
-        return StatisticsChoice(
-            bootstrap=self.bootstrap,
-            interval=self.interval,
-            compare=self.test,
-            correction=self.correction,
-            alpha=self.alpha,
-            permutations=self.permutations,
-            unit=self.unit,
-            seed=self.seed,
-        )
 
 
 @dataclass(frozen=True)

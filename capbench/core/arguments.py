@@ -105,6 +105,11 @@ DataFolder = Annotated[
     Expected("a path", "Pass the path of a folder, or omit it"),
 ]
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 1_000_000
+Unit = Literal["image", "item", "rating"]
+"""Unit of resampling: all data points of an image, of an item, or a single data point."""
+Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
+Correction = Literal["holm", "bh", "none"]
+BootstrapMethod = Literal["percentile", "bca"]
 Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
 Seed = Annotated[int, Ge(0)]
 OpenShare = Annotated[float, Gt(0), Lt(1)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-Unit = Literal["image", "item", "rating"]
-"""Unit of resampling: all data points of an image, of an item, or a single data point."""
-Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
-Correction = Literal["holm", "bh", "none"]
+from capbench.core.arguments import Correction as Correction
+from capbench.core.arguments import Test as Test
+from capbench.core.arguments import Unit as Unit
 
 # Read by pydantic, whose models contain these records.
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}

@@ -144,7 +144,12 @@ def protocol_numbers(
 
 
 def study_result(
-    study: Study, numbers: Sequence[Numbers], columns: dict[str, str], *, sample: bool, **more: Any
+    study: Study,
+    numbers: Sequence[Numbers],
+    columns: dict[str, str],
+    *,
+    sample: bool,
+    **more: Any,
 ) -> StudyResult:
     """The result of a study.
 

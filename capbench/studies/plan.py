@@ -89,8 +89,9 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     protocols = _protocols(study, root, problems)
     names, requests = _requests(study, resources, problems)
     _check_files(study, problems)
-    for reason in filter(None, (study.compare and misfit(study.compare, protocol) for _, protocol in protocols)):
-        problems.add(reason, "conflict", study.compare and study.compare.test)
+    for reason in [] if study.compare is None else [misfit(study.compare, protocol) for _, protocol in protocols]:
+        if reason:
+            problems.add(reason, "conflict", study.compare and study.compare.test)
     published = None
     if study.published is not None:
         with problems.catching():

@@ -42,19 +42,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import Annotated, Any, ClassVar, Literal, Required, Self, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Required, Self, get_args, get_type_hints
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, SkipValidation, Strict, ValidationError
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
-from capbench.core.arguments import Bootstrap, Help, OpenShare, Resamples, Seed, declared
+from capbench.core.arguments import BootstrapMethod, Correction, Help, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.metric_request import Asked
-from capbench.stats.pairs import Correction, Test, Unit
 
 _CONFIG = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 Text = Annotated[str, MinLen(1)]
@@ -89,7 +88,7 @@ def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Ite
         place = [str(part) for part in details["loc"] if not str(part).startswith(("function-", "constrained-"))]
         name, value, of = place[-1], details["input"], ".".join([owner, *place[:-1]]).strip(".")
         if details["type"] == "unexpected_keyword_argument":
-            section = declared(get_type_hints(kind)[place[0]], Settings) if len(place) > 1 else kind
+            section = _section(get_type_hints(kind)[place[0]]) if len(place) > 1 else kind
             message = f"{of} has no option '{name}'. {suggest(name, [*get_type_hints(section)])}"
             yield message, "unknown-option", name
         elif details["type"] == "missing":
@@ -104,9 +103,14 @@ def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Ite
             yield told, "wrong-value", value
 
 
-# Settings of intervals and tests.
+def _section(annotation: Any) -> Any:
+    """The class of settings in an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return annotation
+    return next(filter(None, map(_section, get_args(annotation))), None)
 
-BootstrapMethod = Literal["percentile", "bca"]
+
+# Settings of intervals and tests.
 
 
 @dataclass(frozen=True, config=_CONFIG)
@@ -308,7 +312,7 @@ class ScoresKeys(TypedDict, total=False):
 
 def _written_as(form: Any) -> BeforeValidator:
     """The form of a field in a file, for the JSON schema; :mod:`capbench.studies.study_file` reads it."""
-    return BeforeValidator(_listed if get_origin(form) is list else lambda value: value, json_schema_input_type=form)
+    return BeforeValidator(lambda value: value, json_schema_input_type=form)
 
 
 _FileMetric = Text | LabelledMetric | Annotated[dict[Text, dict[str, Any]], MinLen(1), MaxLen(1)]
@@ -362,7 +366,7 @@ class Study:
     allow_missing: Annotated[Flag, Help("leave out items without a score in one of the files")] = False
     combine: Annotated[
         tuple[CombineEntry, ...],
-        _written_as(CombineEntry | list[CombineEntry]),
+        BeforeValidator(_listed, json_schema_input_type=CombineEntry | list[CombineEntry]),
         Help("combinations of the metrics"),
     ] = ()
     images: Annotated[Text | None, Help("folder of the pictures; default: the data set's image folders")] = None
@@ -441,19 +445,6 @@ class Problems:
 # Studies from command-line options, or from arguments of a function.
 
 
-class Statistics(TypedDict, total=False):
-    """Intervals and tests, which override a study file."""
-
-    bootstrap: Bootstrap | None
-    interval: Annotated[BootstrapMethod, Help("With --bootstrap. Default: percentile.", metavar="METHOD")] | None
-    compare: Annotated[Test, Help("Test all pairs of metrics.", metavar="TEST")] | None
-    correction: Annotated[Correction, Help("With --compare. Default: holm.", metavar="NAME")] | None
-    alpha: Annotated[OpenShare, Help("Significance level, with --compare. Default: 0.05.", metavar="SHARE")] | None
-    permutations: Annotated[Resamples, Help("With --compare. Default: 10,000, or more if needed.", metavar="N")] | None
-    unit: Annotated[Unit, Help("Unit of resampling. Default: image.", metavar="NAME")] | None
-    seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.", metavar="N")] | None
-
-
 _NEEDS = {
     "interval": ("bootstrap",),
     "correction": ("compare",),
@@ -465,9 +456,12 @@ _NEEDS = {
 """Choices that have no effect without one of others."""
 
 
-def with_statistics(study: Study, choice: Statistics, spelled: Callable[[str], str]) -> Study:
-    """The study with some settings replaced. Raises UsageError if a choice has no effect without another."""
-    chosen = {name: value for name, value in choice.items() if value is not None}
+def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callable[[str], str]) -> Study:
+    """The study with the settings of :class:`capbench.api.arguments.Statistics` replaced that ``choice`` has.
+
+    Raises UsageError if one has no effect without another.
+    """
+    chosen = {name: choice[name] for name in (*_NEEDS, "bootstrap", "compare") if choice.get(name) is not None}
 
     def named(**fields: str) -> dict[str, Any]:
         return {name: chosen[argument] for name, argument in fields.items() if argument in chosen}

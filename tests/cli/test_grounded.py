@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.resolve import Caller, MetricInputs
 from capbench.datasets.images import all_images
 from capbench.datasets.opening import open_dataset
@@ -307,12 +307,13 @@ def test_all_on_the_sample_includes_metrics_whose_features_are_extracted(
     monkeypatch.chdir(tmp_path)
     networks = {"tiger", "reo", "vilbertscore"}
 
-    def labels(request: StudyRequest, **inputs: Any) -> set[str]:
-        plan = plan_agreement(request, cast(MetricInputs, {"data": "sample", **inputs}), Caller(note=notes.append)).plan
+    def labels(dataset: Any, metrics: Any = (), **more: Any) -> set[str]:
+        caller, inputs = Caller(note=notes.append), cast(MetricInputs, {"data": "sample", **more})
+        plan = plan_agreement(study_of(dataset, metrics, None, inputs, caller), inputs, caller)
         return networks & {request.label for request in plan.requests}
 
     notes: list[str] = []
-    expert = StudyRequest(datasets="flickr8k-expert")
+    expert = "flickr8k-expert"
     assert labels(expert) == set()
     assert not Path("features").exists()  # nothing is extracted
     images = [image.image for image in all_images(find_root("sample"))]
@@ -326,8 +327,8 @@ def test_all_on_the_sample_includes_metrics_whose_features_are_extracted(
         notes.clear()
         assert labels(expert) == (networks if known == images else set())
         assert any("using the sample's features" in note for note in notes) == (known == images)
-    assert labels(StudyRequest(datasets="flickr8k-expert", metrics=["cider"])) == set()
+    assert labels(expert, ["cider"]) == set()
     assert labels(expert, features="features/sample.h5") == set()  # no weights
     ratings = tmp_path / "mine.csv"
     ratings.write_text("image,candidate,reference_1,rating\na,a dog,a dog runs,4\nb,a cat,a dog runs,1\n")
-    assert labels(StudyRequest(datasets=ratings)) == set()
+    assert labels(ratings) == set()

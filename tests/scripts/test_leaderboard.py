@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import kendalltau
 
 import capbench
-from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.resolve import PYTHON, MetricInputs
 from capbench.core.errors import DataError
 from capbench.core.files import unpack_gzip
@@ -116,9 +116,11 @@ def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
     assert script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), folder).read_bytes() == first
     (entry,) = score_entries(read_cards(folder / "scores"))
     inputs = MetricInputs(scores=[entry], data=sample_dir())
-    result = plan_agreement(StudyRequest(datasets="flickr8k-expert"), inputs, PYTHON).run()
+    study = study_of("flickr8k-expert", (), None, inputs, PYTHON)
+    result = run_plan(plan_agreement(study, inputs, PYTHON), no_progress)
     plain = capbench.correlate("flickr8k-expert", scores=[tmp_path / "scores.csv"], data=sample_dir())
-    assert result.value("words") == plain.value("words")
+    (cell,) = (cell for cell in result.cells if not cell.group)
+    assert cell.value == plain.value("words")
     assert result.columns == {"words": "Number of words"}
 
 
@@ -180,8 +182,8 @@ def test_the_difference_from_a_substitute_image_is_that_of_the_values(
     script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
     cards = read_cards(tmp_path / "results" / "scores")
     inputs = MetricInputs(scores=score_entries(cards, shown=False), data=sample_dir())
-    study = StudyRequest(protocols=[EXPERT], statistics=script._PAIRED)
-    columns = plan_agreement(study, inputs, PYTHON).run()
+    plan = plan_agreement(study_of(None, (), [EXPERT], inputs, PYTHON), inputs, PYTHON, script._PAIRED)
+    columns = run_plan(plan, no_progress)
     plain = capbench.leaderboard(
         "flickr8k-expert", metrics=["bleu-1"], scores=[tmp_path / "scores.csv"], data=sample_dir(), bootstrap=100
     )

@@ -33,7 +33,7 @@ from tests.studies.toys import Length, Toy
 
 MANY = "tests.studies.test_combine:Many"
 METRICS = ("tests.studies.test_combine:Signal", "tests.studies.test_combine:Distance")
-FEW = CombineSettings(folds=4, inner_folds=3)
+FEW: dict[str, Any] = {"folds": 4, "inner_folds": 3}
 
 
 class Many(Toy):
@@ -110,7 +110,7 @@ def value(result: StudyResult, protocol: str, column: str) -> float:
 
 @pytest.mark.parametrize("learner", ["auto", "monotone"])
 def test_it_stands_in_the_table_and_beats_what_it_combines(learner: str, root: DataRoot) -> None:
-    entry = CombineEntry("both", "Both", settings=replace(FEW, learner=learner))
+    entry = CombineEntry(**FEW, learner=learner, label="both", title="Both")
     result = run(root, "all/mean-spearman", "all/votes-strict", combine=[entry])
     assert result.columns == {"signal": "Signal", "distance": "Distance", "both": "Both"}
     assert value(result, "all/mean-spearman", "both") > value(result, "all/mean-spearman", "signal") > 0.4
@@ -133,7 +133,7 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
     protocol = dataset.protocol("drawn/mean-spearman")
     scored = judge(dataset, protocol.items, requests, cache=False).score()
     inputs = inputs_of([row for request in requests for row in request.rows], requests)
-    learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, FEW)
+    learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, CombineSettings(**FEW))
     assert learnt.values.shape == (3, 120)
     assert len(learnt.examples) == 360
     # Means of an item's ratings, in the order of the items.
@@ -148,7 +148,7 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
 
 def test_a_combination_names_the_scores_that_it_requires(root: DataRoot) -> None:
     metrics = (*METRICS, "tiger")
-    result = run(root, "all/mean-spearman", combine=[CombineEntry(settings=FEW)], metrics=metrics)
+    result = run(root, "all/mean-spearman", combine=[CombineEntry(**FEW)], metrics=metrics)
     (missing,) = [entry for entry in result.missing if entry.column == "combination"]
     assert missing.reason.startswith("many/all/mean-spearman: requires the scores of TIGEr")
     assert result.cell("many/all/mean-spearman", "signal") is not None
@@ -159,7 +159,7 @@ def test_a_combination_names_the_scores_that_it_requires(root: DataRoot) -> None
     [
         ([CombineEntry(of=("sgnal",))], "unknown-name", "sgnal"),
         ([CombineEntry(of=("signal",), lower=("distance",))], "unknown-name", "distance"),
-        ([CombineEntry("signal")], "duplicate", "signal"),
+        ([CombineEntry(label="signal")], "duplicate", "signal"),
         ([CombineEntry(), CombineEntry()], "duplicate", "combination"),
     ],
 )
@@ -180,17 +180,17 @@ def written(path: Path, combine: Any) -> Path:
 
 def test_a_study_file_says_which_and_how(tmp_path: Path) -> None:
     one = load_study(written(tmp_path / "a.yaml", {"of": "cider", "learner": "monotone", "folds": 4})).combine
-    assert one == (CombineEntry(of=("cider",), settings=CombineSettings("monotone", 4, 5, 0)),)
+    assert one == (CombineEntry(of=("cider",), learner="monotone", folds=4),)
     entries = [{"label": "x", "title": "X", "of": ["cider"], "lower": ["cider"], "inner_folds": 3, "seed": 9}, {}]
     two = load_study(written(tmp_path / "b.yaml", [{**entries[0]}, {**entries[1]}])).combine
     assert two == (
-        CombineEntry("x", "X", ("cider",), ("cider",), CombineSettings(inner_folds=3, seed=9)),
+        CombineEntry(label="x", title="X", of=("cider",), lower=("cider",), inner_folds=3, seed=9),
         CombineEntry(),
     )
 
 
 def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_scored(root: DataRoot) -> None:
-    entry = CombineEntry("both", settings=CombineSettings(folds=41))
+    entry = CombineEntry(label="both", folds=41)
     study = Study("s", "S", protocols=(MANY,), metrics=METRICS, combine=(entry,))
     begun: list[str] = []
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import StudyError
+from capbench.core.errors import StudyError, UsageError
 from capbench.core.yaml import read_yaml, shipped_configs
-from capbench.studies.study import TASKS
-from capbench.studies.study_file import StudyFile, find_study, load_study, study_schema
+from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
+from capbench.metrics.from_file import ScoresEntry
+from capbench.studies.study import BootstrapSettings, CurveTask, Study, TestSettings, misfit
+from capbench.studies.study_file import find_study, load_study, study_schema
 from scripts import make_study_schema
 from tests.conftest import Ran
 from tests.errors import raises
@@ -21,110 +21,105 @@ from tests.errors import raises
 GOOD = """\
 schema: 1
 name: mine
-title: My study
-protocols:
-  - flickr8k-expert
-  - composite/all-references/correctness-tau-b
+protocols: [flickr8k-expert, composite/all-references/correctness-tau-b]
 metrics:
   - bleu-4
   - cider: {df: coco-val}
-published: tiger-table1
 """
 
 
-def _write(folder: Path, text: str) -> Path:
+def load(folder: Path, more: str = "", text: str = GOOD) -> Study:
     path = folder / "study.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    path.write_text(text + more, encoding="utf-8")
+    return load_study(path)
 
 
 def test_a_study_is_read_as_written(tmp_path: Path) -> None:
-    study = load_study(_write(tmp_path, GOOD))
-    assert study.name == "mine"
-    assert study.title == "My study"
+    study = load(tmp_path)
+    assert (study.name, study.title, study.published) == ("mine", "mine", None)
     assert study.protocols == ("flickr8k-expert", "composite/all-references/correctness-tau-b")
-    assert study.metrics == ("bleu-4", "cider")
-    assert study.options == {"cider": {"df": "coco-val"}}
-    assert study.published == "tiger-table1"
+    assert (study.metrics, study.options) == (("bleu-4", "cider"), {"cider": {"df": "coco-val"}})
+    assert (study.bootstrap, study.compare, study.human_ceiling, study.sentinels) == (None, None, True, False)
+    study = load(
+        tmp_path,
+        "title: My study\nmodels: {tiger: a.pth}\nfeatures: a.h5\nscores: [f.csv, {file: g.csv, columns: [a, b]}]\n"
+        "bootstrap: {resamples: 2000, unit: item, seed: 7, method: bca, level: 0.9}\n"
+        "compare: {test: bootstrap, correction: bh, alpha: 0.01, resamples: 3000, seed: 8, unit: rating}\n"
+        "human_ceiling: false\nsentinels: true\n",
+        GOOD + "  - {label: again, metric: cider, title: Again, features: b.h5, model: b.pth, df: images}\n",
+    )
+    assert study.metrics == ("bleu-4", "cider", "again=cider")
+    assert study.options == {"cider": {"df": "coco-val"}, "again": {"df": "images"}}
+    assert (study.title, study.titles) == ("My study", {"again": "Again"})
+    assert (study.features, study.features_of) == ("a.h5", {"again": "b.h5"})
+    assert (study.model, study.models) == (None, {"tiger": "a.pth", "again": "b.pth"})
+    assert study.scores == (ScoresEntry("f.csv"), ScoresEntry("g.csv", options={"columns": "a,b"}))
+    assert study.bootstrap == BootstrapSettings(2000, "item", 7, "bca", 0.9)
+    assert study.compare == TestSettings("bootstrap", "bh", 0.01, 3000, 8, "rating")
+    assert (study.human_ceiling, study.sentinels) == (False, True)
 
 
-def test_the_title_defaults_to_the_name(tmp_path: Path) -> None:
-    assert load_study(_write(tmp_path, GOOD.replace("title: My study\n", ""))).title == "mine"
+def test_short_forms_and_defaults(tmp_path: Path) -> None:
+    study = load(tmp_path, "bootstrap: 500\ncompare: williams\nfeatures: {tiger: a.h5}\nmodels: a.pth\n")
+    assert (study.bootstrap, study.compare) == (BootstrapSettings(500), TestSettings("williams"))
+    assert (study.features, study.features_of, study.model, study.models) == (None, {"tiger": "a.h5"}, "a.pth", {})
+    # Tests take unit and seed of the intervals.
+    study = load(tmp_path, "bootstrap: {unit: rating, seed: 3}\ncompare: {seed: 4}\ncurves: {counts: [5, 1, 5]}\n")
+    assert study.compare == TestSettings(unit="rating", seed=4)
+    assert study.task == CurveTask(counts=(1, 5))
+    printed = load(tmp_path, text="schema: 1\nname: printed\npublished: faier-table2\n")
+    assert (printed.protocols, printed.metrics, printed.published) == ((), (), "faier-table2")
+
+
+CHANGED = [
+    ("schema: 1", "schema: 7", "wrong-version", 7),
+    ("schema: 1\n", "", "wrong-version", None),
+    ("name: mine\n", "", "missing-key", "name"),
+    ("name: mine", "name: ../up", "wrong-value", "../up"),
+    ("metrics:", "metricz:", None, None),
+    ("  - bleu-4\n  - cider: {df: coco-val}\n", "  - 4\n", "wrong-value", 4),
+    ("  - bleu-4\n", "  - bleu-4\n  - bleu-4\n", "duplicate", "bleu-4"),
+    ("[flickr8k-expert,", "[flickr8k-expert, flickr8k-expert,", "duplicate", "flickr8k-expert"),
+    ("cider: {df: coco-val}", "cider: coco-val", "wrong-value", None),
+    ("name: mine\n", "name: mine\nanswers: true\n", "unknown-key", "answers"),
+]
+ADDED = [
+    ("title: [a]", "wrong-value", ["a"]),
+    ("models: {tiger: 3}", "wrong-value", 3),
+    ("bootstrap: true", "wrong-value", True),
+    ("bootstrap: {resample: 1000}", "unknown-option", "resample"),
+    ("bootstrap: {resamples: 50}", "wrong-value", 50),
+    ("bootstrap: {resamples: 1e3}", "wrong-value", 1000.0),
+    ("bootstrap: {unit: images}", "wrong-value", "images"),
+    ("bootstrap: {seed: -1}", "wrong-value", -1),
+    ("bootstrap: {level: 95}", "wrong-value", 95),
+    ("compare: 3", "wrong-value", 3),
+    ("compare: {test: wilcoxon}", "wrong-value", "wilcoxon"),
+    ("compare: {alpha: true}", "wrong-value", True),
+    ("curves: {draws: 0}", "wrong-value", 0),
+    ("human_ceiling: 3", "wrong-value", 3),
+    ("scores: [{label: x}]", "wrong-type", "scores"),
+    ("retrieval: {captions: flickr8k}", "conflict", "protocols"),
+]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "code", "value"),
+    ("text", "code", "value"),
     [
-        ("schema: 1", "schema: 7", "wrong-version", 7),
-        ("schema: 1\n", "", "wrong-version", None),
-        ("name: mine\n", "", "missing-key", "name"),
-        ("name: mine", "name: ../up", "wrong-value", "../up"),
-        ("metrics:", "metricz:", "invalid", None),
-        ("  - bleu-4\n  - cider: {df: coco-val}\n", "  - 4\n", "wrong-value", 4),
-        ("  - bleu-4\n", "  - bleu-4\n  - bleu-4\n", "duplicate", "bleu-4"),
-        ("  - flickr8k-expert\n", "  - flickr8k-expert\n  - flickr8k-expert\n", "duplicate", "flickr8k-expert"),
-        ("title: My study", "title: [a]", "wrong-type", "title"),
-        ("cider: {df: coco-val}", "cider: coco-val", "wrong-value", None),
-        ("published: tiger-table1", "models: [a]", "wrong-type", "models"),
+        *((GOOD.replace(before, after), code, value) for before, after, code, value in CHANGED),
+        *((f"{GOOD}{more}\n", code, value) for more, code, value in ADDED),
+        ("schema: 1\nname: half\npublished: faier-table2\nmetrics: [cider]\n", "missing-key", "protocols"),
+        ("schema: 1\nname: half\npublished: faier-table2\nprotocols: [composite]\n", "missing-key", "metrics"),
+        ("schema: [1", "wrong-format", None),
+        ("- a\n- b\n", None, None),
+        ("", None, None),
     ],
 )
-def test_a_bad_study_says_what_is_wrong(tmp_path: Path, before: str, after: str, code: str, value: object) -> None:
-    assert before in GOOD
-    path = _write(tmp_path, GOOD.replace(before, after))
-    with raises(StudyError, code, path=path, value=value) as caught:
-        load_study(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
-    path = _write(tmp_path, "schema: 2\nnam: x\nprotocols: []\nmetrics: bleu-4\n")
+def test_a_bad_study_says_what_is_wrong(tmp_path: Path, text: str, code: str | None, value: object) -> None:
     with pytest.raises(StudyError) as caught:
-        load_study(path)
-    text = str(caught.value)
-    assert "4 problems" in text
-    for part in ("unknown key 'nam'", "'schema' is 2", "'name' is missing", "'protocols' should be a list"):
-        assert part in text
-
-
-@pytest.mark.parametrize("text", ["schema: [1", "- a\n- b\n", "just text", ""])
-def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(StudyError):
-        load_study(_write(tmp_path, text))
-
-
-def test_yaml_errors_name_the_row(tmp_path: Path) -> None:
-    with raises(StudyError, "wrong-format", path=tmp_path / "study.yaml", row=3):
-        load_study(_write(tmp_path, "schema: 1\nname: x\n  title: y\n"))
-
-
-def test_a_published_table_can_be_a_study_alone(tmp_path: Path) -> None:
-    study = load_study(_write(tmp_path, "schema: 1\nname: printed\npublished: faier-table2\n"))
-    assert (study.protocols, study.metrics, study.published) == ((), (), "faier-table2")
-
-
-@pytest.mark.parametrize(
-    ("kept", "lacking"), [("metrics: [cider]", "protocols"), ("protocols: [composite]", "metrics")]
-)
-def test_protocols_and_metrics_belong_together_beside_a_published_table(
-    tmp_path: Path, kept: str, lacking: str
-) -> None:
-    with raises(StudyError, "missing-key", value=lacking):
-        load_study(_write(tmp_path, f"schema: 1\nname: half\npublished: faier-table2\n{kept}\n"))
-
-
-def test_shipped_studies_are_found_by_name_and_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = [path.stem for path in shipped_configs().glob("*.yaml")]
-    assert {"demo", "tiger-table1", "tiger-table2"} <= set(names)
-    for name in names:
-        assert load_study(find_study(name)).name == name
-        assert find_study(f"configs/{name}.yaml") == find_study(name)
-
-
-def test_an_unknown_study_is_answered_with_the_nearest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    with raises(StudyError, "missing-file", path="tiger-tabel1"):
-        find_study("tiger-tabel1")
+        load(tmp_path, text=text)
+    assert "\n" not in str(caught.value)
+    assert (caught.value.code, caught.value.value) == (code, value) or code is None
 
 
 def test_problems_of_all_sections_are_reported_with_their_keys_in_one_line(
@@ -144,61 +139,85 @@ curves: {draws: 0, counts: many}
 human_ceiling: maybe
 titel: x
 """
-    path = _write(tmp_path, text)
     with pytest.raises(StudyError) as caught:
-        load_study(path)
+        load(tmp_path, text=text)
     told = str(caught.value)
     for part in (
         "'a' occurs twice in 'protocols'",
         "'cider' occurs twice in 'metrics'",
         "the metric entry {'bleu-4': 3}",
         "the metric entry {'label': 'x'}",
-        "'file' of entry 1 of 'scores'",
-        "'title' of entry 2 of 'scores'",
-        "'models' should be",
+        "the entry {'label': 'x'} of 'scores'",
+        "the entry {'file': 'f.csv', 'title': 3} of 'scores'",
+        "models.tiger=3",
         "bootstrap has no option 'resample'. Did you mean 'resamples'?",
         "bootstrap.level=95",
         "compare.test=wilcoxon",
-        "'of' of 'combine'",
-        "combine.folds=1",
-        "combine has no option 'foldz'. Did you mean 'folds'?",
+        "combine.0.of=3",
+        "combine.0.folds=1",
+        "combine.1 has no option 'foldz'. Did you mean 'folds'?",
         "curves.draws=0",
         "curves.counts=many",
-        "'human_ceiling' should be",
+        "human_ceiling=maybe",
         "unknown key 'titel'. Did you mean 'title'?",
     ):
         assert part in told
     assert "17 problems" in told
-    ran = capbench("correlate", str(path))
-    assert ran.code == 2
-    assert ran.err.count("\n") == 1
+    ran = capbench("correlate", str(tmp_path / "study.yaml"))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
-def test_the_schema_of_the_documentation_is_that_of_the_models() -> None:
-    assert make_study_schema.TARGET.read_text(encoding="utf-8") == make_study_schema.text()
+def test_settings_are_checked_in_python_too() -> None:
+    with raises(UsageError, "wrong-value", value=5):
+        BootstrapSettings.read("bootstrap", {"resamples": 5})
+    with raises(UsageError, "unknown-option", value="seeds"):
+        BootstrapSettings.read("bootstrap", {"seeds": 5})
 
 
-def test_the_schema_has_every_key_and_every_option_of_a_section() -> None:
-    schema = study_schema()
-    assert set(schema["properties"]) == {field.alias or name for name, field in StudyFile.model_fields.items()}
-    assert set(TASKS) <= set(schema["properties"])
-    (section, _) = schema["properties"]["curves"]["anyOf"]
-    assert set(section["properties"]) == {"counts", "draws", "seed"}
-    assert section["properties"]["draws"]["maximum"] == 10_000
-
-
-def test_shipped_studies_fit_the_schema() -> None:
-    validator = pytest.importorskip("jsonschema").Draft202012Validator(json.loads(make_study_schema.text()))
-    for path in shipped_configs().glob("*.yaml"):
+def test_shipped_studies_are_found_by_name_load_and_fit_the_schema(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(study_schema())
+    paths = list(shipped_configs().glob("*.yaml"))
+    assert {"demo", "tiger-table1", "tiger-table2"} <= {path.stem for path in paths}
+    for path in paths:
+        assert load_study(find_study(path.stem)).name == path.stem
+        assert find_study(f"configs/{path.stem}.yaml") == find_study(path.stem)
         assert list(validator.iter_errors(read_yaml(path, "study"))) == []
     for wrong in ({"schema": 1}, {"schema": 1, "name": "a", "metricz": []}, {"schema": 2, "name": "a"}):
         assert list(validator.iter_errors(wrong))
+    with raises(StudyError, "missing-file", path="tiger-tabel1"):
+        find_study("tiger-tabel1")
 
 
-def test_a_study_without_a_file_needs_no_models_of_files() -> None:
-    code = (
-        "import sys, capbench.studies.study as study; study.Study('a', 'a', (), ()); "
-        "print([name for name in sys.modules if name.startswith('pydantic')])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "[]\n"
+def test_the_schema_of_the_documentation_is_that_of_the_model() -> None:
+    assert json.loads(make_study_schema.TARGET.read_text(encoding="utf-8")) == study_schema()
+    assert study_schema()["$defs"]["CurveTask"]["properties"]["draws"]["maximum"] == 10_000
+
+
+SINGLE, DRAWN = ItemSelection("all", ""), ItemSelection("drawn", "", draws=3, seed=0)
+STATISTICS = {**correlations("h"), **accuracy("v")}
+
+
+@pytest.mark.parametrize(
+    ("test", "items", "statistic", "part"),
+    [
+        ("permutation", DRAWN, "tau-b", ""),
+        ("bootstrap", DRAWN, "v-ties-half", ""),
+        ("williams", SINGLE, "pearson", ""),
+        ("steiger", SINGLE, "spearman", ""),
+        ("williams", SINGLE, "tau-c", "Pearson's r or Spearman's rho"),
+        ("steiger", SINGLE, "v-strict", "Pearson's r or Spearman's rho"),
+        ("williams", DRAWN, "pearson", "has 3"),
+        ("mcnemar", SINGLE, "v-strict", ""),
+        ("mcnemar", SINGLE, "v-ties-half", "one half"),
+        ("mcnemar", SINGLE, "pearson", "requires an accuracy"),
+    ],
+)
+def test_a_test_that_does_not_fit_a_protocol_is_known_before(
+    test: str, items: ItemSelection, statistic: str, part: str
+) -> None:
+    found = misfit(TestSettings(test), Protocol("d", items, STATISTICS[statistic]))  # type: ignore[arg-type]
+    assert bool(found) == bool(part)
+    assert part in found
