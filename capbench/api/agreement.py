@@ -42,7 +42,7 @@ from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
 from capbench.metrics.needs import Resources
-from capbench.metrics.requests import left_out_of_all
+from capbench.metrics.requests import left_out_of_all, require_resources
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -208,6 +208,7 @@ def plan_agreement(
     statistics: Mapping[str, object] = NO_STATISTICS,
     *,
     all_protocols: bool = False,
+    all_required: bool = False,
 ) -> Plan:
     """Resolve a study, and report the data folder to the caller; nothing is scored.
 
@@ -217,6 +218,7 @@ def plan_agreement(
         caller: Python or the command line.
         statistics: intervals and tests (:class:`capbench.api.arguments.Statistics`); other keys are ignored.
         all_protocols: True for every protocol of the data sets.
+        all_required: True to raise the error of a metric with missing requirements.
     """
     root = find_root(inputs.get("data"))
     if study.path is None:
@@ -224,6 +226,8 @@ def plan_agreement(
         study = _with_sample_of_all(study, inputs, root, caller)
     study = with_statistics(with_inputs(study, inputs, caller), statistics, caller.spelled)
     plan = resolve_study(study, root, caller, all_protocols=all_protocols)
+    if all_required:
+        require_resources(plan.requests, plan.resources)
     caller.on_data(root, plan.uses_root)
     return plan
 

@@ -23,7 +23,6 @@ from capbench.api.resolve import (
 )
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import StatisticError, UsageError, count
-from capbench.metrics.requests import require_resources
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
 from capbench.studies.judged import refuse_means
@@ -103,12 +102,11 @@ def plan_comparison(
     study = study_of(dataset, metrics, protocol, inputs, caller)
     study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
     usual: Statistics = {"bootstrap": RESAMPLES, "compare": "permutation"}
-    plan = plan_agreement(study, inputs, caller, {**usual, **statistics})
+    plan = plan_agreement(study, inputs, caller, {**usual, **statistics}, all_required=True)
     if len(plan.rows) < 2:
         raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
     for _, chosen in plan.protocols:
         refuse_means(chosen)
-    require_resources(plan.requests, plan.resources)
     return plan
 
 

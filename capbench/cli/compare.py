@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from annotated_types import Ge, Le
 
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, Target, with_groups
@@ -38,8 +37,6 @@ def compare(
         typer.Option(
             "--power",
             metavar="[SHARE]",
-            min=0,
-            max=1,
             help="Instead of tests: estimate how many images distinguish two metrics with this power. Default: 0.8.",
         ),
     ] = None,
@@ -47,7 +44,7 @@ def compare(
         float | None,
         Help("With --power: difference to detect (accuracies: a share). Default: the measured one.", metavar="SIZE"),
     ] = None,
-    alpha: Annotated[float, Ge(0), Le(1), Help("Significance level, two-sided.", metavar="SHARE")] = 0.05,
+    alpha: Annotated[float, Help("Significance level, two-sided.", metavar="SHARE")] = 0.05,
     seed: Annotated[Seed, Help("Seed of resamples and permutations.")] = 0,
     unit: Annotated[Unit, Help("Unit of resampling.")] = "image",
     sentinels: SentinelsOption = None,

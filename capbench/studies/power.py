@@ -74,6 +74,9 @@ def metric_power(
         cache: True to use the score cache.
         progress: makes progress bars.
     """
+    for name, value in (("power", target), ("alpha", alpha)):
+        if not 0 < value < 1:
+            raise UsageError(f"{name} {value:g} is not a number between 0 and 1", code="out-of-range", value=value)
     rows = [row for request in requests for row in request.rows]
     if len(rows) != 2:
         raise UsageError(

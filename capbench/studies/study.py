@@ -41,12 +41,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Required, Self, get_args, get_type_hints
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, SkipValidation, Strict, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    SkipValidation,
+    Strict,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 from typing_extensions import TypedDict
 
 from capbench.core.arguments import BootstrapMethod, Correction, Help, OpenShare, Resamples, Seed, Test, Unit
@@ -66,13 +74,15 @@ _Share = Annotated[OpenShare, Strict()]
 
 
 class Settings:
-    """Base class of settings, which are checked when they are made."""
+    """Base class of settings, which :meth:`read` checks."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
     @classmethod
     def read(cls, owner: str, values: Mapping[str, Any]) -> Self:
         """The settings of ``owner``. Raises UsageError, which names the first wrong one."""
         try:
-            return cls(**values)
+            return TypeAdapter(cls).validate_python(dict(values))
         except ValidationError as error:
             message, code, value = next(problems_in(error, cls, owner))
             raise UsageError(message, code=code, value=value) from None
@@ -113,7 +123,7 @@ def _section(annotation: Any) -> Any:
 # Settings of intervals and tests.
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class BootstrapSettings(Settings):
     """Settings of the intervals of a study."""
 
@@ -124,7 +134,7 @@ class BootstrapSettings(Settings):
     level: Annotated[_Share, Help("nominal coverage")] = 0.95
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class TestSettings(Settings):
     """Settings of the tests between the metrics of a study (:func:`capbench.stats.significance.compare`)."""
 
@@ -165,7 +175,7 @@ METRIC = "combination"
 Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class CombineSettings(Settings):
     """Settings of a combination."""
 
@@ -183,7 +193,7 @@ def _listed(value: object) -> object:
 _Names = Annotated[tuple[Text, ...], BeforeValidator(_listed, json_schema_input_type=Text | list[Text])]
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class CombineEntry(CombineSettings):
     """A combination of the study's metrics, learned from each protocol's judgements."""
 
@@ -207,7 +217,7 @@ class Task(Settings):
     judged: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class RetrievalTask(Task):
     """Retrieval of images by captions and of captions by images."""
 
@@ -225,7 +235,7 @@ def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class CurveTask(Task):
     """Agreement with human ratings by the number of references."""
 
@@ -237,7 +247,7 @@ class CurveTask(Task):
     seed: _Seed = 0
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class LayerTask(Task):
     """Agreement with human ratings by the layer of a network."""
 
@@ -248,14 +258,10 @@ class LayerTask(Task):
     seed: _Seed = 0
 
 
-class NamedErrors(TypedDict, total=False):
-    """Errors that a human names in a caption: phrases that are wrong, and phrases that are missing."""
-
-    extra: Annotated[tuple[Text, ...], MinLen(1)]
-    missing: Annotated[tuple[Text, ...], MinLen(1)]
+_Phrases = dict[Annotated[str, StringConstraints(pattern="^(extra|missing)$")], Annotated[tuple[Text, ...], MinLen(1)]]
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class ImageTask(Task):
     """Candidates of one image, scored with all metrics."""
 
@@ -265,10 +271,12 @@ class ImageTask(Task):
     dataset: Annotated[Text | None, Help("data set of the references, if none are listed")] = None
     candidates: Annotated[tuple[Text, ...], MinLen(1), Help("captions to score")] | None = None
     references: Annotated[tuple[Text, ...], MinLen(1), Help("captions to compare with")] | None = None
-    errors: Annotated[tuple[NamedErrors, ...], MinLen(1), Help("errors in each candidate")] | None = None
+    errors: Annotated[tuple[_Phrases, ...], MinLen(1), Help("errors that a human names in each candidate")] | None = (
+        None
+    )
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class WordTask(Task):
     """Scores of words of a region, and of other words."""
 
@@ -325,9 +333,11 @@ def _folder_name(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True)
 class Study:
     """A study before its names are resolved."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
     name: Annotated[str, AfterValidator(_folder_name), Help("folder name of the results")]
     title: Annotated[str, Help("heading of the tables; default: the name")] = ""
@@ -470,11 +480,13 @@ def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callabl
     bootstrap, compare = study.bootstrap, study.compare
     if bootstrap is not None or "bootstrap" in chosen:
         of_intervals = named(resamples="bootstrap", method="interval")
-        bootstrap = replace(bootstrap or BootstrapSettings(), **of_intervals, **shared)
+        values = vars(bootstrap or BootstrapSettings())
+        bootstrap = BootstrapSettings.read("bootstrap", {**values, **of_intervals, **shared})
     if compare is not None or "compare" in chosen:
         known = bootstrap or BootstrapSettings()
         of_tests = named(test="compare", correction="correction", alpha="alpha", resamples="permutations")
-        compare = replace(compare or TestSettings(unit=known.unit, seed=known.seed), **of_tests, **shared)
+        values = vars(compare or TestSettings(unit=known.unit, seed=known.seed))
+        compare = TestSettings.read("compare", {**values, **of_tests, **shared})
     made = {"bootstrap": bootstrap, "compare": compare}
     for name in chosen:
         if name in _NEEDS and not any(made[need] for need in _NEEDS[name]):

@@ -58,7 +58,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     _check_keys(given, values["metrics"], problems)
     study = None
     try:
-        study = Study(**values, path=os.fspath(path))
+        study = TypeAdapter(Study).validate_python({**values, "path": os.fspath(path)})
     except ValidationError as error:
         for problem in problems_in(error, Study):
             problems.add(*problem)

@@ -236,8 +236,8 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
         (lambda: cb.correlate("flickr8k-expert", [int]), "wrong-type", "int"),
         (lambda: cb.correlate("flickr8k-expert", {"a b": "cider"}), None, "'a b'"),
         (lambda: cb.compare("flickr8k-expert", "cider"), "too-few", "two"),
-        (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], test="t"), "wrong-value", "compare.test=t"),  # type: ignore[arg-type]
-        (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], resamples=3), None, "compare.resamples=3"),
+        (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], test="t"), "unknown-name", "test is "),  # type: ignore[arg-type]
+        (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], resamples=3), "out-of-range", "resamples is 3"),
         (lambda: cb.score(["a"]), "missing-option", "metric"),
         (lambda: cb.score(metrics="cider"), "missing-option", "candidates"),
         (lambda: cb.score(["a"], metrics="cider"), None, "references"),

@@ -314,9 +314,9 @@ def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--compare", "wilcoxon"), "compare.test=wilcoxon"),
+        (("--compare", "wilcoxon"), "wilcoxon"),
         (("--compare", "williams"), "williams"),
-        (("--bootstrap", "200", "--interval", "basic"), "bootstrap.method=basic"),
+        (("--bootstrap", "200", "--interval", "basic"), "basic"),
         (("--interval", "bca"), "--interval"),
         (("--permutations", "500"), "--permutations"),
         (("--unit", "image"), "--unit"),
