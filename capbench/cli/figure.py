@@ -224,7 +224,8 @@ def _compared(call: _Call) -> tuple[Compared, bool]:
     target, inputs = call.target, call.inputs.values()
     plan = plan_comparison(target.dataset, metrics, target.protocol, inputs, caller, statistics, sentinels=False)
     result = run_comparison(plan, caller, cache=call.inputs.cache)
-    for line in (*result.undefined_lines(), *result.reasons()):
+    (info,) = result.protocols
+    for line in (*info.notes, *result.undefined_lines(), *result.reasons()):
         common.note(line)
     return from_study(result), bool(result.undefined or result.missing)
 

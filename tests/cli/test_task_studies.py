@@ -129,7 +129,7 @@ def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("retrieval: 5\nmetrics: [cider]\n", "'retrieval'"),
+        ("retrieval: 5\nmetrics: [cider]\n", "retrieval=5"),
         ("retrieval: {images: 1}\nmetrics: [cider]\n", "retrieval.images=1"),
         ("retrieval: {picture: x}\nmetrics: [cider]\n", "'picture'"),
         ("retrieval: {}\ncurves: {}\nmetrics: [cider]\n", "'curves'"),
