@@ -93,7 +93,7 @@ Problem = tuple[str, str, object]
 
 
 def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Iterator[Problem]:
-    """What pydantic found wrong in the fields of ``kind``, by place: ``bootstrap.resamples=50: should be …``."""
+    """Wrong values that pydantic found in the fields of ``kind``, by place: ``bootstrap.resamples=50: should be …``."""
     for details in error.errors(include_url=False):
         place = [str(part) for part in details["loc"] if not str(part).startswith(("function-", "constrained-"))]
         name, value, of = place[-1], details["input"], ".".join([owner, *place[:-1]]).strip(".")
