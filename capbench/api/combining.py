@@ -46,12 +46,7 @@ def combine(
 ) -> CombinationResult:
     """Learn one score from several metrics, as ``capbench train combination`` does.
 
-    Args:
-        dataset: the judgements to learn from.
-        metrics: the metrics to combine.
-        protocol: protocol of the data set; by default its default protocol.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.arguments.CombinationChoices` and :class:`capbench.api.resolve.MetricInputs`.
+    Other inputs: :class:`capbench.api.arguments.CombinationChoices` and :class:`capbench.api.resolve.MetricInputs`.
     """
     result, _ = learn_combination(dataset, metrics, protocol, inputs, python_caller(progress))
     return result

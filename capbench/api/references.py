@@ -57,19 +57,10 @@ def references(
 ) -> ReferenceResult:
     """Measure agreement against the number of references, as ``capbench correlate --references-curve`` does.
 
-    Args:
-        dataset: a data set's name, a file of judgements, or a class; by default ``pascal-50s``.
-        metrics: names, functions or classes; by default BLEU-4, ROUGE-L and CIDEr.
-        study: a study file with ``curves``, or the name of one that comes with capbench, in place of ``dataset``,
-            ``metrics`` and ``protocol``. A metric or protocol that cannot be computed is then left out; see
-            ``missing`` of the result.
-        protocol: one of the data set's protocols; by default the default one, with all references.
-        counts: numbers of references; by default 0 (if a metric can), 1, 2, 5, 10, … all.
-        draws: random orders of the references; by default 5.
-        seed: of the orders; by default 0.
-        without: metrics, labels or columns of the study file that are left out.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricInputs`; score files have no scores for other references.
+    By default BLEU-4, ROUGE-L and CIDEr on ``pascal-50s`` with all references. ``study`` is a study file with
+    ``curves``, or the name of one that comes with capbench, in place of ``dataset``, ``metrics`` and ``protocol``; a
+    metric or protocol that cannot be computed is then in ``missing`` of the result. Other inputs:
+    :class:`capbench.api.resolve.MetricInputs`; score files have no scores for other references.
     """
     changes, caller = {"counts": counts, "draws": draws, "seed": seed}, python_caller(progress)
     found = compute_curves(study, dataset, metrics, protocol, changes, texts(without), inputs, caller)
@@ -106,9 +97,9 @@ def compute_curves(
             caller,
             find_protocol=curve_protocol,
         )
-        judged = judge(found.dataset, found.protocol.items, found.requests, found.resources, cache=found.cache)
-        judged = judged.require_all()
-        curves = reference_curves(judged, found.protocol, task, sample=found.sample, progress=caller.progress)
+        curves = reference_curves(
+            found.judged().require_all(), found.protocol, task, sample=found.sample, progress=caller.progress
+        )
         each("", curves)
         return ReferenceResult(curves=(curves,), missing={})
     refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)

@@ -42,6 +42,7 @@ from capbench.metrics.needs import Features, Resources, Weights
 from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
 
 if TYPE_CHECKING:
+    from capbench.studies.judged import Judged
     from capbench.studies.plan import Plan
     from capbench.studies.study import Study, Task
 
@@ -170,6 +171,12 @@ class ResolvedJudged(Resolved):
     def sample(self) -> bool:
         """True if the data is the embedded sample."""
         return self.root.is_sample and self.dataset.under_root
+
+    def judged(self) -> Judged:
+        """The judgements with the metrics that can score them."""
+        from capbench.studies.judged import judge
+
+        return judge(self.dataset, self.protocol.items, self.requests, self.resources, cache=self.cache)
 
 
 def resolve(

@@ -50,14 +50,9 @@ def retrieve(
 ) -> RetrievalResult:
     """Retrieve images by captions and captions by images, as ``capbench explore retrieve`` does.
 
-    Args:
-        metrics: names, functions or classes, or a dictionary of them by label.
-        study: a study file with ``retrieval``, or the name of one that comes with capbench, in place of ``metrics``.
-            The other arguments override the file. A metric that cannot be computed is then left out; see ``missing``
-            of the result.
-        without: metrics, labels or columns of the study file that are left out.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.arguments.RetrievalChanges` and :class:`capbench.api.resolve.CachedInputs`.
+    ``study`` is a study file with ``retrieval``, or the name of one that comes with capbench, in place of ``metrics``;
+    the other arguments override it, and a metric that cannot be computed is in ``missing`` of the result. Other inputs:
+    :class:`capbench.api.arguments.RetrievalChanges` and :class:`capbench.api.resolve.CachedInputs`.
     """
     found = compute_retrieval(metrics, study, texts(without), inputs, python_caller(progress))
     for title, reason in found.missing.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.datasets.protocol import Aggregation
 
 _ENDINGS = (".md", ".html", ".json")
 
@@ -76,17 +79,9 @@ def examples(
         return
     metrics = [metric] if metric else [] if inputs.scores else ["cider"]
     caller = common.caller(json_output=json_output)
-    judged = resolve_judged(metrics, target.dataset, target.protocol, inputs.values(), caller)
-    rated = rated_scores(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        aggregation="median" if judged.protocol.statistic.aggregation == "unaggregated" else None,
-        resources=judged.resources,
-        cache=judged.cache,
-        sample=judged.sample,
-        progress=common.progress,
-    )
+    found = resolve_judged(metrics, target.dataset, target.protocol, inputs.values(), caller)
+    aggregation: Aggregation | None = "median" if found.protocol.statistic.aggregation == "unaggregated" else None
+    rated = rated_scores(found.judged(), found.protocol, aggregation, sample=found.sample, progress=common.progress)
     for line in rated.notes:
         common.note(line)
     examples = choose_examples(rated, number=number, seed=seed)

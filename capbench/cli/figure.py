@@ -364,16 +364,8 @@ def _rated(call: _Call) -> RatedScores:
     from capbench.studies.examples import rated_scores
 
     caller = common.caller(json_output=call.json_output, no_metric="Example: capbench figure ratings cider meteor")
-    judged = resolve_judged(call.metrics(), call.target.dataset, call.target.protocol, call.inputs.values(), caller)
-    rated = rated_scores(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        resources=judged.resources,
-        cache=judged.cache,
-        sample=judged.sample,
-        progress=common.progress,
-    )
+    found = resolve_judged(call.metrics(), call.target.dataset, call.target.protocol, call.inputs.values(), caller)
+    rated = rated_scores(found.judged(), found.protocol, sample=found.sample, progress=common.progress)
     for line in (*rated.notes, *(f"{title}: {less}" for title, less in rated.incomplete.items())):
         common.note(line)
     return rated

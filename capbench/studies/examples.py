@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,14 +11,10 @@ import numpy as np
 from capbench.core.errors import ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.core.typed_json import Strict
-from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Aggregation, Protocol
-from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Resources
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.ties import merged
-from capbench.stats.vectors import finite_vector
-from capbench.studies.judged import ProgressFactory, judge, no_progress
+from capbench.studies.judged import Judged, ProgressFactory, no_progress
 from capbench.studies.score_files import Incomplete
 
 # TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are its
@@ -55,23 +51,19 @@ class RatedScores:
 
 
 def rated_scores(
-    dataset: Dataset,
+    judged: Judged,
     protocol: Protocol,
-    requests: Sequence[MetricRequest],
-    *,
     aggregation: Aggregation | None = None,
-    resources: Resources | None = None,
-    cache: bool = True,
+    *,
     sample: bool = False,
     progress: ProgressFactory = no_progress,
 ) -> RatedScores:
-    """Score a data set with ratings, aggregated as the protocol does unless ``aggregation`` says otherwise."""
+    """Score judged items, and aggregate their ratings as the protocol does unless ``aggregation`` says otherwise."""
     spec = protocol.statistic
     if spec.side != "ratings":
         hint = "Choose a data set with ratings, such as composite"
         raise ProtocolError(f"{protocol} has no ratings", code="unsupported", value=str(protocol), hint=hint)
-    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
-    judged = replace(judged, draws=judged.draws[:1])
+    judged = replace(judged.require_all(), draws=judged.draws[:1])
     (judgements,) = judged.draws
     ratings = judgements.ratings[spec.human]
     aggregation = aggregation or spec.aggregation
@@ -86,10 +78,10 @@ def rated_scores(
         )
     scored = judged.score(progress).require_all()
     (table,) = scored.tables
-    rows = [row for request in requests for row in request.rows]
+    rows = [row for request in judged.requests for row in request.rows]
     return RatedScores(
         str(protocol),
-        dataset.title,
+        judged.dataset.title,
         judgements.items,
         item,
         human,
@@ -135,34 +127,17 @@ def by_rating(scores: FloatArray, human: FloatArray) -> tuple[RatingGroup, ...]:
     return tuple(groups)
 
 
-def score_groups(
-    scores: Sequence[float] | FloatArray, human: Sequence[float] | FloatArray, *, name: str = "the scores"
-) -> FloatArray:
-    """Scores on the human scale (TIGEr, appendix A.1).
+def score_groups(scores: FloatArray, human: FloatArray) -> FloatArray:
+    """(n,) scores on the human scale (TIGEr, appendix A.1): the rating that each data point is mapped to.
 
     Data points are sorted by score and divided in the proportions of the human ratings: if a share p of the ratings is
     1, the lowest share p of the scores is 1, and so on. Points with equal scores have their mean rank and so belong to
     the same group; a metric with many ties therefore need not fill all groups.
-
-    Args:
-        scores: (n,) scores.
-        human: (n,) ratings of the same data points.
-        name: name of the scores in error messages.
-
-    Returns:
-        (n,) the value of ``human`` that each point is mapped to.
     """
     from scipy.stats import rankdata
 
-    values, ratings = finite_vector(scores, name), finite_vector(human, "the human ratings")
-    if len(values) != len(ratings):
-        raise StatisticError(
-            f"{name} has {len(values)} values for {len(ratings)} ratings", code="mismatch", value=len(values)
-        )
-    if not len(values):
-        raise StatisticError(f"{name}: there are no data points to map onto the human scale", code="too-few")
-    levels, counts = np.unique(ratings, return_counts=True)
-    place = rankdata(merged(values)) - 0.5
+    levels, counts = np.unique(human, return_counts=True)
+    place = rankdata(merged(scores)) - 0.5
     groups: FloatArray = levels[np.searchsorted(np.cumsum(counts), place, side="right")]
     return groups
 
@@ -194,7 +169,7 @@ def group_differences(rated: RatedScores) -> GroupDifferences:
     chances = np.outer(counts, counts) / counts.sum() ** 2
     shares = {}
     for title, scores in rated.scores.items():
-        distances = grid[np.searchsorted(levels, score_groups(scores, rated.human, name=title)), codes]
+        distances = grid[np.searchsorted(levels, score_groups(scores, rated.human)), codes]
         shares[title] = tuple(float(np.mean(distances == difference)) for difference in differences)
     return GroupDifferences(
         tuple(differences.tolist()),
@@ -251,7 +226,7 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
         hint = "Name one column with --metric, such as bleu-4 instead of bleu"
         raise UsageError(message, code="wrong-value", value=len(rated.scores), hint=hint)
     ((title, scores),) = rated.scores.items()
-    groups = score_groups(scores, rated.human, name=title)
+    groups = score_groups(scores, rated.human)
     difference = groups - rated.human
     members = dict(zip(KINDS, map(np.flatnonzero, (difference > 0, difference < 0, difference == 0)), strict=True))
     chosen = []

@@ -70,12 +70,8 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
     [
         (("train", "combination"), "-m"),
         ((*TWO, "--learner", "logistic"), "flickr8k-expert"),
-        ((*TWO, "-d", "pascal-50s", "--learner", "ridge"), "pascal-50s"),
-        ((*TWO, "-d", "nocaps"), "nocaps"),
         ((*TWO, "--test", "flickr8k-expert"), "--test flickr8k-expert"),
         ((*TWO, "--test", "nocaps"), "nocaps"),
-        ((*TWO, "--lower", "bleu-1"), "'bleu-1'"),
-        ((*TWO, "--inner-folds", "41"), "41"),
         (
             (*TWO, "-m", "tests.studies.toys:Constant"),
             "Constant gives all captions of the training data the same score",

@@ -88,9 +88,6 @@ def test_a_card_without_its_scores_is_rejected(folder: Path) -> None:
         ("twin_of: net,", "twin_of: other,", "invalid"),
         ("twin_of: net,", "", "invalid"),
         ("image: mean, ", "", "invalid"),
-        ("kind: network", "kind: model", "invalid"),
-        ("uses_ratings: false", "uses_rating: false", "invalid"),
-        ("schema: 1", "schema: 2", "invalid"),
     ],
 )
 def test_a_wrong_card_is_rejected(tmp_path: Path, before: str, after: str, code: str) -> None:

@@ -231,7 +231,7 @@ def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoo
     said = set()
     for refused in (
         lambda: metric_power(dataset, protocol, two, resources=third, cache=False),
-        lambda: rated_scores(dataset, protocol, one, resources=third, cache=False),
+        lambda: rated_scores(judge(dataset, protocol.items, one, third, cache=False), protocol),
     ):
         with pytest.raises(MissingFeaturesError) as caught:
             refused()

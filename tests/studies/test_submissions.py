@@ -102,12 +102,9 @@ def _altered(folder: Path) -> None:
         (changed(lambda rows: [*rows, rows[3]]), "duplicate", "scores.csv"),
         (changed(lambda rows: [*rows, ("dog:00000000:00000000", "1")]), "unknown-item", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "nan")]), "not-a-number", "scores.csv"),
-        (changed(lambda rows: [*rows[:-1], (rows[-1][0], "inf")]), "not-a-number", "scores.csv"),
         (changed(lambda rows: [(name, "1") for name, _ in rows]), "undefined", "scores.csv"),
         (lambda folder: submit(folder, rows_of("flickr8k-expert"), "CIDEr"), "duplicate", "card.yaml"),
         (lambda folder: submit(folder, [], files={}), "missing-key", "card.yaml"),
-        (lambda folder: submit(folder, [], uses_ratings=True), "missing-key", "card.yaml"),
-        (lambda folder: submit(folder, [], ratings=["polaris"]), "invalid", "card.yaml"),
         (lambda folder: submit(folder, [("a", "1")], columns={"a": {}}), "missing-column", "scores.csv"),
         (
             lambda folder: submit(folder, rows_of("flickr8k-expert"), training_images=["no-corpus"]),
