@@ -48,17 +48,6 @@ def multi30k(folder: Path, packed: bool) -> Path:
     return folder
 
 
-def test_token_file_gives_captions_by_image_in_order_of_their_numbers(tmp_path: Path) -> None:
-    lines = TOKEN.splitlines()
-    captions = read_token(write(tmp_path / "a.token", "\n".join([lines[1], lines[0], *lines[2:]]) + "\n"))
-    assert dict(captions) == {"101_aa": ("A kite flies .", "Red kite in the sky"), "102_bb": ("Two goats", "Goats .")}
-
-
-def test_file_name_with_a_stray_number_belongs_to_its_image(tmp_path: Path) -> None:
-    text = "5_c.jpg.1#0\tpeople wait\n5_c.jpg#1\tthree people\n"
-    assert dict(read_token(write(tmp_path / "t", text))) == {"5_c": ("people wait", "three people")}
-
-
 def test_fingerprint_tells_other_texts_apart(tmp_path: Path) -> None:
     one = read_token(write(tmp_path / "a", TOKEN))
     other = read_token(write(tmp_path / "b", TOKEN.replace("Red", "Blue")))
@@ -79,22 +68,10 @@ def test_karpathy_file_gives_raw_sentences_and_splits(tmp_path: Path) -> None:
     assert list(captions.of_groups("val")) == ["COCO_val2014_000000000001"]
 
 
-def test_split_file_drops_the_image_path_at_the_end_of_a_list(tmp_path: Path) -> None:
-    data = {"9.jpg": ["A fox", "Red fox", "flickr30k-images/9.jpg"], "8.jpg": ["An owl", "see 8.jpg"]}
-    captions = read_captions_file(write_json(tmp_path / "s.json", data))
-    assert dict(captions) == {"9": ("A fox", "Red fox"), "8": ("An owl", "see 8.jpg")}
-
-
 def test_coco_annotations_are_joined_by_image(tmp_path: Path) -> None:
     captions = read_captions_file(write_json(tmp_path / "captions_val2014.json", COCO))
     assert captions["COCO_val2014_000000000003"] == ("A lamp on a desk.", "Desk with a lamp")
     assert list(captions) == ["COCO_val2014_000000000007", "COCO_val2014_000000000003"]
-
-
-def test_nocaps_corpus_gives_domains(tmp_path: Path) -> None:
-    captions = read_captions_file(write_json(tmp_path / "n.json", NOCAPS))
-    assert dict(captions) == {"0": ("A harp.", "Golden harp")}
-    assert captions.groups["0"] == "near-domain"
 
 
 @pytest.mark.parametrize(

@@ -89,56 +89,6 @@ def test_references_with_any_candidates_text_are_left_out_for_all(tmp_path: Path
     assert judgements.notes == ("18 references are left out (same text as a candidate of the image)",)
 
 
-def test_machine_captions_alone_keep_their_references_and_ratings(tmp_path: Path) -> None:
-    exports(tmp_path, "correctness")
-    exports(tmp_path, "throughness")
-    every, machine = load(tmp_path), load(tmp_path, "no-human")
-    places = [place for place in range(9) if place % 3]
-    assert machine.items == tuple(every.items[place] for place in places)
-    assert {item.system for item in machine.items} == {"neural captioner", "scene description"}
-    for aspect in ("correctness", "thoroughness"):
-        ratings = machine.ratings[aspect]
-        assert ratings.item.tolist() == list(range(6))
-        assert ratings.value.tolist() == every.ratings[aspect].value[places].tolist()
-    assert len(machine.ratings["both"]) == 12
-    assert "3 human captions are left out" in machine.notes
-
-
-def test_one_reference_is_drawn_from_all_of_the_images(tmp_path: Path) -> None:
-    table(tmp_path)
-    draws = Composite(root(tmp_path)).load(Composite.selections["one-reference"])
-    assert len(draws) == 5
-    drawn: dict[str, set[str]] = {}
-    for judgements in draws:
-        for item in judgements.items:
-            (reference,) = item.references
-            assert reference in REFERENCES[item.group]
-            drawn.setdefault(item.group, set()).add(reference)
-        # All three candidates of an image meet the same reference.
-        assert len({(item.image, item.references) for item in judgements.items}) == len(IMAGES)
-    assert all(len(texts) > 1 for texts in drawn.values())
-    assert any(item.candidate == item.references[0] for judgements in draws for item in judgements.items)
-
-
-def test_texts_without_latin_letters_are_the_same_only_if_equal(tmp_path: Path) -> None:
-    references(tmp_path)
-    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text({IMAGES["8k"]: ["лебедь", "озеро", "???"]}))
-    rows = [f"8k\t{IMAGES['8k']}\t0\tлебедь\t5", f"8k\t{IMAGES['8k']}\t1\tвода\t5"]
-    write(tmp_path / "composite/composite_11985.tsv", "\n".join([HEADER.removesuffix("\tis_reference"), *rows]))
-    assert [item.references for item in load(tmp_path).items] == [("озеро", "???"), ("лебедь", "озеро", "???")]
-
-
-def test_items_carry_subset_and_rating(tmp_path: Path) -> None:
-    table(tmp_path)
-    judgements = load(tmp_path)
-    assert judgements.groups == ("8k", "30k", "coco")
-    assert judgements.items[3].candidate_id == "22#0"
-    ratings = judgements.ratings["correctness"]
-    assert ratings.value.tolist() == [5, 2, 3, 4, 1, 1, 5, 3, 2]
-    assert ratings.item.tolist() == list(range(9))
-    assert ratings.scale == (1, 5)
-
-
 def test_exports_give_the_same_items_as_the_table(tmp_path: Path) -> None:
     table(tmp_path / "table")
     exports(tmp_path / "exports", "correctness")
@@ -163,18 +113,6 @@ def test_thoroughness_of_the_exports_is_joined_to_the_items(tmp_path: Path) -> N
     assert both.value.tolist() == [5, 2, 3, 4, 1, 1, 5, 3, 2, 3, 2, 5, 1, 1, 4, 2, 3, 5]
 
 
-def test_thoroughness_joins_by_text_where_positions_differ(tmp_path: Path) -> None:
-    exports(tmp_path, "correctness")
-    turned = export("8k", (1, 4, 5), candidates("8k")[::-1])
-    exports(tmp_path, "throughness", {"8k": [turned]})
-    assert load(tmp_path).ratings["thoroughness"].value.tolist()[:3] == [5, 4, 1]
-
-
-def test_column_thoroughness_of_the_table_is_read(tmp_path: Path) -> None:
-    table(tmp_path, [f"{row}\t{n % 5 + 1}" for n, row in enumerate(table_rows())], HEADER + "\tthoroughness")
-    assert load(tmp_path).ratings["thoroughness"].value.tolist() == [1, 2, 3, 4, 5, 1, 2, 3, 4]
-
-
 def test_missing_thoroughness_is_an_error_only_when_it_is_asked_for(tmp_path: Path) -> None:
     table(tmp_path)
     ratings = load(tmp_path).ratings
@@ -194,15 +132,6 @@ def test_thoroughness_of_a_text_at_two_positions_is_joined_by_position(tmp_path:
     exports(tmp_path, "throughness", {"8k": [export("8k", ("", 4, 5), [human, machine, shouted])]})
     rated = load(tmp_path).ratings["thoroughness"]
     assert (rated.item.tolist()[:2], rated.value.tolist()[:2]) == ([1, 2], [4, 5])
-
-
-def test_coco_references_come_from_annotations_if_that_is_what_is_here(tmp_path: Path) -> None:
-    table(tmp_path)
-    (tmp_path / "coco/karpathy_test_captions.json").unlink()
-    annotations = [{"id": n, "image_id": 33, "caption": text} for n, text in enumerate(REFERENCES["coco"])]
-    data = {"images": [{"id": 33, "file_name": IMAGES["coco"]}], "annotations": annotations}
-    write_json(tmp_path / "coco/annotations/captions_val2014.json", data)
-    assert load(tmp_path).items[-1].references == tuple(REFERENCES["coco"])
 
 
 @pytest.mark.parametrize(

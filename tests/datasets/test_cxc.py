@@ -83,37 +83,6 @@ def test_captions_are_joined_in_the_order_of_their_numbers(place: str, split: st
     assert judged.dataset == f"cxc-sits{suffix}"
 
 
-def test_four_references_for_both_groups(tmp_path: Path) -> None:
-    all_of_them, four = (
-        load(build(tmp_path), "cxc-sits", items).items for items in ("own-caption-out", "four-references")
-    )
-    assert Counter((item.group, len(item.references)) for item in all_of_them) == {("own", 4): 10, ("crossed", 5): 2}
-    assert {len(item.references) for item in four} == {4}
-    assert four[0].references == all_of_them[0].references[:4]
-    assert [a for a, b in zip(all_of_them, four, strict=True) if a.group == "own" and a != b] == []
-
-
-def test_a_repeated_text_is_noted_and_stays_a_reference(tmp_path: Path) -> None:
-    build(tmp_path)
-    twice = {**CAPTIONS, SECOND: ["one text", "One text.", *five("x")[2:]]}
-    write(tmp_path / "coco/karpathy_val_captions.json", json.dumps(twice))
-    judged = load(tmp_path, "cxc-sits", "own-caption-out")
-    assert judged.notes[1].startswith("2 captions with the same text")
-    (item,) = [item for item in judged.items if item.candidate == "one text"]
-    assert item.references[0] == "One text."
-
-
-def test_a_pair_of_captions_is_an_item_without_an_image(tmp_path: Path) -> None:
-    judged = load(build(tmp_path), "cxc-sts", "first-to-second")
-    second = judged.items[1]
-    assert (second.candidate, second.references) == (CAPTIONS[SECOND][4], (CAPTIONS[FIRST][2],))
-    assert [item.group for item in judged.items] == ["co-captions", "crossed", "co-captions", "crossed"]
-    assert [item.image for item in judged.items] == [
-        name.removesuffix(".jpg") for name in (FIRST, SECOND, SECOND, FIRST)
-    ]
-    assert judged.reverse is None
-
-
 def test_both_directions_have_the_ratings_once(tmp_path: Path) -> None:
     judged = load(build(tmp_path), "cxc-sts", "both-directions")
     assert judged.ratings["rating"].item.tolist() == [0, 1, 2, 3]

@@ -51,24 +51,6 @@ def test_three_ratings_an_item_stand_in_row_major_order(tmp_path: Path) -> None:
     assert ratings.scale == (1, 4)
 
 
-def test_all_pairs_keep_own_captions_among_the_references(tmp_path: Path) -> None:
-    (judgements,) = expert(tmp_path, EXPERT, "all-pairs")
-    own = judgements.items[1]
-    assert own.candidate in own.references
-    assert len(judgements.ratings["expert"]) == 12
-    assert judgements.notes == ()
-
-
-def test_one_reference_is_drawn_five_times_and_reproducibly(tmp_path: Path) -> None:
-    draws = expert(tmp_path, EXPERT, "one-reference")
-    assert [j.draw for j in draws] == [0, 1, 2, 3, 4]
-    assert all(len(item.references) == 1 for j in draws for item in j.items)
-    assert all(item.references[0] in CAPTIONS[f"{item.image}.jpg"] for j in draws for item in j.items)
-    assert len({tuple(item.references for item in j.items) for j in draws}) > 1
-    again = expert(tmp_path, EXPERT, "one-reference")
-    assert [j.items for j in again] == [j.items for j in draws]
-
-
 def test_draw_does_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
     straight = {i.candidate_id: i.references for i in expert(tmp_path, EXPERT, "one-reference")[2].items}
     reversed_ = {i.candidate_id: i.references for i in expert(tmp_path, EXPERT[::-1], "one-reference")[2].items}
@@ -86,12 +68,6 @@ def test_rated_own_caption_is_no_reference_of_any_candidate_of_its_image(tmp_pat
     kept = tuple(CAPTIONS["1_a.jpg"][:4])
     assert [item.references for item in judgements.items] == [kept, kept, tuple(CAPTIONS["2_b.jpg"])]
     assert judgements.ratings["share-of-yes"].value == pytest.approx(np.array([1, 1 / 3, 0]))
-
-
-def test_crowdflower_without_own_captions_keeps_all_references(tmp_path: Path) -> None:
-    judgements = crowd(tmp_path, CROWD, "no-own-captions")
-    assert [len(item.references) for item in judgements.items] == [5, 5]
-    assert judgements.ratings["share-of-yes"].item.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -53,70 +53,11 @@ def load(folder: Path, selection: str = "own-caption-out") -> list[Judgements]:
     return list(Foil(root(folder)).load(Foil.selections[selection]))
 
 
-def test_right_caption_comes_first_and_is_preferred(folder: Path) -> None:
-    judged = load(folder)[0]
-    texts = [item.candidate for item in judged.items]
-    assert texts[:2] == ["a red kite over a hill.", "a red ball over a hill."]
-    preferences = judged.preferences["right"]
-    assert preferences.first.tolist() == [0, 2]
-    assert preferences.second.tolist() == [1, 3]
-    assert preferences.preferred.tolist() == [1, 1]
-    assert len({item.candidate_id for item in judged.items}) == 4
-
-
 def test_own_caption_is_no_reference_whatever_its_capitals(folder: Path) -> None:
     judged = load(folder)[0]
     assert judged.items[0].references == ("a kite in the wind", "Somebody flies a kite")
     assert judged.items[0].references == judged.items[1].references
     assert load(folder, "all-references")[0].items[0].references == tuple(CAPTIONS["one.jpg"])
-
-
-def test_pairs_without_captions_are_counted_and_told(folder: Path) -> None:
-    judged = load(folder)[0]
-    assert len(judged.items) == 4
-    assert judged.notes[0] == (
-        "1 of 3 pairs are left out: their images have no captions in karpathy_test_captions.json, "
-        "karpathy_val_captions.json"
-    )
-
-
-def test_a_file_of_all_images_is_read_first(folder: Path) -> None:
-    names = ["one.jpg", "two.jpg", "three.jpg"]
-    texts = {**CAPTIONS, "three.jpg": ["A cat on a mat", "the cat sleeps"]}
-    annotations = [
-        {"id": 10 * i + n, "image_id": i, "caption": text}
-        for i, name in enumerate(names)
-        for n, text in enumerate(texts[name])
-    ]
-    images = [{"id": i, "file_name": name} for i, name in enumerate(names)]
-    write_json(folder / "coco/captions_val2014.json", {"images": images, "annotations": annotations})
-    judged = load(folder)[0]
-    assert len(judged.items) == 6
-    assert judged.notes == ()
-    assert judged.items[4].references == ("the cat sleeps",)
-
-
-def test_validated_pairs_are_those_that_two_people_agreed_with(folder: Path) -> None:
-    judged = load(folder, "validated")[0]
-    assert {item.image for item in judged.items} == {"one"}
-    assert judged.notes[-1].startswith("1 pairs are left out: ")
-
-
-def test_one_reference_is_drawn_five_times_the_same_for_both_candidates(folder: Path) -> None:
-    draws = load(folder, "one-reference")
-    assert [judged.draw for judged in draws] == [0, 1, 2, 3, 4]
-    for judged in draws:
-        assert {len(item.references) for item in judged.items} == {1}
-        assert judged.items[0].references == judged.items[1].references
-
-
-def test_the_first_reference_is_the_first_that_stays(folder: Path) -> None:
-    (judged,) = load(folder, "first-reference")
-    (whole,) = load(folder)
-    assert [item.references for item in judged.items] == [item.references[:1] for item in whole.items]
-    assert [item.candidate for item in judged.items] == [item.candidate for item in whole.items]
-    assert any(len(item.references) > 1 for item in whole.items)
-    assert judged.notes == whole.notes
 
 
 @pytest.mark.parametrize(

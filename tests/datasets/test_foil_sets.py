@@ -56,34 +56,6 @@ def load(dataset: type[FoilSet], folder: Path, selection: str) -> Judgements:
     return judged
 
 
-def test_every_pair_of_every_part_without_references(folder: Path) -> None:
-    judged = load(Valse, folder, "all-pairs")
-    right = judged.preferences["right"]
-    assert Counter(right.group) == {**dict.fromkeys(Valse.parts, 1), "plurals": 2, "actant-swap": 2}
-    assert [judged.items[place].candidate for place in right.first[:1]] == ["one existence"]
-    assert set(right.preferred.tolist()) == {1}
-    assert {item.references for item in judged.items} == {()}
-    assert len({item.candidate_id for item in judged.items}) == len(judged.items) == 24
-    assert judged.notes == ("1 foils have the text of the right caption: no metric can distinguish these pairs",)
-
-
-def test_confirmed_pairs_have_two_votes(folder: Path) -> None:
-    judged = load(Valse, folder, "confirmed")
-    assert len(judged.items) == 22
-    assert "two boats on the lake" not in {item.candidate for item in judged.items}
-    assert judged.notes[0].startswith("1 of 12 pairs are left out")
-
-
-def test_references_are_the_captions_of_the_coco_image_without_the_pairs_own(folder: Path) -> None:
-    judged = load(Valse, folder, "own-caption-out")
-    assert [(item.image, item.references) for item in judged.items[::2]] == [
-        ("000000000007", ("a kite in the wind", "Somebody flies a kite")),
-        ("000000000008", ("Boats near the shore .",)),
-    ]
-    assert judged.notes[0].startswith("10 of 12 pairs are left out")
-    assert len(load(Valse, folder, "own-caption-out-confirmed").items) == 2
-
-
 def test_a_metric_with_references_names_the_items_that_have_them(folder: Path) -> None:
     dataset = SugarCrepe(root(folder))
     judged = judge(dataset, SugarCrepe.selections["all-pairs"], resolve_metrics(["cider"]))

@@ -55,22 +55,6 @@ def test_only_the_groups_items_and_ratings_stay_and_they_belong_together(root: D
     assert sum(len(load(f"composite@{g}", root).items) for g in whole.groups) == len(whole.items)
 
 
-def test_what_is_kept_is_counted_in_the_first_note_and_other_counts_are_of_the_whole(root: DataRoot) -> None:
-    part = load("composite@30k", root)
-    assert part.notes[0] == "Composite, 30k: 60 of 210 items of Composite, 20 of 70 images"
-    assert "Composite, all groups: 219 references are left out (same text as a candidate of the image)" in part.notes
-    assert part.groups == ()
-    assert part.dataset == "composite@30k"
-
-
-def test_random_references_are_those_that_the_whole_data_set_draws(root: DataRoot) -> None:
-    whole, part = (open_dataset(name, root) for name in ("composite", "composite@coco"))
-    drawn = [dataset.load(dataset.protocol("one-reference").items) for dataset in (whole, part)]
-    assert len(drawn[0]) == len(drawn[1]) == 5
-    for all_items, own in zip(*drawn, strict=True):
-        assert [i.references for i in own.items] == [i.references for i in all_items.items if i.group == "coco"]
-
-
 @pytest.mark.parametrize(
     ("name", "code", "value", "hint"),
     [

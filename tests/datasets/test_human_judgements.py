@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,13 +98,6 @@ def test_so_it_does_on_the_published_files(
     (released,), (travelled,) = dataset(root(real_data)).load(chosen), dataset(root(tmp_path)).load(chosen)
     assert len(travelled.items) == {"expert": 5664, "share-of-yes": 47830}[aspect]
     assert same(released, travelled, aspect)
-
-
-def test_the_release_is_read_where_both_are_there(sample: Path, tmp_path: Path) -> None:
-    shutil.copytree(sample / "flickr8k", tmp_path / "flickr8k")
-    write_json(tmp_path / EXPERT, {"f8k_001": {"human_judgement": [], "ground_truth": []}})
-    dataset = Flickr8kExpert(root(tmp_path))
-    assert len(dataset.load(dataset.selections["all-pairs"])[0].items) == 309
 
 
 def judged(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a kite")) -> dict[str, Any]:

@@ -72,44 +72,6 @@ def test_each_machine_caption_is_paired_with_the_human_caption_of_its_image(fold
     assert [item.system for item in judged.items[:3]] == ["human", "machine 1", "machine 2"]
 
 
-def test_references_are_the_first_four_without_the_human_captions_text(folder: Path) -> None:
-    judged = load(folder)
-    assert judged.items[0].references == tuple(CAPTIONS["one.jpg"][1:5])
-    assert judged.items[3].references == ("Boats near the shore .", "a lake with boats", "boats on water")
-    assert all(item.references == judged.items[0].references for item in judged.items[:3])
-
-
-def test_repeats_of_references_people_and_machines_are_counted(folder: Path) -> None:
-    assert load(folder).notes == (
-        "4 pairs of 2 images; no human judged them",
-        "1 machine captions have the text of a reference",
-        "1 machine captions have the text of the human caption: no metric can distinguish these pairs",
-        "1 machine captions repeat another captioner's caption of the same image",
-        "1 images have fewer than 4 references left",
-    )
-
-
-def test_a_human_caption_of_no_reference_leaves_none_out_and_is_told(folder: Path) -> None:
-    changed = [dict(entry) for entry in SMURF_ENTRIES]
-    changed[0]["caption"] = "something else"
-    write_json(folder / SMURF, changed)
-    judged = load(folder)
-    assert judged.items[0].references == tuple(CAPTIONS["one.jpg"][:4])
-    assert judged.notes[-1].startswith("1 human captions ")
-
-
-def test_twelve_captioners_are_a_set_beside_three(folder: Path) -> None:
-    judged = load(folder, "hm-coco@where-image")
-    assert judged.dataset == "hm-coco@where-image"
-    assert len(judged.items) == 26
-    assert len(judged.preferences["human"]) == 24
-    assert [item.image for item in judged.items[::13]] == ["two", "one"]
-    assert [item.system for item in judged.items[:13]] == ["human", *MACHINES]
-    assert judged.items[13 + 12].candidate == "12 kites"
-    dataset = open_dataset("hm-coco:1@where-image", root(folder))
-    assert dataset.protocol().versioned == "hm-coco:1@where-image/own-caption-out/human-strict"
-
-
 def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
     dataset = HmCoco(root(folder))
     protocol = dataset.protocol("mean")

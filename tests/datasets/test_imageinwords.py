@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError
 from capbench.core.records import Judgements
 from capbench.datasets.imageinwords import _COMPARISONS, CRITERIA, ImageInWords, _read
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write
-from tests.errors import raises
 
 LONG, SHORT = "a long description of a dog on a hill", "a dog"
 
@@ -54,42 +52,6 @@ def folder(tmp_path: Path) -> Path:
 def load(folder: Path) -> Judgements:
     (judged,) = ImageInWords(root(folder)).load(ImageInWords.selections["all-pairs"])
     return judged
-
-
-def test_verdicts_are_grades_for_the_first_description(folder: Path) -> None:
-    judged = load(folder)
-    assert [item.system for item in judged.items] == ["IIW", "DOCCI", "IIW", "DOCCI", "IIW", "IIW-P5B"]
-    assert [item.group for item in judged.items[::2]] == ["docci", "docci", "iiw-400"]
-    human_like = judged.preferences["human-like"]
-    assert human_like.grade is not None
-    assert human_like.grade.tolist() == [-2, 1, -1]
-    assert human_like.preferred.tolist() == [-1, 1, -1]
-    assert human_like.group == ("docci", "docci", "iiw-400")
-    everything = judged.preferences["verdicts"]
-    assert everything.grade is not None
-    assert everything.grade.reshape(5, 3).tolist() == [[2, 2, 1], [1, 1, 1], [0, 0, 1], [-1, -1, 1], [-2, 1, -1]]
-    assert everything.group[::3] == tuple(CRITERIA)
-
-
-def test_verdicts_without_both_texts_are_counted(folder: Path) -> None:
-    assert load(folder).notes == (
-        "10 of 25 verdicts are left out: a description is not published (5 against GPT-4V, 5 against DCI)",
-    )
-
-
-def test_a_repeated_comparison_counts_once_and_a_contradictory_one_is_an_error(folder: Path) -> None:
-    judged = load(folder)
-    path = folder / "iiw/DOCCI_Test.jsonl"
-    first = json.loads(path.read_text().splitlines()[0])
-    with path.open("a") as file:
-        file.write(json.dumps(first) + "\n")
-    repeated = load(folder)
-    assert repeated.items == judged.items
-    assert len(repeated.preferences["verdicts"].first) == len(judged.preferences["verdicts"].first)
-    with path.open("a") as file:
-        file.write(json.dumps({**first, "metrics/Human Like": "Neutral"}) + "\n")
-    with raises(DataError, "duplicate", row=4, path=path):
-        load(folder)
 
 
 def scores_of_length(folder: Path) -> Path:

@@ -50,18 +50,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_aspects_rate_the_same_captions(folder: Path) -> None:
-    judged = load(folder)
-    assert [(item.image, item.candidate) for item in judged.items] == [
-        ("sa_1", "One. Two."), ("sa_2", "Three. Four."), ("sa_2", "Five."), ("sa_3", "Six.")
-    ]  # fmt: skip
-    desc, rel = judged.ratings["descriptiveness"], judged.ratings["relevance"]
-    assert (desc.item.tolist(), desc.value.tolist()) == ([0, 1, 2], [0.25, 1.0, 0.5])
-    assert (rel.item.tolist(), rel.value.tolist()) == ([2, 0, 3, 3], [0.75, 0.0, 1.0, 0.5])
-    assert rel.rater.tolist() == [0, 0, 0, 1]
-    assert judged.items[0].references == ("A long text. It ends.",)
-
-
 def test_a_missing_file_is_named_when_its_aspect_is_read(folder: Path) -> None:
     judged = load(folder)
     assert "fluency" not in judged.ratings

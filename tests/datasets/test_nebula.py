@@ -53,30 +53,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_row_is_an_item_with_one_real_valued_rating(folder: Path) -> None:
-    judged = load(folder)
-    assert judged.ratings["score"].value.tolist() == [0.75, 1.0, 0.0]
-    assert judged.ratings["score"].item.tolist() == [0, 1, 2]
-    assert [item.image for item in judged.items] == ["aa11", "bb22", "aa11"]
-    assert len({item.candidate_id for item in judged.items}) == 3
-
-
-def test_five_references_can_be_asked_for(folder: Path) -> None:
-    first, last = load(folder, "first-5-references"), load(folder, "last-5-references")
-    assert first.items[2].references == ("a kite", "d", "e", "f", "g")
-    assert last.items[2].references == ("d", "e", "f", "g", "h")
-    assert first.items[0].references == last.items[0].references == tuple(ROWS[0]["refs"])
-    assert "1 items have more than 5 references and keep 5" in first.notes
-
-
-@pytest.mark.parametrize("dump", [repr, json.dumps])
-def test_a_table_gives_the_same_rows_as_the_list(dump: Callable[[Any], str], folder: Path, tmp_path: Path) -> None:
-    expected = load(folder).items
-    (folder / "nebula/nebula_test.json").unlink()
-    write(folder / "nebula/nebula_test.csv", as_csv(ROWS, dump))
-    assert load(folder).items == expected
-
-
 def test_parquet_gives_the_same_rows_and_names_images_by_path(tmp_path: Path) -> None:
     rows = [
         {

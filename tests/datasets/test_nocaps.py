@@ -37,25 +37,10 @@ def load(folder: Path) -> Judgements:
     return Nocaps(root(folder)).load(Nocaps.selections["first-vs-rest"])[0]
 
 
-def test_first_caption_is_the_candidate_of_the_other_nine(tmp_path: Path) -> None:
-    write_json(tmp_path / "nocaps/nocaps_corpus.json", corpus())
-    judgements = load(tmp_path)
-    item = judgements.items[1]
-    assert (item.image, item.candidate, item.references) == ("1", TEN[1][0], tuple(TEN[1][1:]))
-    assert judgements.groups == ("in-domain", "near-domain", "out-domain")
-    assert not judgements.ratings
-    assert not judgements.preferences
-
-
 def test_original_file_gives_the_same_items(tmp_path: Path) -> None:
     write_json(tmp_path / "a/nocaps/nocaps_corpus.json", corpus())
     write_json(tmp_path / "b/nocaps/nocaps_val_4500_captions.json", original())
     assert load(tmp_path / "b").items == load(tmp_path / "a").items
-
-
-def test_original_file_without_domains_has_no_groups(tmp_path: Path) -> None:
-    write_json(tmp_path / "nocaps/nocaps_val_4500_captions.json", original(domains=False))
-    assert load(tmp_path).groups == ()
 
 
 @pytest.mark.real_data

@@ -81,23 +81,6 @@ def load(folder: Path, selection: str = "json-5-refs") -> Judgements:
     return Pascal50S(root(folder)).load(Pascal50S.selections[selection])[0]
 
 
-def test_items_stand_two_by_two_in_the_order_of_the_pairs(tmp_path: Path) -> None:
-    pair_mat(tmp_path)
-    pair_json(tmp_path)
-    judgements = load(tmp_path)
-    assert [item.candidate for item in judgements.items[:4]] == [
-        "A ferry at a quay.",
-        "A man with a drum",
-        "A cow near hay",
-        "Brown cow by a barn",
-    ]
-    direct = judgements.preferences["direct"]
-    assert direct.first.tolist() == [0, 2, 4, 6]
-    assert direct.second.tolist() == [1, 3, 5, 7]
-    assert direct.group == ("HI", "HC", "MM", "HI")
-    assert len({item.candidate_id for item in judgements.items}) == 8
-
-
 def test_direct_preference_is_the_majority_of_the_votes(tmp_path: Path) -> None:
     pair_mat(tmp_path)
     pair_json(tmp_path)
@@ -127,16 +110,6 @@ def test_json_alone_gives_the_consensus_and_says_which_file_lacks_for_direct(tmp
     assert "there are no direct preferences: a file is missing" in judgements.notes
 
 
-def test_fifty_references_need_no_json(tmp_path: Path) -> None:
-    pair_mat(tmp_path)
-    references_mat(tmp_path)
-    judgements = load(tmp_path, "all-50-refs")
-    assert judgements.items[2].references == tuple(FIFTY["2008_02.jpg"])
-    assert list(judgements.preferences) == ["direct"]
-    with raises(MissingFileError, "missing-file", path=tmp_path / "pascal50s/pascal_50s.json"):
-        judgements.preferences["consensus"]
-
-
 def test_other_release_of_the_references_is_read(tmp_path: Path) -> None:
     rows = [{"name": f"http://example.org/a/{image}", "sentences": cell(texts)} for image, texts in FIFTY.items()]
     references_mat(tmp_path, train_sent_final=struct_array(rows))
@@ -161,15 +134,6 @@ def test_random_references_are_drawn_five_times_and_shared_by_an_image(
     assert len({j.items[0].references for j in draws}) > 1
     again = Pascal50S(root(tmp_path)).load(Pascal50S.selections[selection])
     assert [j.items for j in again] == [j.items for j in draws]
-
-
-def test_draw_does_not_depend_on_other_files(tmp_path: Path) -> None:
-    pair_mat(tmp_path)
-    references_mat(tmp_path)
-    before = {(i.image, i.references) for i in load(tmp_path, "random-5-refs").items}
-    pair_json(tmp_path)
-    (tmp_path / "pascal50s/pair_pascal.mat").unlink()
-    assert {(i.image, i.references) for i in load(tmp_path, "random-5-refs").items} == before
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -205,13 +169,6 @@ def test_bad_triplets_are_refused(tmp_path: Path, change: dict[int, Any], code: 
     triplets_mat(tmp_path, [1, 2, 3, 4], change=change)
     with raises(DataError, code, path=tmp_path / "pascal50s/consensus_pascal.mat", row=row):
         load(tmp_path).preferences["triplets"]
-
-
-def test_published_repeats_pass(tmp_path: Path) -> None:
-    again = (*PAIRS[0][:4], [1] * 7 + [-1] * 4)
-    pair_mat(tmp_path, [*PAIRS, again])
-    references_mat(tmp_path)
-    assert load(tmp_path, "all-50-refs").preferences["direct"].votes.tolist()[-1] == [7, 4]
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,7 @@ def _command(error: str) -> list[str]:
 def test_a_missing_file_of_a_plug_in_names_a_command_that_lists_it(plugged: Path, capbench: Callable[..., Ran]) -> None:
     refused = capbench("compare", "bleu-1", "bleu-2", "-d", "stars", "--data", plugged)
     assert refused.code == 2
-    assert refused.failure.code == "missing-file"
-    assert str(refused.failure.path).endswith("stars.tsv")
+    assert "stars.tsv: there is no such file" in refused.err
     known = capbench(*_command(refused.err), "--data", plugged)
     assert re.search(r"stars +absent", known.out), known.out
     assert "starry/stars.tsv: there is no such file" in known.err

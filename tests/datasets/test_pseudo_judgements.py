@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError
 from capbench.core.records import Judgements, caption_key
-from capbench.datasets.opening import group_of
 from capbench.datasets.pseudo_judgements import KINDS, DrawOptions, Flickr8kPseudo, draw_candidates, pseudo_levels
 from tests.datasets.native_files import five, root, token_text, write
 from tests.errors import raises
@@ -49,40 +48,6 @@ def folder(tmp_path: Path) -> Path:
 def load(folder: Path, selection: str = "all-captions") -> Judgements:
     (judged,) = Few(root(folder)).load(Few.selections[selection])
     return judged
-
-
-def test_captions_that_rate_are_not_references(folder: Path) -> None:
-    whole, first, last = (load(folder, name) for name in ("all-captions", "first-three-rate", "last-two-rate"))
-    for items in zip(whole.items, first.items, last.items, strict=True):
-        assert len({item.candidate for item in items}) == 1
-        assert items[1].references == items[0].references[3:]
-        assert items[2].references == items[0].references[:3]
-    assert not np.array_equal(whole.ratings["pseudo"].value, last.ratings["pseudo"].value)
-
-
-def test_the_own_caption_stands_before_the_candidates_and_wins_every_pair(folder: Path) -> None:
-    judged = load(folder, "own-caption")
-    pairs = judged.preferences["own"]
-    assert len(judged.items) == 24 * 9
-    assert len(pairs) == 24 * 8
-    assert set(pairs.preferred.tolist()) == {1}
-    for first, second in zip(pairs.first, pairs.second, strict=True):
-        own, other = judged.items[first], judged.items[second]
-        assert own.image == other.image
-        assert own.references == other.references == tuple(CAPTIONS[f"{own.image}.jpg"][:-1])
-        assert own.candidate == CAPTIONS[f"{own.image}.jpg"][-1]
-    with pytest.raises(MissingFileError):
-        judged.ratings["pseudo"]
-    part = group_of(Few(root(folder)), "near-text")
-    (near,) = part.load(part.selections["own-caption"])
-    assert len(near.preferences["own"]) == 24 * 2
-
-
-def test_levels_follow_the_mean_of_normal_scores() -> None:
-    scores = [np.array([3.0, 1.0, 2.0, 4.0]), np.array([30.0, 10.0, 20.0, 40.0])]
-    assert pseudo_levels(scores, 2).tolist() == [2, 1, 1, 2]
-    with raises(DataError, "too-few"):
-        pseudo_levels([], 4)
 
 
 # The draw

@@ -59,21 +59,6 @@ def test_an_id_is_accepted_with_and_without_the_version(text: str) -> None:
     assert protocol.versioned == "composite:1/any-candidate-out/correctness-tau-c"
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("-d", "composite:1@8k"), ("-p", "composite:1@8k/any-candidate-out/correctness-tau-c"), ("-d", "composite@8k")],
-)
-def test_results_print_the_version_and_keep_the_id_without_it(
-    flags: tuple[str, ...], capbench: Callable[..., Ran]
-) -> None:
-    assert (
-        "composite:1@8k/any-candidate-out/correctness-tau-c: 75 ratings"
-        in capbench("correlate", *flags, "-m", LENGTH).out
-    )
-    (info,) = json.loads(capbench("correlate", *flags, "-m", LENGTH, "--json").out)["protocols"]
-    assert (info["id"], info["version"]) == ("composite@8k/any-candidate-out/correctness-tau-c", "1")
-
-
 def test_two_versions_stand_side_by_side_in_one_result(capbench: Callable[..., Ran]) -> None:
     found = json.loads(capbench("correlate", "-d", "nebula", "-d", "nebula:1", "-m", LENGTH, "--json").out)
     assert [(info["id"], info["version"]) for info in found["protocols"]] == [
@@ -83,12 +68,3 @@ def test_two_versions_stand_side_by_side_in_one_result(capbench: Callable[..., R
     values = {(cell["protocol"], cell["column"]): cell["value"] for cell in found["cells"]}
     column = found["cells"][0]["column"]
     assert values["nebula/all-references/tau-c", column] != values["nebula:1/all-references/tau-c", column]
-
-
-def test_clipscores_protocol_has_a_name_and_is_printed_under_its_own(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-p", "composite/clipscore/tau-c", "-m", LENGTH)
-    assert "composite:1/any-candidate-out/correctness-tau-c: 210 ratings" in ran.out
-    listed = capbench("data", "info", "--protocols", "composite").out
-    assert "CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT" in listed
-    assert "clipscore/tau-c (any-candidate-out/correctness-tau-c)" in listed
-    assert "versions: composite:1 (as published)" in listed
