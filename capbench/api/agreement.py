@@ -293,34 +293,23 @@ def _with_sample_of_all(study: Study, inputs: MetricInputs, root: DataRoot, call
     )
 
 
-_PUBLISHED = (
-    "flickr8k-expert",
-    "flickr8k-crowdflower",
-    "composite",
-    "pascal-50s",
-    "foil",
-    "thumb",
-    "nebula",
-    "polaris",
-)
-"""Data sets of a study that names none. FOIL's whole test set and CxC, which have far more items, must be named."""
-
-
 def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
     """Published judgements whose files are installed, then imported ones; the others are noted.
 
     All published ones if none is installed, so that the error names the missing files.
     """
+    from capbench.datasets.base import dataset_names, load_dataset
     from capbench.datasets.catalog import catalog
     from capbench.datasets.inventory import missing_needs
     from capbench.datasets.user.judgements import imported_names
 
     known = catalog().datasets
-    absent = [name for name in _PUBLISHED if missing_needs(known[name], root)]
-    installed = [*(name for name in _PUBLISHED if name not in absent), *imported_names(root)]
+    published = [name for name in dataset_names() if name in known and load_dataset(name).in_default]
+    absent = [name for name in published if missing_needs(known[name], root)]
+    installed = [*(name for name in published if name not in absent), *imported_names(root)]
     if absent and installed:
         caller.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' lists the missing files")
-    return installed or list(_PUBLISHED)
+    return installed or published
 
 
 class Style(TypedDict, total=False):

@@ -30,6 +30,12 @@ class Dataset(abc.ABC):
     """Title for tables and prose."""
     citation: ClassVar[str]
     """The publication of the judgements, one line."""
+    licence: ClassVar[str] = "unknown"
+    """Terms of the captions, candidates and references together."""
+    derived: ClassVar[bool] = False
+    """True if a licence is stated for all captions and permits publishing data derived from them, such as parses."""
+    in_default: ClassVar[bool] = False
+    """True for a data set of studies that name none. Those with far more items must be named."""
     selections: ClassVar[Mapping[str, ItemSelection]]
     """Item selections by name."""
     statistics: ClassVar[Mapping[str, StatisticSpec]]

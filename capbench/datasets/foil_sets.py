@@ -139,6 +139,8 @@ class Valse(FoilSet):
     """7,782 pairs in ten parts, from existence to coreference, each judged by three annotators."""
 
     name: ClassVar[str] = "valse"
+    licence: ClassVar[str] = "CC BY 4.0, MIT (VALSE)"
+    derived: ClassVar[bool] = True
     title: ClassVar[str] = "VALSE"
     citation: ClassVar[str] = (
         "L. Parcalabescu, M. Cafagna, L. Muradjan, A. Frank, I. Calixto, A. Gatt: VALSE: A Task-Independent Benchmark "
@@ -183,6 +185,8 @@ class SugarCrepe(FoilSet):
     """7,511 pairs of a COCO caption and a fluent hard negative in seven parts: replaced, swapped or added words."""
 
     name: ClassVar[str] = "sugarcrepe"
+    licence: ClassVar[str] = "CC BY 4.0, MIT (SugarCrepe)"
+    derived: ClassVar[bool] = True
     title: ClassVar[str] = "SugarCrepe"
     citation: ClassVar[str] = (
         "C.-Y. Hsieh, J. Zhang, Z. Ma, A. Kembhavi, R. Krishna: SugarCrepe: Fixing Hackable Benchmarks for "

@@ -146,6 +146,8 @@ class HmCocoWhereImage(_HumanMachine):
     """One human caption and those of twelve captioners for each image of COCO's Karpathy test split."""
 
     name: ClassVar[str] = "hm-coco@where-image"
+    licence: ClassVar[str] = "CC BY 4.0, MIT (where-image2)"
+    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Human and machine, COCO (twelve captioners)"
     citation: ClassVar[str] = (
         "After S. Wang and others: FAIEr. CVPR 2021; captions of M. Tanti, A. Gatt, K. Camilleri: Where to put the "
@@ -162,6 +164,8 @@ class HmCoco(_HumanMachine):
     """One human caption and those of three captioners for each image of COCO's Karpathy test split."""
 
     name: ClassVar[str] = "hm-coco"
+    licence: ClassVar[str] = "CC BY 4.0, MIT (SMURF)"
+    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Human and machine, COCO"
     citation: ClassVar[str] = (
         "After S. Wang and others: FAIEr. CVPR 2021; captions of J. Feinglass, Y. Yang: SMURF. ACL 2021"
@@ -179,6 +183,7 @@ class HmFlickr8k(_HumanMachine):
     """One human caption and those of twelve captioners for each of Flickr8k's 1,000 test images."""
 
     name: ClassVar[str] = "hm-flickr8k"
+    licence: ClassVar[str] = "research and education, not commercial"
     title: ClassVar[str] = "Human and machine, Flickr8k"
     citation: ClassVar[str] = HmCocoWhereImage.citation
     corpus: ClassVar[str] = "flickr8k"

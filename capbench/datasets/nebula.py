@@ -102,6 +102,8 @@ class Nebula(_RatedCaptions):
     """The test set: 3,298 captions, one per image, each with five or more references."""
 
     name: ClassVar[str] = "nebula"
+    licence: ClassVar[str] = "none stated"
+    in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Nebula"
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published", "spica": "scores corrected by Spica's judgements"}
@@ -143,6 +145,9 @@ class Polaris(_RatedCaptions):
     """The test set: 26,122 captions."""
 
     name: ClassVar[str] = "polaris"
+    licence: ClassVar[str] = "BSD"
+    derived: ClassVar[bool] = True
+    in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Polaris"
     version, versions = AS_PUBLISHED
     citation: ClassVar[str] = (
