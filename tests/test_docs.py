@@ -95,6 +95,8 @@ def test_the_example_data_set_is_installed_and_runs(
         assert listed.code == 0, listed.err
         assert "album/others/tau-c" in listed.out
         assert "as all, but a reference with the candidate's text is left out" in listed.out
+        described = json.loads(capbench("data", "info", "album", "--json").out)
+        assert (described["title"], described["captions"]["licence"]) == ("Album", "unknown")
         ran = capbench("correlate", "-d", "album", "-m", "cider", "-m", "rouge-l", *data, "--json")
         assert ran.code == 0, ran.err
         (protocol,) = {cell["protocol"] for cell in json.loads(ran.out)["cells"]}

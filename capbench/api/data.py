@@ -117,10 +117,15 @@ def import_data(
 
 
 def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
-    """All facts in the catalog and the registered class of a data set."""
+    """All facts in the catalog and the registered class of a data set, which need not be in the catalog."""
     from capbench.datasets.base import dataset_names, load_dataset
+    from capbench.datasets.catalog import DatasetEntry, caption_terms
 
-    entry = known.datasets[name]
+    entry = known.datasets.get(name)
+    if entry is None:
+        registered = load_dataset(name)
+        what = (registered.__doc__ or "").partition("\n")[0]
+        entry = DatasetEntry(title=registered.title, citation=registered.citation, what=what)
     sources: dict[str, Any] = {}
     for path in entry.files:
         source = known.files[path].source
@@ -142,13 +147,12 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
         facts = {name: getattr(need, name) for name in ("role", "needed", "why")}
         facts["met"] = need.met(root.locate) is not None
         needs.append({**facts, "any_of": [list(alternative) for alternative in need.any_of], "files": files})
-    terms = known.captions.get(name)
     return {
         "dataset": name,
         "title": entry.title,
         "what": entry.what,
         "citation": entry.citation,
-        "captions": terms and terms.model_dump(),
+        "captions": caption_terms(name).model_dump(),
         "needs": needs,
         "sources": sources,
         "protocols": _protocols_of(load_dataset(name)) if name in dataset_names() else None,

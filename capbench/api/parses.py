@@ -188,15 +188,8 @@ def export_named(
 
 def _terms(name: str, root: DataRoot) -> CaptionTerms:
     """Terms of a set of captions; unknown for imported judgements, files and plug-ins."""
-    from capbench.datasets.base import dataset_names, load_dataset
-    from capbench.datasets.catalog import CaptionTerms, catalog
-    from capbench.datasets.protocol import base_name
+    from capbench.datasets.catalog import CaptionTerms, caption_terms
 
-    base, _, group = name.partition("@")
-    terms = catalog().captions.get(name) or CaptionTerms(licence="unknown", derived=False)
-    if base_name(base) in dataset_names():
-        dataset = load_dataset(base_name(base))
-        dataset = dataset.beside.get(group, dataset)
-        terms = CaptionTerms(licence=dataset.licence, derived=dataset.derived)
+    terms = caption_terms(name)
     is_synthetic = root.is_sample and terms.licence != "unknown"
     return CaptionTerms(licence="Apache-2.0 (synthetic sample)", derived=True) if is_synthetic else terms

@@ -130,6 +130,7 @@ def info(
     Example: capbench data info composite --protocols
     """
     from capbench.api.data import dataset_info, imported_info, protocol_facts, variance_facts
+    from capbench.datasets.base import dataset_names
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgements import imported_names
@@ -147,7 +148,7 @@ def info(
         return
     known, imported = catalog(), imported_names(root)
     for name in dataset or []:
-        check_choice("data set", name, [*known.datasets, *imported])
+        check_choice("data set", name, [*dict.fromkeys([*known.datasets, *dataset_names()]), *imported])
     common.announce_root(root, json_output=json_output)
     if verify:
         _verify(dataset or [], root, known, json_output=json_output)
@@ -155,7 +156,7 @@ def info(
     if not dataset:
         _list(root, known, json_output=json_output)
         return
-    entries = [dataset_info(n, root, known) if n in known.datasets else imported_info(n, root) for n in dataset]
+    entries = [imported_info(n, root) if n in imported else dataset_info(n, root, known) for n in dataset]
     if json_output:
         common.print_json(entries if len(dataset) > 1 else entries[0])
         return
@@ -173,11 +174,9 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
         entries: list[dict[str, Any]] = []
         for status in statuses:
             facts: dict[str, Any] = {}
-            if status.name in known.datasets:
-                facts = dataset_info(status.name, root, known)
-            elif status.kind == "imported":
-                with contextlib.suppress(CapbenchError):  # a damaged one is listed with its state and note
-                    facts = imported_info(status.name, root)
+            with contextlib.suppress(CapbenchError):  # a damaged one is listed with its state and note
+                is_imported = status.kind == "imported"
+                facts = imported_info(status.name, root) if is_imported else dataset_info(status.name, root, known)
             entries.append(facts | dataclasses.asdict(status))
         common.print_json(entries)
         return

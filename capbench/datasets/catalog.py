@@ -152,7 +152,7 @@ class DatasetEntry(Strict):
     citation: str
     what: str
     judgements: str = ""
-    needs: tuple[Need, ...] = Field(min_length=1)
+    needs: tuple[Need, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -216,6 +216,19 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     from capbench.core.yaml import parse_own
 
     return validated(Catalog, parse_own(text, path), path)
+
+
+def caption_terms(name: str) -> CaptionTerms:
+    """Terms of the captions of a data set, one of its groups, or a corpus; ``unknown`` for imported judgements."""
+    from capbench.datasets.base import dataset_names, load_dataset
+    from capbench.datasets.protocol import base_name
+
+    base, _, group = base_name(name).partition("@")
+    if base not in dataset_names():
+        return catalog().captions.get(name, CaptionTerms(licence="unknown", derived=False))
+    dataset = load_dataset(base)
+    dataset = dataset.beside.get(group, dataset)
+    return CaptionTerms(licence=dataset.licence, derived=dataset.derived)
 
 
 @functools.cache
