@@ -118,8 +118,8 @@ def import_data(
 
 def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
     """All facts in the catalog and the registered class of a data set, which need not be in the catalog."""
-    from capbench.datasets.base import dataset_names, load_dataset
-    from capbench.datasets.catalog import DatasetEntry, caption_terms
+    from capbench.datasets.base import caption_terms, dataset_names, load_dataset
+    from capbench.datasets.catalog import DatasetEntry
 
     entry = known.datasets.get(name)
     if entry is None:

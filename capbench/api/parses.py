@@ -188,7 +188,8 @@ def export_named(
 
 def _terms(name: str, root: DataRoot) -> CaptionTerms:
     """Terms of a set of captions; unknown for imported judgements, files and plug-ins."""
-    from capbench.datasets.catalog import CaptionTerms, caption_terms
+    from capbench.datasets.base import caption_terms
+    from capbench.datasets.catalog import CaptionTerms
 
     terms = caption_terms(name)
     is_synthetic = root.is_sample and terms.licence != "unknown"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from capbench.core import plugins
 from capbench.core.errors import UsageError
 from capbench.core.records import Judgements
+from capbench.datasets.catalog import CaptionTerms, catalog
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, base_name, resolve
 from capbench.datasets.root import DataRoot
 
@@ -126,3 +127,13 @@ def load_dataset(name: str) -> type[Dataset]:
         hint = "It must be a subclass of capbench.datasets.base.Dataset"
         raise UsageError(f"'{name}' is not a data set", code="wrong-type", value=name, hint=hint)
     return dataset_class
+
+
+def caption_terms(name: str) -> CaptionTerms:
+    """Terms of the captions of a data set, one of its groups, or a corpus; ``unknown`` for imported judgements."""
+    base, _, group = base_name(name).partition("@")
+    if base not in dataset_names():
+        return catalog().captions.get(name, CaptionTerms(licence="unknown", derived=False))
+    dataset = load_dataset(base)
+    dataset = dataset.beside.get(group, dataset)
+    return CaptionTerms(licence=dataset.licence, derived=dataset.derived)

@@ -218,19 +218,6 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     return validated(Catalog, parse_own(text, path), path)
 
 
-def caption_terms(name: str) -> CaptionTerms:
-    """Terms of the captions of a data set, one of its groups, or a corpus; ``unknown`` for imported judgements."""
-    from capbench.datasets.base import dataset_names, load_dataset
-    from capbench.datasets.protocol import base_name
-
-    base, _, group = base_name(name).partition("@")
-    if base not in dataset_names():
-        return catalog().captions.get(name, CaptionTerms(licence="unknown", derived=False))
-    dataset = load_dataset(base)
-    dataset = dataset.beside.get(group, dataset)
-    return CaptionTerms(licence=dataset.licence, derived=dataset.derived)
-
-
 @functools.cache
 def catalog() -> Catalog:
     """The catalog of this package. It is cached as JSON, which parses in a tenth of the time."""
