@@ -6,7 +6,6 @@ import contextlib
 import copy
 import functools
 import importlib
-import inspect
 import json
 import re
 import sys
@@ -56,16 +55,6 @@ EscapeOption = Annotated[
         help="In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.",
     ),
 ]
-KeepFirstOption = Annotated[
-    bool, typer.Option("--keep-first", help="Skip repeated images instead of raising an error.")
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--split", metavar="NAME", help="Split or domain of the references' file: test, val; in-domain. Default: all."
-    ),
-]
-RestrictOption = Annotated[bool, typer.Option("--restrict", help="With --split: leave out candidates of other splits.")]
 BootstrapOption = Annotated[
     int | None,
     typer.Option(
@@ -223,10 +212,7 @@ def refuse_options(values: Mapping[str, object], reason: str, *, code: str = "co
 
 def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> None:
     """Print the metrics whose score files are incomplete, by title; exit with ``code`` if there are any."""
-    for title, missing_scores in incomplete.items():
-        note(f"{title}: {missing_scores}")
-    if incomplete:
-        raise typer.Exit(code)
+    leave_if_waiting({f"{title}:": str(missing_scores) for title, missing_scores in incomplete.items()}, code)
 
 
 def leave_if_missing(result: StudyResult) -> None:
@@ -235,23 +221,19 @@ def leave_if_missing(result: StudyResult) -> None:
         raise typer.Exit(1)
 
 
-def leave_if_waiting(waiting: Mapping[str, str]) -> None:
-    """Print the missing requirements by title and exit with code 1; nothing if there are none."""
+def leave_if_waiting(waiting: Mapping[str, str], code: int = 1) -> None:
+    """Print the missing requirements by title and exit with ``code``; nothing if there are none."""
     for title, reason in waiting.items():
         note(f"{title} {reason}")
     if waiting:
-        raise typer.Exit(1)
+        raise typer.Exit(code)
 
 
 def check_out_folder(out: Path) -> None:
     """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension."""
     if out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):
-        raise UsageError(
-            f"--out {out} is a file, but a folder is required for several files",
-            code="wrong-value",
-            value=str(out),
-            hint=f"Pass the name of a folder: --out {out.with_suffix('')}",
-        )
+        message, hint = f"--out {out} is a file, not a folder", f"Name a folder: --out {out.with_suffix('')}"
+        raise UsageError(message, code="wrong-value", value=str(out), hint=hint)
 
 
 def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> None:
@@ -291,44 +273,12 @@ _LISTS = frozenset({"metric", "metrics", "dataset", "without"})
 """Repeatable parameters that also take several names with commas."""
 
 
-class LateCommand(TyperCommand):
-    """A command whose options are read from its function on first access.
-
-    Building all commands takes as long as importing typer; a run needs one of them, a list of commands none.
-
-    ``--help`` shows the main options, ``--help-all`` all of them under the headings of :data:`SECTIONS`.
+class Command(TyperCommand):
+    """A command whose ``--help`` shows the main options, and ``--help-all`` all under the headings of :data:`SECTIONS`.
 
     An option that takes one value raises an error if it is repeated, because the second value would silently replace
     the first. Flags without a value may be repeated.
     """
-
-    def declared(self) -> Callable[..., Any]:
-        """The function of this command; each command has a subclass that returns it, as typer creates the object."""
-        raise NotImplementedError
-
-    @functools.cached_property
-    def _built(self) -> Any:
-        builder = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        builder.command(self.name)(self.declared())
-        return typer.main.get_command(builder)
-
-    @property
-    def params(self) -> Any:
-        """The options and arguments."""
-        return self._built.params
-
-    @params.setter
-    def params(self, _: object) -> None:
-        """Ignored: typer assigns the parameters of the stand-in, which has none."""
-
-    @property
-    def callback(self) -> Any:
-        """The function that typer calls."""
-        return self._built.callback
-
-    @callback.setter
-    def callback(self, _: object) -> None:
-        """Ignored: typer assigns the stand-in."""
 
     @functools.cached_property
     def _help_all(self) -> Any:
@@ -440,55 +390,35 @@ def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
     return names
 
 
-def build_late(app: typer.Typer) -> None:
-    """Make every command of an app, and of the apps in it, a :class:`LateCommand`."""
-    for command in app.registered_commands:
-        if command.cls is not None and issubclass(command.cls, LateCommand):
-            continue
-        declared = command.callback
-        assert declared is not None
-        command.cls = _class_for(declared)
-        command.callback = _stand_in(declared)
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            build_late(group.typer_instance)
-
-
-def _class_for(declared: Callable[..., Any]) -> type[LateCommand]:
-    return type("LateCommand", (LateCommand,), {"declared": lambda _: declared})
-
-
-def _stand_in(declared: Callable[..., Any]) -> Callable[..., None]:
-    """An empty function with the name and help of a command; typer reads nothing else before the options."""
-
-    def command() -> None:
-        """Never called."""
-
-    command.__name__, command.__doc__ = declared.__name__, declared.__doc__
-    return command
+def build(declared: Callable[..., Any] | typer.Typer, name: str) -> TyperCommand | TyperGroup:
+    """The command of a function, or the group of an app."""
+    if not isinstance(declared, typer.Typer):
+        builder = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        builder.command(name, cls=Command)(declared)
+        command = typer.main.get_command(builder)
+        assert isinstance(command, TyperCommand)
+        return command
+    for registered in declared.registered_commands:
+        registered.cls = Command
+    if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
+        declared.info.cls = HelpGroup
+    group = typer.main.get_group(declared)
+    group.name = name
+    return group
 
 
 @dataclass(frozen=True)
 class Entry:
     """A command or group in the list of a :class:`LazyGroup`."""
 
-    module: str
-    attribute: str
-    help: str
-    section: str
+    module: str  # module of :mod:`capbench.cli` that declares it
+    attribute: str  # its function, or its :class:`typer.Typer`
+    help: str  # the first line of its help
+    section: str  # heading in the list of commands
 
     def load(self, name: str) -> TyperCommand | TyperGroup:
         """Import the module and create the command or group."""
-        declared = getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute)
-        if not isinstance(declared, typer.Typer):
-            command: LateCommand = _class_for(declared)(name, help=inspect.getdoc(declared), rich_markup_mode=None)
-            return command
-        build_late(declared)
-        if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
-            declared.info.cls = HelpGroup
-        group = typer.main.get_group(declared)
-        group.name = name
-        return group
+        return build(getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute), name)
 
 
 class HelpGroup(TyperGroup):

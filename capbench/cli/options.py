@@ -277,8 +277,7 @@ class MetricNames(OptionGroup):
         typer.Argument(metavar="METRIC", help="Metrics, or columns of --scores.", show_default=False),
     ] = None
     metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Also a metric; repeatable, or a list: cider,meteor."),
+        list[str] | None, Help("Also a metric; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME")
     ] = None
 
     @property
@@ -291,12 +290,14 @@ class MetricNames(OptionGroup):
 class Target(OptionGroup):
     """The judgements that metrics are measured against: a data set and one of its protocols."""
 
-    dataset: Annotated[
-        str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
-    ] = "flickr8k-expert"
-    protocol: Annotated[
-        str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the usual one in papers.")
-    ] = None
+    dataset: Annotated[str, Help("Data set, or a file of judgements.", ("--dataset", "-d"), "NAME")] = "flickr8k-expert"
+    protocol: Annotated[str | None, Help("Protocol. Default: the usual one in papers.", ("--protocol", "-p"), "ID")] = (
+        None
+    )
+
+
+def _refuse(text: str, value: object, hint: str, code: str = "wrong-format") -> UsageError:
+    return UsageError(text, code=code, value=value, hint=hint)
 
 
 def parse_columns(texts: Sequence[str]) -> dict[str, str]:
@@ -305,22 +306,15 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     A comma separates only where a field follows, so that a column's name may contain one.
     """
     columns: dict[str, str] = {}
-    for text in texts:
-        for part in re.split(r",(?=\s*\w+=)", text):
-            name, _, column = (side.strip() for side in part.partition("="))
-            if not name or not column:
-                hint = "Example: --columns image=file,candidate=text"
-                raise UsageError(
-                    f"--columns {part}: not of the form FIELD=COLUMN", code="wrong-format", value=part, hint=hint
-                )
-            if name in columns:
-                raise UsageError(
-                    f"--columns: the field '{name}' occurs twice",
-                    code="duplicate",
-                    value=name,
-                    hint="Name one column for each field",
-                )
-            columns[name] = column
+    for part in (part for text in texts for part in re.split(r",(?=\s*\w+=)", text)):
+        name, _, column = (side.strip() for side in part.partition("="))
+        if not name or not column:
+            hint = "Example: --columns image=file,candidate=text"
+            raise _refuse(f"--columns {part}: not of the form FIELD=COLUMN", part, hint)
+        if name in columns:
+            hint = "Name one column for each field"
+            raise _refuse(f"--columns: the field '{name}' occurs twice", name, hint, "duplicate")
+        columns[name] = column
     return columns
 
 
@@ -339,22 +333,13 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
         name, equals, value = text.partition("=")
         owner, dot, option = name.strip().rpartition(".")
         if not equals or not option or (dot and not owner):
-            raise UsageError(
-                f"--option {text} does not have the form metric.option=value",
-                code="wrong-format",
-                value=text,
-                hint="Example: cider.df=coco-val",
-            )
+            raise _refuse(f"--option {text} does not have the form NAME=VALUE", text, "Example: cider.df=coco-val")
         if option in parsed.get(owner, {}):
-            raise UsageError(
-                f"--option {name.strip()} is repeated", code="duplicate", value=name.strip(), hint="Pass it once"
-            )
+            raise _refuse(f"--option {name.strip()} is repeated", name.strip(), "Pass it once", "duplicate")
         try:
             parsed.setdefault(owner, {})[option] = parse_value(value)
         except ValueError as error:
-            raise UsageError(
-                f"--option {text}: the value cannot be parsed", code="wrong-format", value=value, hint="Quote it"
-            ) from error
+            raise _refuse(f"--option {text}: the value cannot be parsed", value, "Quote it") from error
     return parsed
 
 
@@ -370,8 +355,7 @@ def parse_scores(text: str) -> ScoresEntry:
         label, path = split_label(text)
     except UsageError as error:
         hint = "Write NAME=FILE, where NAME has letters, digits, '-', '_' and '+'"
-        message = f"--scores {text} does not have the form NAME=FILE"
-        raise UsageError(message, code="wrong-format", value=text, hint=hint) from error
+        raise _refuse(f"--scores {text} does not have the form NAME=FILE", text, hint) from error
     return ScoresEntry(path, label)
 
 
@@ -381,24 +365,16 @@ def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, path = text.partition("=")
         # A path may contain '=': the part before it is a name only without a path separator.
-        if equals and name and not Path(text).exists() and "/" not in name and "\\" not in name:
-            if not path or name in files:
-                raise UsageError(
-                    f"{flag} {text}: '{name}' requires exactly one file",
-                    code="duplicate" if path else "missing-value",
-                    value=name,
-                    hint=f"Example: {flag} tiger=FILE",
-                )
-            files[name] = path
-        elif "" in files:
-            raise UsageError(
-                f"{flag} {text} is a second file for all metrics",
-                code="duplicate",
-                value=text,
-                hint="Write METRIC=FILE",
+        if not (equals and name and not Path(text).exists() and "/" not in name and "\\" not in name):
+            name, path = "", text
+            if "" in files:
+                raise _refuse(f"{flag} {text} is a second file for all metrics", text, "Write METRIC=FILE", "duplicate")
+        if not path or name in files:
+            code = "duplicate" if path else "missing-value"
+            raise _refuse(
+                f"{flag} {text}: '{name}' requires exactly one file", name, f"Example: {flag} tiger=FILE", code
             )
-        else:
-            files[""] = text
+        files[name] = path
     return files
 
 
@@ -408,48 +384,35 @@ class Place(OptionGroup):
 
     on: Annotated[
         str | None,
-        typer.Option(
-            "--on",
+        Help(
+            "Run on a Ray cluster; ray without an address starts one here. Requires the extra 'ray'.",
             metavar="ray[:ADDRESS]",
-            help="Run on a Ray cluster; ray without an address starts one here. Requires the extra 'ray'.",
         ),
     ] = None
     gpus_per_worker: Annotated[
-        float | None,
-        typer.Option("--gpus-per-worker", min=0.0, metavar="G", help="With --on: GPUs of each worker. Default: none."),
+        float | None, Ge(0.0), Help("With --on: GPUs of each worker. Default: none.", metavar="G")
     ] = None
     worker_memory: Annotated[
         int | None,
-        typer.Option(
-            "--worker-memory",
-            min=1,
-            metavar="MB",
-            help="With --on: memory of each worker. Default: the usual amount for this work.",
-        ),
+        Ge(1),
+        Help("With --on: memory of each worker. Default: the usual amount for this work.", metavar="MB"),
     ] = None
 
     @contextlib.contextmanager
     def engine(self, workers: int | None, threads: int | None) -> Iterator[Engine | None]:
         """The requested engine; None if this process does the work."""
         if self.on is None:
-            if self.gpus_per_worker is not None or self.worker_memory is not None:
-                raise UsageError(
-                    "--gpus-per-worker and --worker-memory require --on", code="missing-option", hint="Add --on ray"
-                )
+            given = {"gpus_per_worker": self.gpus_per_worker, "worker_memory": self.worker_memory}
+            common.refuse_options(given, "requires --on", code="missing-option", hint="Add --on ray")
             yield None
             return
         from capbench.core.workers import Cluster, Engine, parse_engine
 
         address = parse_engine(self.on)
         if workers == 0:
-            raise UsageError(
-                "--workers 0: --on requires at least one worker",
-                code="out-of-range",
-                value=0,
-                hint="Omit --workers to use all cores",
-            )
-        where = "this machine" if address is None else address
-        common.note(f"starting workers on {where}")
+            hint = "Omit --workers to use all cores"
+            raise _refuse("--workers 0: --on requires at least one worker", 0, hint, "out-of-range")
+        common.note(f"starting workers on {'this machine' if address is None else address}")
         cluster = Cluster(address, workers, threads or 1, self.gpus_per_worker or 0.0, self.worker_memory)
         with Engine(cluster, common.note) as engine:
             yield engine
@@ -459,18 +422,15 @@ class Place(OptionGroup):
 class SpreadPlace(Place):
     """Workers of a cluster, for commands without local workers."""
 
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="With --on: number of workers. Default: as many as fit.")
-    ] = None
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="With --on: cores of each worker. Default: 1.")
-    ] = None
+    workers: Annotated[int | None, Ge(1), Help("With --on: number of workers. Default: as many as fit.")] = None
+    threads: Annotated[int | None, Ge(1), Help("With --on: cores of each worker. Default: 1.")] = None
 
     @contextlib.contextmanager
     def spread(self) -> Iterator[Engine | None]:
         """The requested engine; see :meth:`Place.engine`."""
-        if self.on is None and (self.workers is not None or self.threads is not None):
-            raise UsageError("--workers and --threads require --on", code="missing-option", hint="Add --on ray")
+        if self.on is None:
+            given = {"workers": self.workers, "threads": self.threads}
+            common.refuse_options(given, "requires --on", code="missing-option", hint="Add --on ray")
         with self.engine(self.workers, self.threads) as engine:
             yield engine
 
@@ -484,26 +444,18 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(in|cm|mm)?", re.ASCII)
 class FigureLook(OptionGroup):
     """Appearance of a figure, and its file format."""
 
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title above the figure.")] = None
+    title: Annotated[str | None, Help("Title above the figure.", metavar="TEXT")] = None
     size: Annotated[
-        str | None,
-        typer.Option(
-            "--size", metavar="WxH", help="Width and height: 6x4 (inches), 15x10cm. Default: fits the content."
-        ),
+        str | None, Help("Width and height: 6x4 (inches), 15x10cm. Default: fits the content.", metavar="WxH")
     ] = None
-    font_size: Annotated[
-        float | None, typer.Option("--font-size", metavar="POINTS", min=4, max=40, help="Font size. Default: 9.")
-    ] = None
-    no_caption: Annotated[
-        bool, typer.Option("--no-caption", help="Write the line below the figure to a text file next to it.")
-    ] = False
-    format: Annotated[
-        Literal["png", "svg", "pdf"] | None,
-        typer.Option("--format", help="File format. Default: from the file's extension."),
-    ] = None
+    font_size: Annotated[float | None, Ge(4), Le(40), Help("Font size. Default: 9.", metavar="POINTS")] = None
+    no_caption: Annotated[bool, Help("Write the line below the figure to a text file next to it.")] = False
+    format: Annotated[Literal["png", "svg", "pdf"] | None, Help("File format. Default: from the file's extension.")] = (
+        None
+    )
 
     def look(self) -> Look:
-        """Title, size, font size and caption. Raises UsageError if the size is invalid."""
+        """Title, size, font size and caption."""
         from capbench.reports.figures.style import USUAL, Look
 
         return Look(
@@ -518,7 +470,7 @@ class FigureLook(OptionGroup):
         return default if self.format is None else (self.format,)
 
     def target(self, out: Path, default: str) -> Path:
-        """Path of the figure."""
+        """Path of the figure; ``--format`` replaces the extension of the command's default path."""
         from capbench.reports.figures.style import ENDINGS, check_ending
 
         if self.format is not None:
@@ -528,12 +480,8 @@ class FigureLook(OptionGroup):
             elif out.suffix.lower() not in ENDINGS:
                 out = out.with_name(out.name + ending)
             elif out.suffix.lower() != ending:
-                raise UsageError(
-                    f"--format {self.format} and --out {out} name different formats",
-                    code="conflict",
-                    value=self.format,
-                    hint="Omit one of the two",
-                )
+                message = f"--format {self.format} and --out {out} name different formats"
+                raise _refuse(message, self.format, "Omit one of the two", "conflict")
         check_ending(out)
         return out
 
@@ -542,15 +490,11 @@ def parse_size(text: str) -> tuple[float, float]:
     """Width and height in inches: ``6x4``, ``15x10cm``, ``150x100mm``."""
     match = _SIZE.fullmatch(text.strip().lower().replace("×", "x").replace(" ", ""))
     if match is None:
-        raise UsageError(
-            f"--size {text} does not have the form WIDTHxHEIGHT",
-            code="wrong-format",
-            value=text,
-            hint="Example: 6x4 (inches), or 15x10cm",
-        )
+        hint = "Example: 6x4 (inches), or 15x10cm"
+        raise _refuse(f"--size {text} does not have the form WIDTHxHEIGHT", text, hint)
     unit = _INCHES[match[3] or ""]
     width, height = float(match[1]) * unit, float(match[2]) * unit
     if not (min(width, height) >= _MIN_INCHES and max(width, height) <= _MAX_INCHES):
         hint = f"Width and height must be {_MIN_INCHES:g} to {_MAX_INCHES:g} inches"
-        raise UsageError(f"--size {text} is too small or too large", code="out-of-range", value=text, hint=hint)
+        raise _refuse(f"--size {text} is too small or too large", text, hint, "out-of-range")
     return width, height

@@ -76,9 +76,9 @@ class _Trainers(common.HelpGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in known:
             return command
-        made = typer.Typer(add_completion=False, rich_markup_mode=None)
-        made.command(cmd_name, help=f"Train a network of the package {known[cmd_name]}.")(_command(cmd_name))
-        return typer.main.get_command(made)
+        run = _command(cmd_name)
+        run.__doc__ = f"Train a network of the package {known[cmd_name]}."
+        return common.build(run, cmd_name)
 
 
 app = typer.Typer(
