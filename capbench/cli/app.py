@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, TextIO
 
 import typer
 
-from capbench.cli.common import Entry, LazyGroup
+from capbench.cli.commands import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from capbench.cli import common
-from capbench.cli.common import Entry, LazyGroup
+from capbench.cli.commands import Entry, LazyGroup
 from capbench.cli.options import Cached, with_groups
 from capbench.core.errors import UsageError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from capbench.cli import common
+from capbench.cli.commands import split_names
 from capbench.cli.options import FigureLook, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, write_reports
 from capbench.cli.study_flags import LeftOut
@@ -65,7 +66,7 @@ class _Call:
     def metrics(self) -> list[str]:
         """Metrics named as arguments, which may be lists with commas, and with ``--metric``."""
         scores = self.inputs.scores or ()
-        return [*(name for text in self.sources for name in common.split_names(text, scores)), *self.metric]
+        return [*(name for text in self.sources for name in split_names(text, scores)), *self.metric]
 
     def file(self, what: str) -> Path:
         """The single input file. Raises UsageError unless exactly one is named."""

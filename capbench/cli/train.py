@@ -17,6 +17,7 @@ import typer
 from capbench.api.arguments import CovarianceSettings, MeasureSettings, RunSettings, WordVectorSettings
 from capbench.cli import common
 from capbench.cli.combine import combine
+from capbench.cli.commands import HelpGroup, build
 from capbench.cli.options import with_groups
 from capbench.core import plugins
 from capbench.core.arguments import Help
@@ -62,7 +63,7 @@ _NETWORKS = {
 }
 
 
-class _Trainers(common.HelpGroup):
+class _Trainers(HelpGroup):
     """The commands of capbench, and one for each trainer that a plug-in registers."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -78,7 +79,7 @@ class _Trainers(common.HelpGroup):
             return command
         run = _command(cmd_name)
         run.__doc__ = f"Train a network of the package {known[cmd_name]}."
-        return common.build(run, cmd_name)
+        return build(run, cmd_name)
 
 
 app = typer.Typer(
