@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import capbench
-from capbench.core.errors import CapbenchError, MetricError, MissingFeaturesError
+from capbench.core.errors import MetricError, MissingFeaturesError
 from capbench.core.options import Options
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
@@ -300,38 +300,6 @@ def test_items_of_an_image_come_together_whatever_their_order_and_the_batch(
     assert table.values[key].tolist() == [one.values[key][0] for one in alone]
 
 
-def test_rows_of_labels_are_told_apart_in_a_study(root: DataRoot) -> None:
-    study = Study(
-        "s",
-        "S",
-        ("composite",),
-        ("cider", "by-image=cider"),
-        options={"by-image": {"df": "images"}},
-        titles={"by-image": "CIDEr by image"},
-    )
-    result = run_plan(plan_study(study, root), no_progress, cache=False)
-    overall = {cell.column: cell for cell in result.cells if not cell.group}
-    assert list(result.columns.items()) == [("cider", "CIDEr"), ("by-image", "CIDEr by image")]
-    assert overall["by-image"].label == "by-image"
-    assert overall["by-image"].metric == "cider"
-    assert overall["by-image"].value != overall["cider"].value
-    (signatures,) = result.signatures.values()
-    assert "|df:images(" in signatures["by-image"]
-    assert "|df:items(" in signatures["cider"]
-
-
-def test_what_is_damaged_is_said_before_anything_is_scored(root: DataRoot, tmp_path: Path) -> None:
-    (tmp_path / "bad.h5").write_bytes(b"nothing")
-    dataset = Composite(root)
-    with pytest.raises(CapbenchError, match=r"bad\.h5"):
-        judge(
-            dataset,
-            dataset.protocol().items,
-            resolve_metrics([f"{HERE}:Brightness"]),
-            Resources(features=str(tmp_path / "bad.h5")),
-        )
-
-
 @pytest.mark.parametrize("known", [0, 1, 2, 5])
 def test_a_metric_that_misses_a_draw_has_no_number_and_the_others_have_all_draws(
     root: DataRoot, monkeypatch: pytest.MonkeyPatch, known: int
@@ -354,11 +322,3 @@ def test_a_metric_that_misses_a_draw_has_no_number_and_the_others_have_all_draws
         assert [(missing.column, missing.reason) for missing in result.missing] == [
             ("tooled", "captions require the tool")
         ]
-
-
-def test_scores_of_single_groups_count_as_cached_too(root: DataRoot, third: Resources) -> None:
-    dataset = Composite(root)
-    requests = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
-    first, second = (judge(dataset, dataset.protocol().items, requests, third).score() for _ in range(2))
-    sizes = {"bleu": len(first.draws[0].items), "brightness": len(first.groups["8k"].draws[0].items)}
-    assert second.cached == sizes
