@@ -20,7 +20,7 @@ __version__ = "0.3.0"
 TYPE_CHECKING = False  # type checkers recognise the name; 'typing' is not imported
 
 if TYPE_CHECKING:
-    from capbench.api.agreement import CorrelationResult, correlate, correlate_all_protocols
+    from capbench.api.agreement import correlate, correlate_all_protocols
     from capbench.api.check_metric import check_metric
     from capbench.api.combining import combine
     from capbench.api.comparing import compare, power
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from capbench.metrics.clip import ContrastiveMetric, ContrastiveOptions
     from capbench.metrics.image_metric import ImageMetric
     from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
+    from capbench.studies.results import StudyResult
     from capbench.text.vocabulary import Vocabulary, tokenizer_version
     from capbench.training.trainer import Task
 
@@ -68,7 +69,6 @@ __all__ = [
     "CombinedMetric",
     "ContrastiveMetric",
     "ContrastiveOptions",
-    "CorrelationResult",
     "Count",
     "DataError",
     "Dataset",
@@ -104,6 +104,7 @@ __all__ = [
     "Resources",
     "ScoreTable",
     "Share",
+    "StudyResult",
     "Table",
     "Task",
     "Text",
@@ -151,7 +152,6 @@ _HOMES = {
     "CombinedMetric": "capbench.metrics.base",
     "ContrastiveMetric": "capbench.metrics.clip",
     "ContrastiveOptions": "capbench.metrics.clip",
-    "CorrelationResult": "capbench.api.agreement",
     "Count": "capbench.core.options",
     "DataError": "capbench.core.errors",
     "Dataset": "capbench.datasets.base",
@@ -187,6 +187,7 @@ _HOMES = {
     "Resources": "capbench.metrics.needs",
     "ScoreTable": "capbench.api.results",
     "Share": "capbench.core.options",
+    "StudyResult": "capbench.studies.results",
     "Table": "capbench.core.explanations",
     "Task": "capbench.training.trainer",
     "Text": "capbench.core.options",

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
 from capbench.api.arguments import Statistics, TestChoices
-from capbench.api.checking import check_name, checked, refuse_with_study
+from capbench.api.checking import checked, refuse_with_study
 from capbench.api.resolve import (
     SAMPLE_MODEL,
     SAMPLE_STORE,
@@ -36,9 +33,8 @@ from capbench.api.resolve import (
     warn,
     with_inputs,
 )
-from capbench.api.results import ON_SAMPLE
 from capbench.core.arguments import Expected
-from capbench.core.errors import StatisticError, UsageError, suggest
+from capbench.core.errors import UsageError
 from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
 from capbench.metrics.needs import Resources
@@ -49,13 +45,10 @@ from capbench.studies.run import run_plan
 from capbench.studies.study import Study, protocols_asked, with_statistics
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from capbench.datasets.root import DataRoot
     from capbench.studies.all_protocols import SensitivityResult
 
 __all__ = [
-    "CorrelationResult",
     "StudyInputs",
     "correlate",
     "correlate_all_protocols",
@@ -89,7 +82,7 @@ def correlate(
     without: Names = (),
     progress: ProgressGiven = False,
     **inputs: Unpack[StudyInputs],
-) -> CorrelationResult:
+) -> StudyResult:
     """Measure how well metrics agree with human judgements, as ``capbench correlate`` does.
 
     On the user's own judgements (a file or an imported data set), ``answers`` of the result names the metric that fits
@@ -114,7 +107,7 @@ def correlate(
     plan = plan_agreement(named, inputs, caller, inputs)
     result = run_plan(plan, caller.progress, cache=inputs.get("cache", True), announce=caller.announce)
     warn_of_missing(result)
-    return CorrelationResult.model_construct(**dict(result))
+    return result
 
 
 @checked
@@ -310,175 +303,3 @@ def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
     if absent and installed:
         caller.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' lists the missing files")
     return installed or published
-
-
-class Style(TypedDict, total=False):
-    """Choices for a written table."""
-
-    columns: str | Sequence[str] | None  # names or titles of data sets, heads (MM) or parts of protocol ids, in order
-    digits: int | None  # after the decimal point; one by default, or four without percent
-    percent: bool | None  # False for correlations and accuracies as fractions, not × 100
-    bold: bool  # True, the default, emphasises the best value of each column
-    daggers: bool  # True, the default, marks metrics that are not significantly worse than the best
-    intervals: bool  # True, the default, shows intervals if there are any
-
-
-class CorrelationResult(StudyResult):
-    """Agreement of metrics with human judgements, as :func:`capbench.correlate` returns it.
-
-    ``print(result)`` prints its tables.
-
-    The attributes are those of :class:`capbench.studies.results.StudyResult`, which ``correlate --json`` prints.
-    """
-
-    def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
-        """One number.
-
-        Args:
-            column: the row's name (``cider``).
-            protocol: id of its protocol; optional if there is only one.
-            group: the group, ``""`` for overall.
-
-        Raises:
-            UsageError: there is no such number; the choices are listed.
-            StatisticError: it is undefined; the reason is given.
-        """
-        check_name("column", column)
-        check_name("group", group)
-        if protocol is not None:
-            check_name("protocol", protocol)
-        ids = [info.id for info in self.protocols]
-        if protocol is None and len(ids) != 1:
-            raise UsageError(
-                f"the result has {len(ids)} protocols", code="ambiguous", hint=f"Name one: {', '.join(ids)}"
-            )
-        cell = self.cell(protocol or ids[0], column, group)
-        if cell is None:
-            known = [c.column for c in self.cells if c.protocol == (protocol or ids[0]) and c.group == group]
-            reason = next((f": {m.reason}" for m in self.missing if m.column == column), "")
-            where = f"{protocol or ids[0]}{f', {group}' if group else ''}"
-            raise UsageError(
-                f"'{column}' has no value under {where}{reason}",
-                code="unknown-name",
-                value=column,
-                hint=suggest(column, known),
-            )
-        if cell.value is None:
-            place = f"{cell.protocol}{f', {group}' if group else ''}"
-            raise StatisticError(
-                f"'{column}' has no value under {place}: {cell.undefined}",
-                value=column,
-                hint="To read the reason without an exception, use result.cell(protocol, column, group).undefined",
-            )
-        return cell.value
-
-    def write(self, folder: PathGiven, *, escape_formulas: bool = False, by_source: bool = False) -> list[Path]:
-        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does.
-
-        Args:
-            folder: the folder of the files.
-            escape_formulas: True to mark texts in CSV files that a spreadsheet would take for formulas.
-            by_source: True to include the tables by group.
-
-        Returns:
-            The files.
-        """
-        from capbench.reports.markup import write_result
-
-        return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
-
-    def to_latex(self, *, by_source: bool = False, **style: Unpack[Style]) -> str:
-        """The tables as LaTeX, for booktabs and threeparttable; ``by_source`` includes the tables by group."""
-        from capbench.reports.markup import to_latex
-        from capbench.reports.table import TableStyle
-
-        return to_latex(self, by_source=by_source, style=TableStyle.of(**style))
-
-    def to_markdown(self, *, by_source: bool = False, **style: Unpack[Style]) -> str:
-        """The tables as Markdown; see :meth:`to_latex`."""
-        from capbench.reports.markup import to_markdown
-        from capbench.reports.table import TableStyle
-
-        return to_markdown(self, by_source=by_source, style=TableStyle.of(**style))
-
-    def to_frame(
-        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
-    ) -> pd.DataFrame:
-        """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests.
-
-        Args:
-            columns: as for :meth:`to_latex`: the numbers of these columns of the tables.
-            digits: digits after the decimal point; by default all.
-            percent: True to multiply values by 100. By default correlations and accuracies are numbers from 0 to 1.
-
-        Raises:
-            UsageError: no table has such a column; the choices are listed.
-        """
-        import pandas as pd
-
-        from capbench.reports.markup import cell_rows
-        from capbench.reports.table import TableStyle
-        from capbench.reports.tables import chosen_places
-        from capbench.studies.results import Cell
-
-        style = TableStyle.of(columns, digits, percent=percent)
-        names = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
-        names += ["beats_sentinels"] if self.sentinels else []
-        rows = cell_rows(self)
-        if style.columns:
-            shown = chosen_places(self, style)
-            by_place = {place: [row for row in rows if (row["protocol"], row["group"]) == place] for place in shown}
-            rows = [row for of_place in by_place.values() for row in of_place]
-        numbers = ["value", "low", "high", "sd", "published", "published_sd", "difference", "chance"]
-        return style.frame(pd.DataFrame(rows, columns=names), numbers)
-
-    def cite(self) -> str:
-        """A description for a paper: a sentence with protocol, amount of data, intervals and tests, and the
-        BibTeX entries of data sets and metrics; see ``capbench correlate --cite``."""
-        from capbench.reports.cite import cite_study
-
-        return cite_study(self)
-
-    def pairs_to_frame(self) -> pd.DataFrame:
-        """A row for each test of two metrics; none without ``compare``."""
-        import pandas as pd
-
-        from capbench.stats.pairs import Pair
-
-        rows = [
-            {"protocol": tests.protocol, "group": tests.group, **dataclasses.asdict(pair), "test": tests.test}
-            for tests in self.comparisons
-            for pair in tests.pairs
-        ]
-        return pd.DataFrame(
-            rows, columns=["protocol", "group", *(field.name for field in dataclasses.fields(Pair)), "test"]
-        )
-
-    def __repr__(self) -> str:
-        where = ", ".join(info.id for info in self.protocols) or "nothing"
-        missing = len(self.missing) + len(self.undefined)
-        waiting = f", {missing} not computed" if missing else ""
-        scored = {cell.column for cell in self.cells if cell.value is not None}
-        return f"CorrelationResult({where}: {_listed(scored, self.columns)}{waiting}{ON_SAMPLE if self.sample else ''})"
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        from capbench.reports.markup import SAMPLE
-        from capbench.reports.terminal import print_result
-
-        text = io.StringIO()
-        console = Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None)
-        if self.sample:
-            console.print(SAMPLE, markup=False)
-        print_result(self, console, details=True)
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-    def _repr_html_(self) -> str:
-        from capbench.reports.markup import to_html
-
-        return to_html(self)
-
-
-def _listed(scored: set[str], columns: Mapping[str, str]) -> str:
-    return ", ".join(name for name in columns if name in scored) or "no numbers"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from capbench.api.agreement import CorrelationResult, plan_agreement, study_of, warn_of_missing
+from capbench.api.agreement import plan_agreement, study_of, warn_of_missing
 from capbench.api.arguments import Statistics
 from capbench.api.checking import checked
 from capbench.api.resolve import (
@@ -28,7 +28,7 @@ from capbench.stats.significance import RESAMPLES
 from capbench.studies.judged import refuse_means
 from capbench.studies.plan import Plan
 from capbench.studies.power import MetricPower, metric_power
-from capbench.studies.results import NO_TESTS
+from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, run_plan
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def compare(
     sentinels: bool = True,
     progress: ProgressGiven = False,
     **inputs: Unpack[MetricInputs],
-) -> CorrelationResult:
+) -> StudyResult:
     """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
 
     This is :func:`capbench.correlate` under one protocol with intervals, tests and sentinels, the best metrics first.
@@ -110,7 +110,7 @@ def plan_comparison(
     return plan
 
 
-def run_comparison(plan: Plan, caller: Caller, *, cache: bool = True, keep: Keep | None = None) -> CorrelationResult:
+def run_comparison(plan: Plan, caller: Caller, *, cache: bool = True, keep: Keep | None = None) -> StudyResult:
     """The result with the best metrics first; StatisticError if fewer than two metrics have a value."""
     result = run_plan(plan, caller.progress, cache=cache, test_groups=False, announce=caller.announce, keep=keep)
     (protocol,) = result.protocols
@@ -122,7 +122,7 @@ def run_comparison(plan: Plan, caller: Caller, *, cache: bool = True, keep: Keep
         raise StatisticError(reasons[0], code="missing-value", value=protocol.id)
     best_first = dict.fromkeys((*tests.ranks, *result.columns))
     columns = {name: result.columns[name] for name in best_first}
-    return CorrelationResult.model_construct(**{**dict(result), "columns": columns})
+    return result.model_copy(update={"columns": columns})
 
 
 @checked

@@ -21,7 +21,7 @@ from capbench.api.resolve import (
     texts,
     warn,
 )
-from capbench.api.results import ON_SAMPLE, printed
+from capbench.api.results import ON_SAMPLE
 from capbench.core.arguments import Alpha, Corrected, Discretise, Permutations, Seed, Sentinels
 from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
@@ -182,5 +182,6 @@ class RankingResult(TaskRanking):
 
     def __str__(self) -> str:
         from capbench.reports.ranking import print_ranking
+        from capbench.reports.terminal import printed
 
         return printed(partial(print_ranking, self))

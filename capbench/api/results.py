@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,24 +21,14 @@ from capbench.studies.score_files import Incomplete
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from capbench.stats.intervals import Interval
 
-__all__ = ["ON_SAMPLE", "Judgements", "ScoreTable", "printed"]
+__all__ = ["ON_SAMPLE", "Judgements", "ScoreTable"]
 
 ON_SAMPLE = ", on the embedded synthetic sample"
 _SHOWN = 10
 """Maximum number of rows in a notebook."""
-
-
-def printed(print_result: Callable[[Console], None]) -> str:
-    """The text that a function prints on a console of 200 columns."""
-    from rich.console import Console
-
-    text = io.StringIO()
-    print_result(Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None))
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,13 +8,12 @@ from dataclasses import asdict, fields
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports.table import PUBLISHED, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
-from capbench.reports.tables import by_own_model, tables
+from capbench.reports.tables import tables
 from capbench.stats.pairs import Pair
 from capbench.studies import results
 from capbench.studies.results import StudyResult
@@ -329,7 +328,7 @@ def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
 
 
 def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
-    yield from cell_rows(result)
+    yield from result.rows()
     for ceiling in result.ceilings:
         name = dict.fromkeys(("metric", "column"), "human-ceiling")
         yield {
@@ -341,30 +340,6 @@ def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
         for cell in sentinels.cells:
             yield {**cell.model_dump(), "metric": "sentinel"}
     yield from _published_alone(result)
-
-
-def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
-    """Facts of each cell: its fields, the difference from the paper, whether that is of another model, and with tests
-    ``rank`` and ``top``."""
-    rows = []
-    for cell in result.cells:
-        difference = None if cell.published is None or cell.value is None else cell.value - cell.published
-        tests = result.comparison(cell.protocol, cell.group)
-        rank = None if tests is None else tests.ranks.get(cell.column)
-        top = None if tests is None or rank is None else cell.column in tests.top
-        own = by_own_model(result, cell)
-        facts = {**cell.model_dump(), "difference": difference, "rank": rank, "top": top, "own_model": own}
-        if result.sentinels:
-            facts["beats_sentinels"] = _beats_sentinels(result, cell)
-        rows.append(facts)
-    return rows
-
-
-def _beats_sentinels(result: StudyResult, cell: results.Cell) -> bool | None:
-    """True if a metric is significantly better than every sentinel; None without a test."""
-    sentinels = result.sentinels_of(cell.protocol)
-    tests = None if sentinels is None else sentinels.tests_of(cell.group)
-    return next((test.better for test in tests.tests if test.column == cell.column), None) if tests else None
 
 
 def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:

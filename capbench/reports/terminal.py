@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from capbench.reports.markup import result_signatures
+from capbench.reports.markup import SAMPLE, result_signatures
 from capbench.reports.table import CEILING, PUBLISHED, SENTINELS, USUAL_TABLE, Cell, Column, Table, TableStyle
 from capbench.reports.tables import tables
 from capbench.studies.results import StudyResult
@@ -39,6 +40,18 @@ def print_result(
         print_table(shown, console, details=details)
     lines = result_signatures(result) if details else ["Protocols, counts, methods, remarks (*), signatures: --details"]
     print_lines(console, lines, style="dim")
+
+
+def printed(print_to: Callable[[Console], None], *, sample: bool = False) -> str:
+    """The text that a function prints on a console of 200 columns, after a line on the sample."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    console = Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None)
+    if sample:
+        console.print(SAMPLE, markup=False)
+    print_to(console)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def print_table(table: Table, console: Console, *, details: bool = False) -> None:

@@ -7,19 +7,26 @@ keys.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, Self, TypedDict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from typing_extensions import Unpack
 
-from capbench.core.errors import DataError, StatisticError
+from capbench.core.errors import DataError, StatisticError, UsageError, suggest
 from capbench.core.files import read_json
 from capbench.core.training_record import TrainingOverlap
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Level, with_version
-from capbench.stats.pairs import Tests
-from capbench.studies.published.tables import PublishedInfo
+from capbench.stats.pairs import Pair, Tests
+from capbench.studies.published.tables import PublishedInfo, given_parts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RESULT_SCHEMA_VERSION = 4
 LEFT_OUT = "left out (--without)"
@@ -312,7 +319,10 @@ class Missing(Strict):
 
 
 class StudyResult(_Growing):
-    """Result of one run of a study."""
+    """Result of one run of a study, as :func:`capbench.correlate` and :func:`capbench.compare` return it.
+
+    ``print(result)`` prints its tables; ``correlate --json`` prints its fields.
+    """
 
     schema_version: int = RESULT_SCHEMA_VERSION
     capbench: str  # version of the program
@@ -343,6 +353,133 @@ class StudyResult(_Growing):
     sentinels: tuple[Sentinels, ...] = ()  # agreement of the sentinels by protocol; empty if none were requested
     # overlap of the judged items with the training data of metrics with trained files, by *dataset/items*
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)
+
+    def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
+        """One number: that of a row (``cider``) under a protocol, which is optional if there is only one.
+
+        Raises UsageError, with the choices, if there is no such number, and StatisticError if it is undefined.
+        """
+        ids = [info.id for info in self.protocols]
+        if protocol is None and len(ids) != 1:
+            message = f"the result has {len(ids)} protocols"
+            raise UsageError(message, code="ambiguous", hint=f"Name one: {', '.join(ids)}")
+        protocol = protocol or ids[0]
+        cell, where = self.cell(protocol, column, group), f"{protocol}{f', {group}' if group else ''}"
+        if cell is None:
+            known = [c.column for c in self.cells if (c.protocol, c.group) == (protocol, group)]
+            reason = next((f": {m.reason}" for m in self.missing if m.column == column), "")
+            message = f"'{column}' has no value under {where}{reason}"
+            raise UsageError(message, code="unknown-name", value=column, hint=suggest(str(column), known))
+        if cell.value is None:
+            message = f"'{column}' has no value under {where}: {cell.undefined}"
+            hint = "To read the reason without an exception, use result.cell(protocol, column, group).undefined"
+            raise StatisticError(message, value=column, hint=hint)
+        return cell.value
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One record for each cell: its fields, the ``difference`` from the paper, ``rank`` and ``top`` from tests,
+        whether the published number is that of another model (``own_model``), and with sentinels ``beats_sentinels``.
+        """
+        return [self._row(cell) for cell in self.cells]
+
+    def _row(self, cell: Cell) -> dict[str, Any]:
+        tests = self.comparison(cell.protocol, cell.group)
+        rank = None if tests is None else tests.ranks.get(cell.column)
+        given = given_parts(self.signatures, cell.label or cell.metric, self.published_table)
+        row = {
+            **cell.model_dump(),
+            "difference": None if cell.published is None or cell.value is None else cell.value - cell.published,
+            "rank": rank,
+            "top": None if tests is None or rank is None else cell.column in tests.top,
+            "own_model": cell.published is not None and bool(given),
+        }
+        if self.sentinels:
+            sentinels = self.sentinels_of(cell.protocol)
+            against = None if sentinels is None else sentinels.tests_of(cell.group)
+            known = {} if against is None else {test.column: test.better for test in against.tests}
+            row["beats_sentinels"] = known.get(cell.column)
+        return row
+
+    def to_frame(
+        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
+    ) -> pd.DataFrame:
+        """The :meth:`rows` as a data frame, by default with fractions in full; ``columns`` as in the tables."""
+        import pandas as pd
+
+        from capbench.reports.table import TableStyle
+        from capbench.reports.tables import chosen_places
+
+        style, rows = TableStyle.of(columns, digits, percent=percent), self.rows()
+        if style.columns:
+            places = chosen_places(self, style)
+            rows = [row for place in places for row in rows if (row["protocol"], row["group"]) == place]
+        names = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
+        names += ["beats_sentinels"] if self.sentinels else []
+        numbers = ["value", "low", "high", "sd", "published", "published_sd", "difference", "chance"]
+        return style.frame(pd.DataFrame(rows, columns=names), numbers)
+
+    def pairs_to_frame(self) -> pd.DataFrame:
+        """A row for each test of two metrics; none without ``compare``."""
+        import pandas as pd
+
+        rows = [
+            {"protocol": tests.protocol, "group": tests.group, **vars(pair), "test": tests.test}
+            for tests in self.comparisons
+            for pair in tests.pairs
+        ]
+        names = [field.name for field in dataclasses.fields(Pair)]
+        return pd.DataFrame(rows, columns=["protocol", "group", *names, "test"])
+
+    def write(
+        self, folder: str | os.PathLike[str], *, escape_formulas: bool = False, by_source: bool = False
+    ) -> list[Path]:
+        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does, and return them.
+
+        ``escape_formulas`` marks texts in CSV files that a spreadsheet would take for formulas; ``by_source`` includes
+        the tables by group.
+        """
+        from capbench.reports.markup import write_result
+
+        return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
+
+    def to_latex(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
+        """The tables as LaTeX, for the packages booktabs and graphicx; ``by_source`` includes the tables by group."""
+        from capbench.reports.markup import to_latex
+        from capbench.reports.table import TableStyle
+
+        return to_latex(self, by_source=by_source, style=TableStyle.of(**style))
+
+    def to_markdown(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
+        """The tables as Markdown; see :meth:`to_latex`."""
+        from capbench.reports.markup import to_markdown
+        from capbench.reports.table import TableStyle
+
+        return to_markdown(self, by_source=by_source, style=TableStyle.of(**style))
+
+    def cite(self) -> str:
+        """A description for a paper: a sentence with protocol, amount of data, intervals and tests, and the
+        BibTeX entries of data sets and metrics; see ``capbench correlate --cite``."""
+        from capbench.reports.cite import cite_study
+
+        return cite_study(self)
+
+    def __repr__(self) -> str:
+        where = ", ".join(info.id for info in self.protocols) or "nothing"
+        missing = len(self.missing) + len(self.undefined)
+        waiting = f", {missing} not computed" if missing else ""
+        scored = {cell.column for cell in self.cells if cell.value is not None}
+        listed = ", ".join(name for name in self.columns if name in scored) or "no numbers"
+        return f"StudyResult({where}: {listed}{waiting}{', on the embedded synthetic sample' if self.sample else ''})"
+
+    def __str__(self) -> str:
+        from capbench.reports.terminal import print_result, printed
+
+        return printed(partial(print_result, self, details=True), sample=self.sample)
+
+    def _repr_html_(self) -> str:
+        from capbench.reports.markup import to_html
+
+        return to_html(self)
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""
