@@ -23,10 +23,8 @@ import csv
 import gzip
 import io
 import os
-import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -42,7 +40,7 @@ import numpy as np  # noqa: E402
 import capbench  # noqa: E402
 from capbench.api.agreement import plan_agreement, study_of  # noqa: E402
 from capbench.api.arguments import Statistics  # noqa: E402
-from capbench.api.leaderboard import LeaderboardRequest, compute_leaderboard  # noqa: E402
+from capbench.api.leaderboard import compute_leaderboard  # noqa: E402
 from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
 from capbench.core.files import atomic_write, read_json, read_text, write_json, write_text  # noqa: E402
@@ -60,26 +58,11 @@ from capbench.studies.run import run_plan  # noqa: E402
 from capbench.studies.study import BootstrapSettings, TestSettings  # noqa: E402
 from capbench.studies.submissions import check_names, read_submissions, submission_entries  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
-from scripts.bench.common import child  # noqa: E402
-
-__all__ = [
-    "FOLDER",
-    "add",
-    "check",
-    "compute",
-    "cost",
-    "differences",
-    "exit_codes",
-    "processor",
-    "rounded",
-    "stored_problems",
-]
+from scripts.bench.common import child, processor  # noqa: E402
 
 FOLDER = ROOT / "results" / "leaderboard"
 TASKS = "leaderboard"
-EXTERNAL = {
-    "fleur": ("FLEUR", "fleur_flickr8k_expert.csv"),
-}
+EXTERNAL = {"fleur": ("FLEUR", "fleur_flickr8k_expert.csv")}
 """Score files of others by label: title, and name in ``external_scores/`` of the data folder."""
 _DIGITS = 6
 COMMAND = "python scripts/leaderboard.py"
@@ -100,12 +83,9 @@ def rounded(value: Any) -> Any:
 
 def external(data: Path) -> list[ScoresEntry]:
     """The score files of others that are in a data folder."""
-    paths = {label: (title, data / "external_scores" / name) for label, (title, name) in EXTERNAL.items()}
-    return [
-        ScoresEntry(str(path), label, title, {"columns": label, "references": "ignored"})
-        for label, (title, path) in paths.items()
-        if path.exists()
-    ]
+    given = {"references": "ignored"}
+    paths = ((label, title, data / "external_scores" / name) for label, (title, name) in EXTERNAL.items())
+    return [ScoresEntry(str(p), label, title, {"columns": label, **given}) for label, title, p in paths if p.exists()]
 
 
 def compute(
@@ -114,37 +94,26 @@ def compute(
     """The leaderboard of all metrics and score files, and the numbers of all columns of the score files.
 
     The columns' bootstrap is paired: their own rows are in it for the differences from substitute images.
-
-    Args:
-        data: the data folder.
-        folder: the folder with ``scores/``.
-        bars: shows progress.
     """
     cards = read_cards(folder / "scores")
     caller = replace(python_caller(bars), note=partial(print, file=sys.stderr))
-    request = LeaderboardRequest(bootstrap=BootstrapSettings(), tests=TestSettings())
     submissions = read_submissions(folder.parent / "submissions")
     scores = [*score_entries(cards), *(entry for one in submissions for entry in submission_entries(one))]
     labels = {entry.label for entry in scores}
     scores = [*(entry for entry in external(data) if entry.label not in labels), *scores]
-    board = compute_leaderboard(request, MetricInputs(scores=scores, data=data), caller)
+    inputs = MetricInputs(scores=scores, data=data)
+    board: Leaderboard = compute_leaderboard(inputs, caller, bootstrap=BootstrapSettings(), tests=TestSettings())
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
-    inputs: MetricInputs = {"scores": score_entries(cards, shown=False), "data": data}
+    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
     plan = plan_agreement(study_of(None, (), protocols, inputs, caller), inputs, caller, _PAIRED)
     columns = run_plan(plan, caller.progress, announce=caller.announce)
     return with_images(board, cards.values(), columns), columns
 
 
 def with_images(board: Leaderboard, cards: Iterable[Card], columns: StudyResult) -> Leaderboard:
-    """The leaderboard with the differences of columns from their twins with substitute images.
-
-    Args:
-        board: the leaderboard.
-        cards: cards with the twins.
-        columns: result of a study with the columns of the cards and intervals of their differences.
-    """
+    """The leaderboard with the differences of columns from their twins with substitute images, of a study with them."""
     twins = {name: column for card in cards for name, column in card.columns.items() if column.twin_of}
     places = {(column.protocol, column.group): column.name for column in board.columns}
     images: dict[str, dict[str, dict[str, ImageDifference]]] = {}
@@ -194,18 +163,12 @@ def _stored_columns(columns: StudyResult) -> Any:
 
 
 def write(data: Path, folder: Path = FOLDER) -> None:
-    """Compute and write all numbers.
-
-    Raises:
-        DataError: a committed metric or column could not be computed again.
-    """
+    """Compute and write all numbers; a committed one that could not be computed again is a DataError."""
     board, columns = compute(data, folder)
     path = folder / "leaderboard.json"
-    if path.exists():
-        old = load_leaderboard(path)
-        if missing := _not_computed(old, board):
-            message = f"cannot be written again, since numbers would be lost: {'; '.join(missing)}"
-            raise DataError(message, code="missing-scores", path=path, hint="Install what these metrics require")
+    if path.exists() and (missing := _not_computed(load_leaderboard(path), board)):
+        message = f"cannot be written again, since numbers would be lost: {'; '.join(missing)}"
+        raise DataError(message, code="missing-scores", path=path, hint="Install what these metrics require")
     write_json(path, _stored(board))
     if columns is not None:
         write_json(folder / "columns.json", _stored_columns(columns))
@@ -214,64 +177,46 @@ def write(data: Path, folder: Path = FOLDER) -> None:
 
 def _not_computed(old: Leaderboard, new: Leaderboard) -> list[str]:
     """Committed numbers of ours without a computed one, by row."""
-    known = {row.name: row for row in new.rows}
-    lines = []
-    for row in old.rows:
-        absent = [name for name in row.ours if row.name not in known or name not in known[row.name].ours]
-        if absent:
-            lines.append(f"{row.title} on {', '.join(absent)}")
-    return lines
+    known = {row.name: row.ours for row in new.rows}
+    absent = {row.title: [name for name in row.ours if name not in known.get(row.name, {})] for row in old.rows}
+    return [f"{title} on {', '.join(names)}" for title, names in absent.items() if names]
 
 
 def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
     """Committed numbers that differ from computed ones, one line each.
 
-    Ranks and marks depend on all metrics, and are compared only if all were computed; columns that were not computed
-    are not compared.
+    Ranks and marks depend on all metrics, and are compared only if all were computed; columns and rows that were not
+    computed are not compared.
     """
-    known = {row.name: row for row in new.rows}
-    places = {column.name for column in new.columns}
-    whole = {column.name for column in old.columns} <= places
+    known, places = {row.name: row for row in new.rows}, {column.name: column for column in new.columns}
     together = not _not_computed(old, new) and {row.name for row in old.rows} == set(known)
+    dependent = set() if together else {"rank", "top", "no_better"}
+    compared = {
+        "ours": {"__all__": {"value", "low", "high", "n", "rank", "top", "no_better"} - dependent},
+        "printed": True,
+    }
+    compared |= dict.fromkeys(("overall", "rank", "tasks"), True) if together else {}
+    compared |= {"others": True} if {column.name for column in old.columns} <= places.keys() else {}
     for row in old.rows:
-        for name, ours in row.ours.items():
-            again = known[row.name].ours.get(name) if row.name in known else None
-            if again is None:
-                continue
-            yield from _compared(f"{row.title} on {name}", ours.model_dump(), again.model_dump(), together)
-        if row.name in known:
-            again_row = known[row.name]
-            printed = {name: number for name, number in row.printed.items() if name in places}
-            yield from _compared(row.title, _dumped(printed), _dumped(again_row.printed), together=True)
-            if whole:
-                yield from _compared(row.title, _dumped(row.others), _dumped(again_row.others), together=True)
-            if again_row.image:
-                yield from _compared(
-                    f"{row.title}, image", row.model_dump()["image"], again_row.model_dump()["image"], True
-                )
-            if together:
-                ranked = {"overall", "rank", "tasks"}
-                yield from _compared(
-                    row.title, row.model_dump(include=ranked), again_row.model_dump(include=ranked), True
-                )
-    compared = {"protocol", "version", "group", "ceiling", "sentinels"}
-    computed = {column.name: column.model_dump(include=compared) for column in new.columns}
+        if (again := known.get(row.name)) is not None:
+            wanted: Any = {**compared, **({"image": True} if again.image else {})}
+            one, other = (each.model_dump(include=wanted) for each in (row, again))
+            one["ours"] = {name: number for name, number in one["ours"].items() if name in other["ours"]}
+            one["printed"] = {name: number for name, number in one["printed"].items() if name in places}
+            other["ours"] = {name: number for name, number in other["ours"].items() if name in one["ours"]}
+            yield from _compared(row.title, one, other)
+    of_columns = {"protocol", "version", "group", "ceiling", "sentinels"}
     for column in old.columns:
-        if column.name in computed:
-            stored = column.model_dump(include=compared)
-            yield from _compared(f"column {column.name}", stored, computed[column.name], together=True)
+        if column.name in places:
+            dumped = (each.model_dump(include=of_columns) for each in (column, places[column.name]))
+            yield from _compared(f"column {column.name}", *dumped)
 
 
-def _dumped(models: dict[str, Any]) -> dict[str, Any]:
-    return {name: model.model_dump() for name, model in models.items()}
-
-
-def _compared(place: str, old: Any, new: Any, together: bool) -> Iterator[str]:
+def _compared(place: str, old: Any, new: Any) -> Iterator[str]:
     """Lines on values that differ, after rounding."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
-            if together or key not in ("rank", "top", "no_better"):
-                yield from _compared(f"{place}, {key}", old.get(key), new.get(key), together)
+            yield from _compared(f"{place}, {key}", old.get(key), new.get(key))
     elif isinstance(old, float) and isinstance(new, float):
         if abs(old - new) > 0.6 * 10**-_DIGITS:
             yield f"{place}: committed {old:.{_DIGITS}f}, computed {new:.{_DIGITS}f}"
@@ -284,22 +229,13 @@ def stored_problems(folder: Path = FOLDER) -> list[str]:
     problems = []
     try:
         cards = read_cards(folder / "scores")
-        board = load_leaderboard(folder / "leaderboard.json")
-        names = {row.name for row in board.rows}
-        problems += [
-            f"{card.name}: the column '{column}' is not in leaderboard.json"
-            for card in cards.values()
-            for column, about in card.columns.items()
-            if about.shown and column not in names
-        ]
-        if cards:
-            known = load_result(folder / "columns.json").columns
-            problems += [
-                f"the column '{c}' is not in columns.json" for d in cards.values() for c in d.columns.keys() - known
-            ]
+        rows = {row.name for row in load_leaderboard(folder / "leaderboard.json").rows}
+        known = load_result(folder / "columns.json").columns if cards else {}
         for path, card in cards.items():
-            columns = read_score_file(path).columns
-            if columns.keys() != card.columns.keys():
+            shown = {name for name, about in card.columns.items() if about.shown}
+            problems += [f"{card.name}: the column '{c}' is not in leaderboard.json" for c in sorted(shown - rows)]
+            problems += [f"the column '{c}' is not in columns.json" for c in card.columns.keys() - known]
+            if (columns := read_score_file(path).columns).keys() != card.columns.keys():
                 problems.append(f"{path.name} has the columns {', '.join(columns)}, its card {', '.join(card.columns)}")
     except CapbenchError as error:
         problems.append(str(error))
@@ -308,8 +244,7 @@ def stored_problems(folder: Path = FOLDER) -> list[str]:
 
 def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
     """Problems of the committed numbers; notes on what was not checked are printed."""
-    problems = stored_problems(folder)
-    if problems:
+    if problems := stored_problems(folder):
         return problems
     if data is None:
         print("CAPBENCH_DATA is not set: only schemas and checksums were checked")
@@ -323,7 +258,7 @@ def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
         both = (read_json(folder / "columns.json"), _stored_columns(columns))
         cells = [{(c["protocol"], c["group"], c["column"]): c for c in raw["cells"]} for raw in both]
         for place in cells[0].keys() & cells[1].keys():
-            problems += _compared(" ".join(place), cells[0][place], cells[1][place], together=True)
+            problems += _compared(" ".join(place), cells[0][place], cells[1][place])
     return problems
 
 
@@ -333,18 +268,9 @@ def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
 def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDER) -> Path:
     """Store the scores of a metric as ids and scores with six significant digits, with its card.
 
-    Args:
-        card_path: the card.
-        files: score files in any form that ``--scores`` reads; together they have all columns of the card.
-        data: the data folder, for the ids of the items.
-        folder: the folder with ``scores/``.
-
-    Returns:
-        The written score file.
-
-    Raises:
-        DataError: the card is not valid, a column is missing or has the name of another one, no row matches an item, or
-            two files contradict each other.
+    ``files`` may have any form that ``--scores`` reads; together they have all columns of the card. Raises DataError if
+    the card is not valid, a column is missing or has the name of another one, no row matches an item, or two files
+    contradict each other.
     """
     card = load_card(card_path)
     others = [one for one in read_cards(folder / "scores").values() if one.name != card.name]
@@ -439,35 +365,12 @@ def cost(metrics: Sequence[str], data: Path, **given: Any) -> dict[str, Any]:
     process with the captions.
     """
     spent = child(_scoring, list(metrics), str(data), given)
-    return {
-        "seconds_per_caption": float(f"{spent.seconds / spent.result:.3g}"),
-        "peak_mb": round(spent.megabytes),
-    }
+    return {"seconds_per_caption": float(f"{spent.seconds / spent.result:.3g}"), "peak_mb": round(spent.megabytes)}
 
 
 def _scoring(metrics: list[str], data: str, given: Mapping[str, Any]) -> Callable[[], int]:
     judgements = capbench.load(COSTS_ON, data=data)
     return lambda: len(capbench.score(judgements, metrics=metrics, data=data, cache=False, **given).items)
-
-
-def processor() -> str:
-    """Name of the processor."""
-    lines = read_text("/proc/cpuinfo").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-@contextmanager
-def exit_codes() -> Iterator[None]:
-    """End the script with one line: exit code 2 after an error of capbench, 130 after an interruption."""
-    try:
-        yield
-    except CapbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted: the same command continues with what is finished", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -478,7 +381,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--add", nargs="+", metavar="FILE", type=Path, help="a card, then score files to store")
     chosen = parser.parse_args(arguments)
     data = Path(os.environ["CAPBENCH_DATA"]) if os.environ.get("CAPBENCH_DATA") else None
-    with exit_codes():
+    try:
         if chosen.check:
             problems = check(data)
             for line in problems:
@@ -493,6 +396,12 @@ def main(arguments: list[str] | None = None) -> None:
             costs(load_leaderboard(FOLDER / "leaderboard.json"), data)
         else:
             write(data)
+    except CapbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted: the same command continues with what is finished", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ vilbertscore-gain: [results/image-contribution/results.json, expert, contributio
 
 
 def table() -> str:
-    """Rows of ``capbench leaderboard --from`` the committed file as Markdown, the best first: metrics with a number in
+    """Rows of ``capbench leaderboard`` as Markdown, the best first: metrics with a number in
     each column, without second-hand numbers, and without metrics that no paper prints."""
     board = load_leaderboard(RESULTS / "leaderboard" / "leaderboard.json")
     columns = board.chosen(COLUMNS)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from typing_extensions import Unpack
 
@@ -15,9 +15,9 @@ from capbench.api.checking import checked, refuse_with_study
 from capbench.api.resolve import (
     Caller,
     MetricFiles,
-    MetricInputs,
     PathGiven,
     ProgressGiven,
+    given_inputs,
     options_by_owner,
     python_caller,
     resolve,
@@ -133,9 +133,7 @@ def compute_explanation(
         message = f"{metric} finds no errors to compare with 'errors'"
         raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
     of_sample = not Path(image).exists()
-    resolved = resolve(
-        [metric], cast(MetricInputs, inputs), caller, on_sample=lambda root: root.is_sample and of_sample
-    )
+    resolved = resolve([metric], given_inputs(inputs), caller, on_sample=lambda root: root.is_sample and of_sample)
     root, (request,) = resolved.root, resolved.requests
     explainer = request.make(resolved.resources)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)

@@ -25,8 +25,8 @@ def retrieval_table(found: RetrievalResult) -> Table:
         for row in published.rows:
             cells = []
             for way in _WAYS:
-                printed = [published.cell(f"{way.replace('_', '-')}-{k}", row.key) for k in (1, 5, 10)]
-                cells += [Cell("" if one is None else f"{100 * one.number:.1f}") for one in printed] + [Cell()]
+                printed = [published.values.get((f"{way.replace('_', '-')}-{k}", row.key)) for k in (1, 5, 10)]
+                cells += [Cell("" if one is None else f"{100 * one.value:.1f}") for one in printed] + [Cell()]
             rows.append(Row(f"{row.title} (paper)", tuple(cells)))
     return Table(
         f"{found.title}: {found.images:,} images, {found.captions:,} captions",

@@ -136,6 +136,7 @@ def explain_captions(
     ``pictures``: files of the available images.
     """
     metric = explainer.metric
+    assert metric is not None
     assert isinstance(metric, Explains)
     image = table.images[point]
     references = tuple(table.reference_lists[table.references[point]])
@@ -146,7 +147,7 @@ def explain_captions(
         explanation = metric.explain(Subject(image, items, humans, pictures.get(image)))
     except FeatureError as error:
         return None, str(error)
-    return explanation, "" if explanation is not None else f"{explainer.name} has no explanation of {image}"
+    return explanation, f"{explainer.name} has no explanation of {image}" if explanation is None else ""
 
 
 # Captions of one image under several metrics (FAIEr, Wang et al. 2021, Figure 5).

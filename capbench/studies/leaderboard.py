@@ -1,29 +1,32 @@
 """Leaderboard: computed metrics, score files and published numbers on all judged data sets, in one table.
 
-Every column is a task (:mod:`capbench.studies.task_file`): a protocol, or one of its groups. A published number is in a
-column only if it was computed under the protocol of this column; all other published numbers are in a second table.
-The rows are in the order of ``capbench rank`` (:mod:`capbench.studies.ranking`); published numbers enter no test.
+It is a ranking (:mod:`capbench.studies.ranking`) with published numbers next to it. Every column is a task
+(:mod:`capbench.studies.task_file`): a protocol, or one of its groups. A published number is in a column only if it was
+computed under the protocol of this column; all others are in a second table.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import DataError, check_choice
 from capbench.core.files import read_json
 from capbench.core.records import caption_key
 from capbench.core.typed_json import Strict, check_version, validated
+from capbench.core.yaml import shipped_configs
 from capbench.datasets.protocol import with_version
 from capbench.metrics.from_file import FileScores
 from capbench.metrics.metric_request import Row
 from capbench.stats.pairs import Tests
 from capbench.studies.plan import Plan
-from capbench.studies.published import PublishedRow, PublishedValue, load_published
+from capbench.studies.published import PublishedColumn, PublishedRow, load_published
 from capbench.studies.published.beside import is_printed_as
+from capbench.studies.published.tables import PrintedNumber
 from capbench.studies.ranking import TaskRanking
 from capbench.studies.results import BootstrapInfo, Cell, StudyResult
 from capbench.studies.task_file import RankedTask
@@ -33,94 +36,53 @@ LEADERBOARD_SCHEMA_VERSION = 1
 """Version of the schema of a leaderboard's JSON."""
 PUBLISHED = ("field-2026",)
 """Published tables whose numbers are shown; for the same metric and protocol, the first table counts."""
-BY_RANK = "rank"
-"""Name of the order of ``capbench rank``."""
 
 
 class OurNumber(Strict):
-    """A number that capbench computed.
-
-    Attributes:
-        value: the statistic: a correlation in [-1, 1], an accuracy as a share.
-        low: lower end of its bootstrap interval; None if there is none.
-        high: its upper end.
-        n: number of ratings or pairs.
-        rank: rank in the column's significance clusters; None without tests.
-        top: True if the metric is the best one of the column or not significantly worse; False without tests.
-        no_better: True if the metric is not significantly better than every sentinel.
-    """
+    """A number that capbench computed: a correlation in [-1, 1], or an accuracy as a share."""
 
     value: float
-    low: float | None = None
+    low: float | None = None  # ends of its bootstrap interval
     high: float | None = None
-    n: int
-    rank: int | None = None
-    top: bool = False
-    no_better: bool = False
+    n: int  # ratings or pairs
+    rank: int | None = None  # in the column's significance clusters; None without tests
+    top: bool = False  # the best one of the column or not significantly worse; False without tests
+    no_better: bool = False  # not significantly better than every sentinel
 
 
 class PaperNumber(Strict):
-    """A published number.
+    """A published number."""
 
-    Attributes:
-        value: the number in the unit of :class:`OurNumber`.
-        printed: the number as printed.
-        digits: digits that it has when it is multiplied by 100.
-        second_hand: True if it was copied from another publication than the metric's own paper.
-        source: the publication.
-        note: a note, or ``""``.
-    """
-
-    value: float
+    value: float  # in the unit of OurNumber
     printed: str
-    digits: int
-    second_hand: bool = False
+    digits: int  # that it has when it is multiplied by 100
+    second_hand: bool = False  # copied from another publication than the metric's own paper
     source: str
     note: str = ""
 
 
 class ImageDifference(Strict):
-    """Contribution of the image: a computed number minus that of the same networks with a substitute image.
-
-    Attributes:
-        value: the difference.
-        low: lower end of its paired bootstrap interval.
-        high: its upper end.
-    """
+    """Contribution of the image: a computed number minus that of the same networks with a substitute image."""
 
     value: float
-    low: float
+    low: float  # ends of its paired bootstrap interval
     high: float
 
 
 class BoardColumn(Strict):
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: name of the task.
-        title: title of the data set, with the group.
-        statistic: short name of the statistic (``τ-c``).
-        protocol: id of the protocol.
-        version: version of the data set, which ``protocol`` leaves out.
-        group: group of the items or pairs, ``""`` for all.
-        ceiling: the human ceiling, with its interval; None if it is unknown.
-        sentinels: values of the sentinels by name.
-        bootstrap: settings of the intervals; None without intervals.
-        permutations: number of permutations of the tests between metrics; None without tests.
-        reason: the reason why no metric was computed; ``""`` if some were.
-    """
-
-    name: str
-    title: str
-    statistic: str
+    name: str  # of the task
+    title: str  # of the data set, with the group
+    statistic: str  # short name (τ-c)
     protocol: str
-    version: str = ""
-    group: str = ""
-    ceiling: OurNumber | None = None
+    version: str = ""  # of the data set, which the protocol leaves out
+    group: str = ""  # of the items or pairs; "" for all
+    ceiling: OurNumber | None = None  # the human ceiling
     sentinels: dict[str, float] = Field(default_factory=dict)
     bootstrap: BootstrapInfo | None = None
-    permutations: int | None = None
-    reason: str = ""
+    permutations: int | None = None  # of the tests between metrics
+    reason: str = ""  # why no metric was computed
 
     @property
     def dataset(self) -> str:
@@ -134,41 +96,24 @@ class BoardColumn(Strict):
 
 
 class BoardRow(Strict):
-    """One metric.
-
-    Attributes:
-        name: its name.
-        title: its title.
-        origin: ``computed`` by capbench, from ``scores`` in a file, or ``printed`` only.
-        ours: computed numbers by column.
-        reads_references: True if the metric reads references; None if it is not known.
-        uses_ratings: True if the metric was trained on human ratings of captions; None if it is not known.
-        printed: published numbers by column.
-        others: published numbers under other protocols, by protocol with its group, or by the printed heading if the
-            protocol is unknown.
-        missing: reason for columns whose data is installed without a computed number, by column.
-        signatures: signature by *dataset/items*.
-        overall: overall value of ``capbench rank`` on the scale from 0 to 1; None for metrics that are not ranked.
-        rank: rank in ``capbench rank``.
-        tasks: number of its tasks in ``capbench rank``.
-        missing_tasks: number of the other tasks there.
-        image: differences from substitute images by column and substitute (``mean``, ``blank``, ``shuffled``).
-    """
+    """One metric."""
 
     name: str
     title: str
-    origin: Literal["computed", "scores", "printed"]
-    reads_references: bool | None = None
-    uses_ratings: bool | None = None
-    ours: dict[str, OurNumber] = Field(default_factory=dict)
-    printed: dict[str, PaperNumber] = Field(default_factory=dict)
+    origin: Literal["computed", "scores", "printed"]  # by capbench, from scores in a file, or printed only
+    reads_references: bool | None = None  # None if it is not known
+    uses_ratings: bool | None = None  # trained on human ratings of captions; None if it is not known
+    ours: dict[str, OurNumber] = Field(default_factory=dict)  # computed numbers by column
+    printed: dict[str, PaperNumber] = Field(default_factory=dict)  # published numbers by column
+    # Published numbers under other protocols, by protocol with its group, or by the printed heading.
     others: dict[str, PaperNumber] = Field(default_factory=dict)
-    missing: dict[str, str] = Field(default_factory=dict)
-    signatures: dict[str, str] = Field(default_factory=dict)
-    overall: float | None = None
+    missing: dict[str, str] = Field(default_factory=dict)  # reasons by column whose data is installed
+    signatures: dict[str, str] = Field(default_factory=dict)  # by *dataset/items*
+    overall: float | None = None  # of capbench rank, on the scale from 0 to 1; None for metrics that are not ranked
     rank: int | None = None
-    tasks: int = 0
+    tasks: int = 0  # in capbench rank
     missing_tasks: int = 0
+    # Differences from substitute images by column and substitute (mean, blank, shuffled).
     image: dict[str, dict[str, ImageDifference]] = Field(default_factory=dict)
 
     def value(self, column: str) -> float | None:
@@ -182,109 +127,58 @@ class BoardRow(Strict):
 
 
 class Leaderboard(Strict):
-    """All metrics on all data sets.
-
-    Attributes:
-        schema_version: version of this schema.
-        capbench: version of capbench.
-        created: UTC time.
-        command: the command that writes the same numbers; ``""`` if it is unknown.
-        sample: True if the data was the embedded synthetic sample.
-        columns: the columns with at least one number.
-        rows: the metrics: ranked ones, best first, then all others.
-        published: names of the published tables.
-        alpha: significance level of all tests.
-        correction: correction for the number of pairs.
-        ranking: the overall ranking; its tasks are the columns with computed numbers.
-        left_out: metrics that were left out, with the reason.
-    """
+    """All metrics on all data sets."""
 
     schema_version: int = LEADERBOARD_SCHEMA_VERSION
-    capbench: str
-    created: str
-    command: str = ""
-    sample: bool
-    columns: tuple[BoardColumn, ...]
-    rows: tuple[BoardRow, ...]
-    published: tuple[str, ...]
+    capbench: str  # version
+    created: str  # UTC time
+    command: str = ""  # writes the same numbers; "" if it is unknown
+    sample: bool  # computed on the embedded synthetic sample
+    columns: tuple[BoardColumn, ...]  # with at least one number
+    rows: tuple[BoardRow, ...]  # ranked metrics, best first, then all others
+    published: tuple[str, ...]  # names of the published tables
     alpha: float
     correction: str
-    ranking: TaskRanking
-    left_out: dict[str, str] = Field(default_factory=dict)
+    ranking: TaskRanking  # its tasks are the columns with computed numbers
+    left_out: dict[str, str] = Field(default_factory=dict)  # metrics, with the reason
 
     def row(self, name: str) -> BoardRow:
-        """The row of a metric.
+        """The row of a metric. Raises UsageError, with the nearest names, if there is none."""
+        rows = {row.name: row for row in self.rows}
+        check_choice("row", name, list(rows))
+        return rows[name]
 
-        Raises:
-            UsageError: there is no such row; the nearest names are listed.
-        """
-        found = next((row for row in self.rows if row.name == name), None)
-        if found is None:
-            names = [row.name for row in self.rows]
-            raise UsageError(
-                f"the leaderboard has no '{name}'", code="unknown-name", value=name, hint=suggest(name, names)
-            )
-        return found
-
-    def sorted(self, by: str = BY_RANK) -> tuple[BoardRow, ...]:
-        """The rows in the order of ``capbench rank``, or by the shown numbers of a column, the best first.
-
-        Second-hand numbers follow all others.
-
-        Raises:
-            UsageError: there is no such column; the choices are listed.
-        """
-        if by == BY_RANK:
-            return self.rows
-        (column,) = self.chosen([by])
+    def sorted(self, by: str = "") -> tuple[BoardRow, ...]:
+        """The rows by the shown numbers of a column (the first by default), the best first; second-hand numbers follow
+        all others, and rows without a number come last."""
+        column = self.chosen([by])[0].name if by else self.columns[0].name
 
         def place(row: BoardRow) -> tuple[bool, bool, float]:
-            value = row.value(column.name)
-            return value is None, row.is_second_hand(column.name), 0.0 if value is None else -value
+            value = row.value(column)
+            return value is None, row.is_second_hand(column), 0.0 if value is None else -value
 
         return tuple(sorted(self.rows, key=place))
 
-    def best(self, column: str) -> str | None:
-        """Name of the row with the highest number of a column that is not second-hand; None without one."""
-        first = self.sorted(column)[0]
-        return None if first.value(column) is None or first.is_second_hand(column) else first.name
-
-    def has_overall(self, columns: Sequence[BoardColumn]) -> bool:
-        """True if columns include all tasks of the ranking, so that overall values can be computed from them."""
-        return {task.name for task in self.ranking.tasks} <= {column.name for column in columns}
-
     def chosen(self, names: Sequence[str] = ()) -> tuple[BoardColumn, ...]:
-        """Columns by name, in the order of the names; without names, all.
-
-        Raises:
-            UsageError: there is no such column; the choices are listed.
-        """
+        """Columns by name, in the order of the names; without names, all. Raises UsageError with the choices."""
         known = {column.name: column for column in self.columns}
-        check_columns(names, list(known))
+        for name in names:
+            check_choice("column", name, list(known))
         return tuple(known[name] for name in names) if names else self.columns
 
 
-def check_columns(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise UsageError if a name is not that of a column; the choices are listed."""
-    for name in names:
-        if name not in known:
-            raise UsageError(
-                f"the leaderboard has no column '{name}'",
-                code="unknown-name",
-                value=name,
-                hint=f"Choices: {', '.join(known)}",
-            )
-
-
-def published_numbers(tables: Sequence[str] = PUBLISHED) -> Iterator[PublishedValue]:
+def published_numbers(
+    tables: Sequence[str] = PUBLISHED,
+) -> Iterator[tuple[PublishedRow, PublishedColumn, PrintedNumber]]:
     """The numbers of published tables: correlations and accuracies, no plain scores of metrics.
 
     Numbers that a table repeats under a second possible protocol are omitted there.
     """
-    for name in tables:
-        for value in load_published(name).values.values():
-            if value.column.unit != "score" and not value.column.reading_of:
-                yield value
+    for table in map(load_published, tables):
+        rows, columns = {row.key: row for row in table.rows}, {column.key: column for column in table.columns}
+        for (column, row), number in table.values.items():
+            if columns[column].unit != "score" and not columns[column].reading_of:
+                yield rows[row], columns[column], number
 
 
 def leaderboard(
@@ -297,16 +191,9 @@ def leaderboard(
     left_out: Mapping[str, str] | None = None,
     everything: bool = True,
 ) -> Leaderboard:
-    """Assemble a leaderboard from the result of a study.
+    """A leaderboard whose columns are the tasks of a study that was run, in their order.
 
-    Args:
-        result: the result, with the protocols of the tasks.
-        plan: the study.
-        tasks: the tasks that become columns, in their order.
-        ranking: the ranking of these tasks that the rows are sorted by.
-        command: the command that writes the same numbers.
-        left_out: metrics that were left out by default, with the reason.
-        everything: False to omit published numbers of other data sets than those of the tasks.
+    ``everything``: False to omit published numbers of other data sets than those of the tasks.
     """
     board = _Builder(result, plan, ranking)
     columns = [board.column(task, tasks) for task in tasks]
@@ -392,16 +279,17 @@ class _Builder:
         """Assign the published numbers to rows and columns; the first number of a place counts."""
         places = {(column.protocol, column.group): column.name for column in columns}
         chosen = {dataset.name: dataset.title for dataset, _ in self.plan.protocols}
-        for value in published_numbers():
-            name = self._name(value.row)
-            column = places.get((value.protocol or "", value.group))
-            if column is not None:
-                self.printed.setdefault(name, {}).setdefault(column, _printed(value))
-            elif everything or _belongs(value, chosen):
-                self.others.setdefault(name, {}).setdefault(heading_of(value), _printed(value))
+        for row, column, number in published_numbers():
+            name, place = self._name(row), places.get((column.protocol or "", column.group))
+            if place is not None:
+                self.printed.setdefault(name, {}).setdefault(place, _printed(row, column, number))
+            elif everything or _belongs(column, chosen):
+                group = f", {column.group}" if column.group else ""
+                heading = f"{column.protocol}{group}" if column.protocol else column.head
+                self.others.setdefault(name, {}).setdefault(heading, _printed(row, column, number))
             else:
                 continue
-            self.printed_rows.setdefault(name, value.row)
+            self.printed_rows.setdefault(name, row)
 
     def _name(self, printed: PublishedRow) -> str:
         """Name of the row of a published metric: ours, if there is one, or that of scores with the printed title."""
@@ -498,18 +386,11 @@ class _Builder:
         return next(iter(reasons), "it has no scores")
 
 
-def heading_of(value: PublishedValue) -> str:
-    """Heading of a published number under another protocol: the protocol, or the printed heading if it is unknown."""
-    if value.protocol is None:
-        return value.column.head
-    return f"{value.protocol}{f', {value.group}' if value.group else ''}"
-
-
-def _belongs(value: PublishedValue, datasets: Mapping[str, str]) -> bool:
-    """True if a published number belongs to one of some data sets, which are titles by name."""
-    if value.protocol is None:
-        return any(value.column.head.startswith(title) for title in datasets.values())
-    return value.protocol.partition("/")[0] in datasets
+def _belongs(column: PublishedColumn, datasets: Mapping[str, str]) -> bool:
+    """True if a published column belongs to one of some data sets, which are titles by name."""
+    if column.protocol is None:
+        return any(column.head.startswith(title) for title in datasets.values())
+    return column.protocol.partition("/")[0] in datasets
 
 
 def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
@@ -521,23 +402,19 @@ def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
     )
 
 
-def _printed(value: PublishedValue) -> PaperNumber:
+def _printed(row: PublishedRow, column: PublishedColumn, number: PrintedNumber) -> PaperNumber:
     return PaperNumber(
-        value=value.number,
-        printed=value.printed,
-        digits=max(value.digits if value.scale == 100 else value.digits - 2, 0),
-        second_hand=value.row.second_hand or value.row.cited,
-        source=value.source,
-        note=value.note or "",
+        value=number.value,
+        printed=number.printed,
+        digits=max(number.digits - (0 if column.unit == "percent" else 2), 0),
+        second_hand=row.second_hand or row.cited,
+        source=number.source,
+        note=number.note or "",
     )
 
 
 def load_leaderboard(path: str | os.PathLike[str]) -> Leaderboard:
-    """Read the JSON of a leaderboard.
-
-    Raises:
-        DataError: the file has another format, or a later version than this one reads.
-    """
+    """The leaderboard of a JSON file. Raises DataError for another format, or a later version than this one reads."""
     raw = read_json(path)
     hint = "Write it with 'capbench leaderboard --json'"
     version = raw.get("schema_version") if isinstance(raw, dict) else None
@@ -547,3 +424,10 @@ def load_leaderboard(path: str | os.PathLike[str]) -> Leaderboard:
     check_version(version, LEADERBOARD_SCHEMA_VERSION, path)
     raw.pop("partial", None)  # of earlier files: now among the reasons in ``missing``
     return validated(Leaderboard, raw, path, code="wrong-format", hint=hint)
+
+
+def committed_leaderboard() -> Path:
+    """The file of the leaderboard that comes with capbench."""
+    folder = shipped_configs().parent
+    installed = folder / "_leaderboard.json"
+    return installed if installed.exists() else folder / "results" / "leaderboard" / "leaderboard.json"

@@ -330,7 +330,7 @@ def record(rows: Sequence[Row]) -> dict[str, Any]:
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-    machine = {"platform": platform.platform(), "processor": _processor(), "cores": os.cpu_count()}
+    machine = {"platform": platform.platform(), "processor": processor(), "cores": os.cpu_count()}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine | {"load": round(os.getloadavg()[0], 1)},
@@ -339,7 +339,8 @@ def record(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

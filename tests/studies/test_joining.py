@@ -564,16 +564,17 @@ def places(table: Table) -> list[tuple[str, str, str, str, str]]:
 def expected_places(result: StudyResult, table: PublishedTable) -> list[tuple[str, str | None, str, str, str]]:
     asked = {info.id for info in result.protocols}
     expected = []
-    for value in table.values.values():
-        if value.protocol is None or value.protocol in asked:
+    rows, columns = {row.key: row for row in table.rows}, {column.key: column for column in table.columns}
+    for (column_key, row_key), number in table.values.items():
+        row, column = rows[row_key], columns[column_key]
+        if column.protocol is None or column.protocol in asked:
             # A row of a metric that capbench did not have when it was written down joins by its label.
-            name = value.row.metric or value.row.label or ""
-            if value.row.variant:  # one of ours only where the study asks for it by this label
-                label = value.row.variant
-                name = f"{label}.{name}" if f"{label}.{name}" in result.columns else label
-            title = result.columns.get(name) if value.protocol else None
-            printed = rescaled(value.printed, {"fraction": 2}.get(value.column.unit, 0)).replace("± ", "±")
-            expected.append((title or value.row.title, value.protocol, value.group, value.column.head, printed))
+            name = row.metric or row.label or ""
+            if row.variant:  # one of ours only where the study asks for it by this label
+                name = f"{row.variant}.{name}" if f"{row.variant}.{name}" in result.columns else row.variant
+            title = result.columns.get(name) if column.protocol else None
+            printed = rescaled(number.printed, {"fraction": 2}.get(column.unit, 0)).replace("± ", "±")
+            expected.append((title or row.title, column.protocol, column.group, column.head, printed))
     return expected
 
 
@@ -615,12 +616,15 @@ def test_the_shipped_studies_print_every_published_number() -> None:
     for name in COMPARED:
         result, table = shipped_result(name)
         asked = {info.id for info in result.protocols}
-        printed |= {
-            (table.name, *key)
-            for key, value in table.values.items()
-            if value.protocol is None or value.protocol in asked
-        }
-    every = {(name, *key): value.column for name in names() for key, value in load_published(name).values.items()}
+        protocols = {column.key: column.protocol for column in table.columns}
+        printed |= {(table.name, *key) for key in table.values if protocols[key[0]] in (None, *asked)}
+    every = {
+        (name, *key): column
+        for name in names()
+        for column in load_published(name).columns
+        for key in load_published(name).values
+        if key[0] == column.key
+    }
     # Rows that a table includes from another one have keys with a colon, and are counted there.
     assert sum(not column.reading_of and ":" not in row for (_, _, row), column in every.items()) == 585
     assert printed == set(every)

@@ -157,7 +157,7 @@ def test_the_leaderboard_includes_submissions(tmp_path: Path, monkeypatch: pytes
     submit(tmp_path / "submissions" / "mine", rows_of("flickr8k-expert"))
     passed = []
 
-    def record(request: object, inputs: Any, caller: object) -> None:
+    def record(inputs: Any, *_: object, **__: object) -> None:
         passed.extend(inputs["scores"])
 
     monkeypatch.setattr(script, "compute_leaderboard", record)

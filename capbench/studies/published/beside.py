@@ -10,13 +10,10 @@ from typing import Literal
 from capbench.core.records import caption_key
 from capbench.metrics.metric_request import Row
 from capbench.studies.published.tables import (
-    PrintedNumber,
     PrintedRow,
-    PublishedColumn,
     PublishedInfo,
     PublishedRow,
     PublishedTable,
-    PublishedValue,
     given_parts,
     signed_facts,
     tells_no_reason,
@@ -47,18 +44,21 @@ def join_published(
 ) -> StudyResult:
     """A result with a published table: numbers in its cells, and the related part of the table.
 
-    Columns whose protocol is not in the study are left out. Rows without a counterpart are published only.
-
-    Args:
-        result: a result without published numbers.
-        table: the table that the study names.
-        rows: the study's rows, including those that could not be computed.
-        changed: by label, inputs that replace the study's own: they are the reason of differences, in the place of the
-            published notes, which are on numbers of the study.
+    Columns whose protocol is not in the study are left out. ``rows`` include those that could not be computed; a
+    published row without any of them is published only. ``changed``: by label, inputs that replace the study's own;
+    they are the reason of differences, in the place of the published notes, which are on numbers of the study.
     """
     asked = {info.id for info in result.protocols} | {missing.protocol for missing in result.missing}
     columns = [column for column in table.columns if column.protocol is None or column.protocol in asked]
-    printed_rows = [_printed_row(table, printed, columns, rows) for printed in table.rows]
+    kept = set(PrintedRow.model_fields) & set(PublishedRow.model_fields)
+    printed_rows = [
+        PrintedRow(
+            **printed.model_dump(include=kept),
+            rows=tuple(row.name for row in rows if is_printed_as(row, printed)),
+            numbers=tuple(filter(None, (table.values.get((column.key, printed.key)) for column in columns))),
+        )
+        for printed in table.rows
+    ]
     info = PublishedInfo(
         name=table.name,
         source=table.source,
@@ -77,30 +77,6 @@ def join_published(
     )
     cells = _settled(cells, info, draws)
     return result.model_copy(update={"cells": cells, "published": table.source, "published_table": info})
-
-
-def _printed_row(
-    table: PublishedTable, printed: PublishedRow, columns: Sequence[PublishedColumn], rows: Sequence[Row]
-) -> PrintedRow:
-    values = [table.values.get((column.key, printed.key)) for column in columns]
-    facts = {name: getattr(printed, name) for name in PrintedRow.model_fields if hasattr(printed, name)}
-    return PrintedRow(
-        **facts,
-        rows=tuple(row.name for row in rows if is_printed_as(row, printed)),
-        numbers=tuple(_printed_number(value) for value in values if value is not None),
-    )
-
-
-def _printed_number(value: PublishedValue) -> PrintedNumber:
-    return PrintedNumber(
-        column=value.column.key,
-        printed=value.printed,
-        value=value.number,
-        digits=value.digits,
-        sd=value.sd,
-        note=value.note,
-        source=value.source,
-    )
 
 
 def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult, changed: Mapping[str, str]) -> Cell:
@@ -170,10 +146,8 @@ def _is_off(cell: Cell, info: PublishedInfo, draws: int) -> bool:
 def _authors(
     result: StudyResult, table: PublishedTable, rows: Sequence[Row]
 ) -> dict[str, tuple[Literal["model", "features"], ...]]:
-    """The inputs of each label that are the authors' own, for labels with published rows.
-
-    Weights are the authors' if they are the registered file of the published row and have the published shapes;
-    features, if their detector is among the row's detectors.
+    """The inputs of each label that are the authors' own: weights that are the registered file of the published row and
+    have the published shapes; features whose detector is among the row's detectors.
     """
     lines: dict[str, list[dict[str, str]]] = {}
     for signatures in result.signatures.values():
