@@ -93,10 +93,10 @@ def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: 
         cells = [Cell("–" if value is None else _number(value, digits)) for value in values]
         rows.append(Row(_SENTINEL, tuple(cells), SENTINELS))
     computed = sum(any(column.name in row.ours for column in chosen) for row in shown)
-    title = (
-        f"{count(len(shown), 'metric')} ({computed} computed, {len(shown) - computed} from papers only) on "
-        f"{count(len(chosen), 'task')}, × 100, sorted by {order.title} {order.statistic}"
-    )
+    printed = len(shown) - computed
+    which = f" ({computed} computed, {printed} from papers only)" if printed else ""
+    tasks = count(len(chosen), "task")
+    title = f"{count(len(shown), 'metric')}{which} on {tasks}, × 100, sorted by {order.title} {order.statistic}"
     return Table(
         title,
         tuple(Column(column.statistic, column.title, names=(column.name, column.protocol)) for column in chosen),
