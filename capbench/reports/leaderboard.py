@@ -108,7 +108,7 @@ def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: 
 
 
 def _warnings(board: Leaderboard, columns: Sequence[BoardColumn]) -> Iterator[str]:
-    """What is not computed, one line each."""
+    """Remarks on numbers that are not computed, one line each."""
     yield from (f"{column.title}: published numbers only, not installed" for column in columns if column.reason)
     yield from missing_lines({row.title: row.missing for row in board.rows})
     yield from (f"left out: {name}: {reason}" for name, reason in board.left_out.items())
