@@ -118,41 +118,36 @@ def rect(x: float, y: float, width: float, height: float, kind: str, hint: str =
 _WIDTH = 340.0
 
 
-def interval_chart(
-    value: float,
-    low: float | None,
-    high: float | None,
-    ends: tuple[float, float],
-    label: str,
-    *,
-    size: tuple[float, float] = (140.0, 14.0),
-    reference: float | None = None,
-) -> str:
-    """One value with its interval on a scale, for a table cell.
+_DRAWN, _HIGH = 240.0, 24.0
 
-    Args:
-        value: the value.
-        low: lower end of the interval; None without one.
-        high: upper end.
-        ends: values at the left and right end of the scale.
-        label: description for screen readers.
-        size: width and height in CSS pixels.
-        reference: value of a vertical line, such as the best metric's; None for no line.
-    """
-    width, height = size
 
-    def at(number: float) -> float:
-        return 4 + (width - 8) * (number - ends[0]) / ((ends[1] - ends[0]) or 1.0)
+def _at(value: float, ends: tuple[float, float]) -> float:
+    """The place of a value on the scale of a forest plot."""
+    return 14 + (_DRAWN - 28) * (value - ends[0]) / ((ends[1] - ends[0]) or 1.0)
 
-    body = line(0, height / 2, width, height / 2, "scale")
-    if reference is not None:
-        body += line(at(reference), 0, at(reference), height, "reference")
-    if ends[0] < 0 < ends[1]:
-        body += line(at(0), 1, at(0), height - 1, "zero")
+
+def interval_chart(value: float, low: float | None, high: float | None, ends: tuple[float, float], label: str) -> str:
+    """One value with its interval on a scale between two ends, for a table cell."""
+    body = line(0, _HIGH / 2, _DRAWN, _HIGH / 2, "scale")
+    if ends[0] <= 0 <= ends[1]:
+        body += line(_at(0, ends), 0, _at(0, ends), _HIGH, "zero")
     if low is not None and high is not None:
-        body += line(at(low), height / 2, at(high), height / 2, "interval")
-    body += f'<circle cx="{at(value):.1f}" cy="{height / 2:.1f}" r="2.6" class="point"/>'
-    return Drawing(body, width, height, label).element()
+        body += line(_at(low, ends), _HIGH / 2, _at(high, ends), _HIGH / 2, "interval")
+    body += f'<circle cx="{_at(value, ends):.1f}" cy="{_HIGH / 2:.1f}" r="2.6" class="point"/>'
+    return Drawing(body, _DRAWN, _HIGH, label).element()
+
+
+def axis(ends: tuple[float, float]) -> str:
+    """The scale below a forest plot, × 100, with ticks at round values and at zero."""
+    span = 100 * (ends[1] - ends[0])
+    step = next((step for step in (5, 10, 20, 25) if span / step <= 6), 50)
+    ticks = [tick for tick in range(-100, 101, step) if 100 * ends[0] - 1e-9 <= tick <= 100 * ends[1] + 1e-9]
+    body = "".join(
+        line(_at(tick / 100, ends), 0, _at(tick / 100, ends), 4, "mean")
+        + text_at(_at(tick / 100, ends), 15, f"{tick}", "small", "middle")
+        for tick in ticks
+    )
+    return Drawing(body, _DRAWN, 18, f"scale from {100 * ends[0]:.0f} to {100 * ends[1]:.0f}").element()
 
 
 def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> Drawing:

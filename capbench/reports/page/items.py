@@ -285,7 +285,7 @@ def _panel(
     signatures = {cell.column: signature_of(result, cell) for cell in result.cells if cell.protocol in table.protocols}
     at = {point: place for place, point in enumerate(chosen)}
     whys = list(dict.fromkeys(explained.values()))
-    for name in (column for column in result.columns if column in table.scores):
+    for name in _best_first(result, table):
         places, scores = table.points(name)
         shares = dict(zip(places.tolist(), np.round(10 * percentiles(scores)).astype(int).tolist(), strict=True))
         values = table.scores[name]
@@ -328,6 +328,17 @@ def _panel(
             for why in whys
         ],
     }
+
+
+def _best_first(result: StudyResult, table: ItemScores) -> list[str]:
+    """The columns with scores, the best under the table's first protocol first."""
+    values = {
+        cell.column: cell.value
+        for cell in result.cells
+        if cell.protocol in table.protocols[:1] and not cell.group and cell.value is not None
+    }
+    names = [name for name in result.columns if name in table.scores]
+    return sorted(names, key=lambda name: -values.get(name, -np.inf))
 
 
 @dataclass(frozen=True)

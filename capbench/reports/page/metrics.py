@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from capbench.core.records import FloatArray
 from capbench.reports.methods import decided, p_value_text, test_note
-from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
-from capbench.reports.page.overview import Entry, best_first, interval_end, statistic_words
+from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, tag, wide
+from capbench.reports.page.overview import Entry, best_first, statistic_words
 from capbench.reports.table import number
 from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
@@ -17,62 +17,32 @@ from capbench.studies.judged import ProgressFactory, no_progress
 def metric_sections(
     sources: Sequence[ReportSource], numbers: Sequence[Entry], progress: ProgressFactory = no_progress
 ) -> Html:
-    """The section of all metrics, one collapsed part each; a metric of several studies has one part.
-
-    Args:
-        sources: the studies.
-        numbers: their numbers.
-        progress: creates progress bars.
-    """
+    """The tests of pairs, and the scores of each metric in a collapsed part; a metric of several studies has one."""
     titles: dict[str, str] = {}
     for source in sources:
         columns = source.result.columns
         titles.update({name: columns[name] for name in best_first(source.result, numbers) if name not in titles})
     scored = sum(len(table.scores) for source in sources for table in source.items)
     with progress("page", scored) as step:
-        parts = [
-            _metric(name, title, sources, [entry for entry in numbers if entry.cell.column == name], step)
-            for name, title in titles.items()
-        ]
-    hint = "" if any(source.items for source in sources) else " Scores by rating require the items: see below."
-    return tag(
-        "section",
-        *_pairs(sources),
-        tag("h2", "Each metric"),
-        tag(
-            "p",
-            f"Open a metric for its agreement with human ratings and its scores.{hint}",
-            class_="note",
-        ),
-        tag("p", tag("button", "Open all", type="button", id="open-all"), class_="tools"),
+        parts = [part for name, title in titles.items() if (part := _metric(name, title, sources, step)) is not None]
+    listed = [
+        tag("h2", "Scores of each metric"),
+        tag("p", tag("button", "Open all", type="button", id="open-all"), class_="tools") if len(parts) > 1 else None,
         *parts,
-        id="metrics",
-    )
+    ]
+    return tag("section", *_pairs(sources), *(listed if parts else []), id="metrics")
 
 
-def _metric(
-    name: str,
-    title: str,
-    sources: Sequence[ReportSource],
-    numbers: Sequence[Entry],
-    step: Callable[[int], None],
-) -> Html:
-    overall = [e for e in numbers if not e.cell.group and e.info.kind != "mean"]
-    head = "; ".join(f"{e.info.dataset_title} {e.info.statistic} {e.shown}" for e in overall[:3])
-    body: list[Html] = []
-    if numbers:
-        body.append(_agreement(title, numbers, len(sources) > 1))
-    else:
-        reasons = [m.reason for s in sources for m in s.result.missing if m.column == name]
-        body += [tag("p", f"Not computed: {reason}") for reason in dict.fromkeys(reasons)]
+def _metric(name: str, title: str, sources: Sequence[ReportSource], step: Callable[[int], None]) -> Html | None:
+    """The scores of a metric by rating, or the reason why it was not computed; None without either."""
+    reasons = [m.reason for s in sources for m in s.result.missing if m.column == name]
+    body = [tag("p", f"Not computed: {reason}") for reason in dict.fromkeys(reasons)]
     for source in sources:
         for table in source.items:
             if name in table.scores:
                 body.append(_scores(name, title, table, source.result.name if len(sources) > 1 else ""))
                 step(1)
-    return tag(
-        "details", tag("summary", tag("b", title), " ", tag("span", head, class_="soft")), *body, class_="metric"
-    )
+    return tag("details", tag("summary", tag("b", title)), *body, class_="metric") if body else None
 
 
 def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
@@ -92,7 +62,7 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
             rows = []
             for pair in tests.pairs:
-                ends = [interval_end(end) for end in (pair.low, pair.high) if end is not None]
+                ends = [number(end) for end in (pair.low, pair.high) if end is not None]
                 bound = at_floor(
                     pair.p_value,
                     pair.p_adjusted,
@@ -115,61 +85,6 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             table = tag("table", tag("thead", head), tag("tbody", *body), class_="plain pairs")
             blocks += [tag("h2", title), wide(table, f"Table: {title}"), tag("p", test_note(tests), class_="note")]
     return blocks
-
-
-def _agreement(title: str, numbers: Sequence[Entry], studies: bool) -> Html:
-    """All numbers of one metric, with drawn intervals; accuracies share one scale, correlations another."""
-    ends: dict[bool, tuple[float, float]] = {}
-    for percent in (False, True):
-        values = [
-            end
-            for e in numbers
-            if e.percent is percent
-            for end in (e.cell.value, e.cell.low, e.cell.high)
-            if end is not None
-        ]
-        if values:
-            ends[percent] = (min(0.0, *values), max(1.0, *values) if percent else max(0.6, *values))
-    rows = []
-    for entry in numbers:
-        cell = entry.cell
-        mark = entry.mark
-        rows.append(
-            tag(
-                "tr",
-                tag(
-                    "th",
-                    entry.info.dataset_title,
-                    tag("span", cell.group, class_="sub") if cell.group else None,
-                    scope="row",
-                ),
-                tag("td", entry.info.statistic, tag("span", entry.info.id.split("/", 1)[1], class_="sub")),
-                tag("td", f"{entry.shown}{mark}", class_="n", data_tip=entry.tip),
-                tag("td", entry.interval, class_="n soft"),
-                tag("td", Html(_interval(entry, ends.get(entry.percent, (0.0, 1.0))))),
-                tag("td", "" if entry.rank is None else str(entry.rank), class_="n"),
-                tag("td", f"{cell.n:,}", class_="n"),
-                tag("td", entry.result.name) if studies else None,
-            )
-        )
-    heads = [tag("th", head, scope="col") for head in ("judgements", "statistic")]
-    heads += [tag("th", head, scope="col", class_="n") for head in ("value", "interval")]
-    heads += [tag("th", "drawn", scope="col"), *(tag("th", h, scope="col", class_="n") for h in ("rank", "n"))]
-    heads += [tag("th", "study", scope="col")] if studies else []
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="tips plain")
-    return joined(
-        [
-            tag("h3", "Agreement by data set and group"),
-            wide(table, f"Table: agreement of {title}"),
-        ]
-    )
-
-
-def _interval(entry: Entry, ends: tuple[float, float]) -> str:
-    cell = entry.cell
-    if cell.value is None:
-        return ""
-    return interval_chart(cell.value, cell.low, cell.high, ends, f"{entry.shown} {entry.interval}".strip())
 
 
 def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
@@ -198,7 +113,7 @@ def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
             tag("td", f"{level.mean:.4g}", class_="n"),
             tag("td", "–" if level.sd is None else f"{level.sd:.3g}", class_="n"),
         )
-        for level in levels
+        for level in reversed(levels)  # as in the chart
     ]
     heads = tag("tr", *(tag("th", head, scope="col", class_="n") for head in ("rating", "captions", "mean", "sd")))
     by_rating = tag("table", tag("thead", heads), tag("tbody", *rows), class_="plain")

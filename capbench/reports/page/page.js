@@ -127,12 +127,13 @@
   const language = { search: "Search", lengthMenu: "_MENU_ rows", info: "_START_ to _END_ of _TOTAL_", infoEmpty: "no rows",
     infoFiltered: "(of _MAX_)", emptyTable: "No rows.", zeroRecords: "No matches." };
   const layout = { topStart: "pageLength", topEnd: "search", bottomStart: "info", bottomEnd: "paging" };
+  const FEW = 15; // a table of so many rows needs no search
   const shared = { autoWidth: false, language, layout, order: [], pageLength: 25, lengthMenu: [25, 50, 100, { label: "all", value: -1 }] };
 
   // The tables of metrics by protocol are in the HTML and are sorted and searched in place.
   for (const table of document.querySelectorAll("table.matrix")) {
     const numbers = { targets: "_all", orderSequence: ["desc", "asc"] };
-    const made = new DataTable(table, { ...shared, paging: false, info: false, layout: { topStart: null, topEnd: "search",
+    const made = new DataTable(table, { ...shared, paging: false, info: false, layout: { topStart: null, topEnd: table.tBodies[0].rows.length > FEW ? "search" : null,
       bottomStart: null, bottomEnd: null }, columnDefs: [{ targets: 0, orderSequence: ["asc", "desc"] }, numbers] });
     const text = (cell) => cell.dataset.copy ?? cell.textContent.trim();
     tables.set(table.id, { rows: () => {
@@ -152,49 +153,7 @@
       made.columns.adjust().draw(false);
     });
   }
-  document.querySelectorAll("table.tips.plain").forEach(rove);
-
-  // Every number in one list.
-  let numbers = null;
-  const list = byId("numbers");
-  if (list) {
-    const heads = [...list.tHead.rows[0].cells].map((cell) => cell.textContent);
-    const numeric = new Set(["value", "low", "high", "rank", "n", "published"]);
-    const made = new DataTable(list, { ...shared, data: data.numbers, deferRender: true,
-      columns: heads.map((head, place) => ({
-        data: null, className: numeric.has(head) ? "n" : "",
-        orderSequence: numeric.has(head) && head !== "rank" ? ["desc", "asc"] : ["asc", "desc"],
-        type: numeric.has(head) ? "num" : "string",
-        render: (row, type) => {
-          if (type === "sort" || type === "type") return row.s[place] ?? (numeric.has(head) ? -1e9 : "");
-          return type === "display" ? element("span", row.t[place]) : escaped(row.t[place]);
-        },
-        createdCell: (cell, _value, row) => { if (head === "value") cell.dataset.tip = row.tip; },
-      })) });
-    made.on("draw", () => rove(list));
-    numbers = made;
-    named(made, "all numbers");
-    rove(list);
-    tables.set("numbers", { rows: () => [heads, ...made.rows({ order: "current", search: "applied" }).data().toArray()
-      .map((row) => row.t)] });
-    const chosen = new Map();
-    made.search.fixed("choice", (_text, row) => [...chosen].every(([place, value]) => !value || row.t[place] === value));
-    for (const head of ["data set", "group", "statistic", "metric"]) {
-      const place = heads.indexOf(head);
-      const values = [...new Set(data.numbers.map((row) => row.t[place]))];
-      if (values.length < 2) continue;
-      const select = element("select", null, { id: `numbers-${place}` });
-      for (const value of ["", ...values]) {
-        const option = element("option", value || "all");
-        option.value = value;
-        select.append(option);
-      }
-      select.addEventListener("change", () => { chosen.set(place, select.value); made.draw(); });
-      const field = element("span", null, { class: "field" });
-      field.append(element("label", head, { for: select.id }), " ", select);
-      byId("numbers-filters").append(field);
-    }
-  }
+  document.querySelectorAll("table.tips:not(.matrix)").forEach(rove);
 
   // Captions, the largest difference first.
   const items = byId("items");
@@ -252,7 +211,7 @@
       if (small) box.append(element("span", small, { class: "sub" }));
       return box;
     }
-    const short = (value) => (value && Math.abs(value) < 1e-4 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
+    const short = (value) => (value && Math.abs(value) < 1e-3 ? `${value < 0 ? "−" : ""}< 0.001` : String(Number(value.toPrecision(3))));
     const score = (metric, place) => (metric.score[place] === null ? "–" : short(metric.score[place]));
     const scored = (metric, place) => number(percent(metric.pct[place]), score(metric, place));
     const humanText = (place) => (panel.pairs ? panel.ratings[place].replace(", ", " to ") : String(panel.human[place]));
@@ -448,21 +407,12 @@
     document.querySelectorAll("#metrics > details").forEach((part) => { part.open = open; });
     all.textContent = open ? "Close all" : "Open all";
   });
-  // On paper every part is open, and the list of numbers has one page with all rows.
+  // On paper every part is open.
   let closed = [];
-  let rows = null;
   addEventListener("beforeprint", () => {
     closed = [...parts()].filter((p) => !p.open);
     closed.forEach((p) => { p.open = true; });
-    if (numbers && rows === null) {
-      rows = [numbers.page.len(), numbers.page()];
-      numbers.page.len(-1).draw();
-    }
   });
-  addEventListener("afterprint", () => {
-    closed.forEach((p) => { p.open = false; });
-    if (rows !== null) numbers.page.len(rows[0]).page(rows[1]).draw("page");
-    rows = null;
-  });
+  addEventListener("afterprint", () => closed.forEach((p) => { p.open = false; }));
   document.documentElement.dataset.ready = "yes";
 })();

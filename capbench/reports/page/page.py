@@ -21,7 +21,7 @@ from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
 from capbench.reports.page.elements import Html, ReportSource, data_block, joined, tag, wide
 from capbench.reports.page.items import dialog, explained, images_listed_first, items_section, panels, thumbnails
 from capbench.reports.page.metrics import metric_sections
-from capbench.reports.page.overview import entries, number_rows, overview, protocols_section
+from capbench.reports.page.overview import entries, overview, protocols_section
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
@@ -170,9 +170,7 @@ def report_page(
         tables = [table for source in sources for table in source.items if len(table) and table.scores]
         paths = _pictures(listed, tables, pictures)
         urls, problems = thumbnails(list(paths), paths, progress)
-    several = len(sources) > 1
     data = {
-        "numbers": number_rows(numbers, studies=several),
         "panels": listed,
         "pictures": urls,
         "explanations": why.pages,
@@ -181,7 +179,7 @@ def report_page(
         overview(sources, numbers),
         metric_sections(sources, numbers, progress),
         items_section(listed, missing_items, len(urls), why),
-        protocols_section(sources, numbers),
+        protocols_section(sources),
         provenance_section(sources, command, [*problems, *dict.fromkeys(why.problems)]),
     ]
     return _document(title, sources, joined(main, "\n"), data)

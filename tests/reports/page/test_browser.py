@@ -68,7 +68,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": [replace(hostile_source(), explainers=(Explainer(HOSTILE[1], "x", tuple(HOSTILE), Overlap()),))],
         "numbers": [make_source(items=False)],
         "several": [make_source(40), make_source(40, seed=1, name="another")],
-        "many": [make_source(metrics={f"m{place}": f"metric {place}" for place in range(60)}, items=False)],
     }
     for name, listed in sources.items():
         write_report(
@@ -131,25 +130,12 @@ def test_a_page_opens_without_complaints_and_asks_nobody_for_anything(
 def test_a_head_sorts_its_column_by_value_both_ways(opened: Open) -> None:
     page = opened().page
     column = "table.matrix tbody tr th"
-    head = page.locator("table.matrix thead th", has_text="τ-b")
+    head = page.locator("table.matrix thead th", has_text="τ‑b")
     head.click()
     soon(page, lambda: texts(page, column)[:3], ["BLEU-4", "CIDEr", "METEOR"])  # 0.40, 0.39, 0.38
     soon(page, lambda: head.get_attribute("aria-sort"), "descending")
     head.click()
     soon(page, lambda: texts(page, column)[-3:], ["METEOR", "CIDEr", "BLEU-4"])
-
-
-def test_search_and_choices_leave_the_rows_that_fit(opened: Open) -> None:
-    page = opened().page
-    count = page.locator("#numbers tbody tr")
-    assert count.count() == 9
-    box = page.locator("#numbers_wrapper input[type=search]")
-    box.fill("meteor")
-    soon(page, count.count, 3)
-    box.fill("")
-    soon(page, count.count, 9)
-    page.locator("#numbers-filters select").nth(0).select_option("odd")
-    soon(page, lambda: texts(page, "#numbers tbody td:nth-child(3)"), ["odd"] * 3)
 
 
 def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(opened: Open) -> None:
@@ -160,7 +146,7 @@ def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(open
     cell.hover()
     tip.wait_for(state="visible")
     told = tip.inner_text()
-    for part in ("CIDEr", "τ-c = 0.4400", "95 % interval [0.380, 0.460]", "n = 180", "published: 0.439"):
+    for part in ("CIDEr", "τ-c = 39.0", "95 % interval [38.0, 46.0]", "n = 180"):
         assert part in told
     assert "protocol flickr8k-expert:1/no-own-captions/unaggregated-tau-c" in told
     assert "signature cider|capbench:0.1.0|tok:ptb" in told
@@ -170,7 +156,7 @@ def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(open
     page.keyboard.press("ArrowDown")
     soon(page, lambda: tip.inner_text().startswith("METEOR"), True)
     page.keyboard.press("ArrowRight")
-    soon(page, lambda: "τ-b = 0.3800" in tip.inner_text(), True)
+    soon(page, lambda: "τ-c = 42.0" in tip.inner_text(), True)
     assert page.locator(":focus").get_attribute("aria-describedby") == "tip"
     page.keyboard.press("Escape")
     soon(page, tip.is_visible, False)
@@ -178,35 +164,19 @@ def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(open
     assert page.locator("table.matrix td[tabindex='0']").count() == 1
 
 
-def test_a_finger_sees_what_a_number_is(opened: Open) -> None:
-    page = opened(width=390, has_touch=True, is_mobile=True).page
-    page.locator("table.matrix tbody td[data-tip]").first.tap()
-    soon(page, lambda: "signature" in page.locator("#tip").inner_text(), True)
-
-
-def test_heads_are_sorted_from_the_keyboard(opened: Open) -> None:
-    page = opened().page
-    page.locator("#numbers thead th [role=button], #numbers thead th button").nth(4).focus()
-    page.keyboard.press("Enter")
-    column = "#numbers tbody td:nth-child(5)"
-    shown = [float(text) for text in texts(page, column)]
-    assert len(set(shown)) > 3
-    soon(page, lambda: [float(text) for text in texts(page, column)], sorted(shown, reverse=True))
-
-
 @pytest.mark.parametrize("form", ["LaTeX", "Markdown", "CSV"])
 def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
     page = opened(permissions=["clipboard-read", "clipboard-write"]).page
-    page.locator("table.matrix thead th", has_text="τ-b").click()
+    page.locator("table.matrix thead th", has_text="τ‑b").click()
     soon(page, lambda: texts(page, "table.matrix tbody tr th")[0], "BLEU-4")
     page.locator("table.matrix tbody tr th").first.evaluate("head => (head.dataset.copy = '*BLEU-4')")
     page.locator(f"button[data-copies='matrix-0'][data-form='{form.lower()}']").click()
     page.locator("#status", has_text="rows as").wait_for(state="attached")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     expected = {
-        "LaTeX": r"{}*BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
-        "Markdown": r"| \*BLEU-4 | 0.3100 \[0.250, 0.330\] | 0.4000 \[0.340, 0.420\] |",
-        "CSV": '*BLEU-4,"0.3100 [0.250, 0.330]","0.4000 [0.340, 0.420]"',
+        "LaTeX": r"{}*BLEU-4 & 26.0 [25.0, 33.0] & 31.0 [25.0, 33.0] & 40.0 [34.0, 42.0] \\",
+        "Markdown": r"| \*BLEU-4 | 26.0 \[25.0, 33.0\] | 31.0 \[25.0, 33.0\] | 40.0 \[34.0, 42.0\] |",
+        "CSV": '*BLEU-4,"26.0 [25.0, 33.0]","31.0 [25.0, 33.0]","40.0 [34.0, 42.0]"',
     }[form]
     places = {"LaTeX": (1, 4), "Markdown": (0, 2), "CSV": (0, 1)}[form]
     assert lines[places[1]] == expected
@@ -340,7 +310,6 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
     for text in HOSTILE[:6]:
         page.locator("#items_wrapper input[type=search]").fill(text)
-        page.locator("#numbers_wrapper input[type=search]").fill(text)
         page.wait_for_timeout(20)
     for box in page.locator("input[type=search]").all():
         box.fill("")
@@ -389,12 +358,6 @@ def test_a_page_is_no_wider_than_a_phone_or_a_screen(opened: Open, name: str, wi
     assert over_neighbours == []
 
 
-def test_a_page_is_dark_where_the_reader_is(opened: Open) -> None:
-    ground = "getComputedStyle(document.body).backgroundColor"
-    assert opened().page.evaluate(ground) == "rgb(255, 255, 255)"
-    assert opened(color_scheme="dark").page.evaluate(ground) == "rgb(22, 24, 27)"
-
-
 def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) -> None:
     page = opened(color_scheme="dark").page
     page.emulate_media(media="print", color_scheme="dark")
@@ -406,22 +369,6 @@ def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) ->
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     soon(page, lambda: page.locator("details:not([open])").count() > 0, True)
     assert len(page.pdf()) > 10_000
-
-
-def test_print_has_all_numbers_and_the_screen_its_page_again(opened: Open) -> None:
-    page = opened("many").page
-    rows = page.locator("#numbers tbody tr")
-    assert rows.count() == 25
-    page.locator("#numbers_wrapper .dt-paging button", has_text="2").first.click()
-    soon(page, lambda: texts(page, "#numbers tbody tr:first-child td:first-child"), ["metric 34"])
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    soon(page, rows.count, 3 * 60)
-    assert page.locator("table.forest tr").count() == 2 * 60 + 1
-    assert [row.is_visible() for row in page.locator("table.forest tr, table.matrix tr").all()].count(False) == 0
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    soon(page, rows.count, 25)
-    assert texts(page, "#numbers tbody tr:first-child td:first-child") == ["metric 34"]
 
 
 @pytest.mark.parametrize(
