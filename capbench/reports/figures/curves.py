@@ -36,16 +36,7 @@ def curves_figure(
     groups: Sequence[str] = ("",),
     look: Look = USUAL,
 ) -> Figure:
-    """One panel per group, one line per metric: mean over draws, with a band of one standard deviation.
-
-    Args:
-        curves: the curves.
-        groups: names of groups; ``""`` is all.
-        look: title, size and font size.
-
-    Raises:
-        UsageError: there is no such group.
-    """
+    """One panel per group, of which ``""`` is all, one line per metric: mean over draws, with a band of one sd."""
     for group in filter(None, groups):
         check_choice("group", group, curves.groups)
     with style(look):
@@ -125,10 +116,6 @@ def layers_figure(curves: Sequence[LayerCurves], look: Look = USUAL) -> Figure:
     """One panel per protocol, one line per column; bars are the intervals, slightly shifted within a layer.
 
     The columns of a metric share a dash pattern; the same column of two metrics shares a colour.
-
-    Args:
-        curves: one for each protocol, with at least one column.
-        look: title, size and font size.
     """
     with style(look):
         columns = min(len(curves), 2)

@@ -62,6 +62,7 @@ def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> No
     axes.plot(places, means, "-", marker=drawn.marker, color=drawn.colour, linewidth=1.3, markersize=4.5)
     axes.set_xticks(places, [f"{group.rating:.3g}\n{group.n:,}" for group in groups])
     axes.set_xlabel("human rating (number below)")
+    axes.set_ylabel("score")
     axes.set_title(f"{title} on {rated.dataset_title}")
     axes.grid(axis="y")
 

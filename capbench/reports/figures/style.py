@@ -11,7 +11,7 @@ import re
 import textwrap
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,27 @@ from capbench.datasets.protocol import statistic_title
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
-
 ENDINGS = (".png", ".svg", ".pdf")
+
+# DejaVu Sans is included in matplotlib and has Latin, Greek, Cyrillic and more; the others are used if installed.
+FONTS = [
+    "DejaVu Sans",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK KR",
+    "WenQuanYi Zen Hei",
+    "IPAexGothic",
+    "NanumGothic",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Arial Unicode MS",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Noto Emoji",
+    "Unifont",
+]
 
 # Okabe and Ito (2008), "Color universal design": distinguishable with every common colour blindness; without the pale
 # yellow, which is hardly visible on white. Markers and line styles distinguish curves without colour.
@@ -38,7 +56,6 @@ BAND = 0.18
 _DPI = 160
 _POINTS = 9.0
 _SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # included in matplotlib, has τ and ρ
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.labelsize": 9,
@@ -55,7 +72,7 @@ _SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    "svg.fonttype": "path",  # independent of the viewer's fonts
+    "svg.fonttype": "none",  # texts that can be searched
     "svg.hashsalt": "capbench",
     "pdf.fonttype": 42,
     "axes.unicode_minus": True,
@@ -64,19 +81,12 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """The user's settings of a figure.
+    """The user's settings of a figure."""
 
-    Attributes:
-        title: above the figure; ``""`` for none.
-        size: width and height in inches, exact for the file; None for a size that fits the content.
-        font_size: of most texts, in points; all others are in proportion.
-        caption: True for the line with the origin of the numbers below the figure; False for a text file with it.
-    """
-
-    title: str = ""
-    size: tuple[float, float] | None = None
-    font_size: float = _POINTS
-    caption: bool = True
+    title: str = ""  # above the figure
+    size: tuple[float, float] | None = None  # width and height in inches, exact for the file; None to fit the content
+    font_size: float = _POINTS  # of most texts, in points; all others are in proportion
+    caption: bool = True  # the line with the origin of the numbers below the figure; False for a text file with it
 
     def points(self, size: float) -> float:
         """The font size of a text that has ``size`` points by default."""
@@ -91,9 +101,13 @@ USUAL = Look()
 def style(look: Look = USUAL) -> Iterator[None]:
     """The settings of all figures; a user's matplotlibrc is ignored."""
     import matplotlib
+    from matplotlib import font_manager
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
+        installed = {font.name for font in font_manager.fontManager.ttflist}
+        # Each glyph comes from the first family that has it.
+        matplotlib.rcParams["font.family"] = [family for family in FONTS if family in installed]
         for name, value in _SETTINGS.items():
             scaled = look.points(value) if name.endswith("size") else value
             matplotlib.rcParams[name] = scaled  # type: ignore[index]  # names are literals in the stubs
@@ -103,15 +117,9 @@ def style(look: Look = USUAL) -> Iterator[None]:
 def new_figure(
     width: float, height: float, columns: int = 1, rows: int = 1, *, sharey: bool = False, look: Look = USUAL
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its panels, row by row. Call it within :func:`style`.
+    """An empty figure and its panels, row by row; call it within :func:`style`.
 
-    Args:
-        width: in inches, unless the user chooses the size; a larger font increases it.
-        height: likewise.
-        columns: number of panels per row.
-        rows: number of rows.
-        sharey: share the vertical axis.
-        look: the user's settings.
+    ``width`` and ``height``, in inches, hold unless the user chooses the size; a larger font increases them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -130,7 +138,7 @@ def caption(*parts: str, sample: bool = False) -> str:
 
 
 def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
-    """Add title and caption line (unless declined), choose fonts for all characters, and fix the layout.
+    """Add title and caption line (unless declined), and fix the layout.
 
     Warns:
         MissingGlyphs: no font has a character.
@@ -138,13 +146,10 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
     figure.set_label(text)  # not drawn; caption_text reads it
     if look.caption:
         characters = max(30, int(figure.get_figwidth() * 72 / (look.points(6.5) * 0.56)))
-        figure.supxlabel(
-            "\n".join(textwrap.wrap(text, characters, break_on_hyphens=False)),
-            fontsize=look.points(6.5),
-            color=GREY,
-            x=0.01,
-            ha="left",
-        )
+        lines = textwrap.wrap(text, characters, break_on_hyphens=False)
+        if len(lines) > 1:  # lines of equal length, without a last one of one word
+            lines = textwrap.wrap(text, len(text) // len(lines) + 12, break_on_hyphens=False)
+        figure.supxlabel("\n".join(lines), fontsize=look.points(6.5), color=GREY, x=0.01, ha="left")
     if look.title:
         across = max(20, int(figure.get_figwidth() * 72 / (look.points(11) * 0.56)))
         title = "\n".join(textwrap.wrap(look.title, across))
@@ -156,16 +161,35 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
         else:
             figure.suptitle(title, fontsize=look.points(11))
     take_texts_literally(figure)
-    with warnings.catch_warnings():
-        # Drawing creates the tick labels; missing glyphs are detected below.
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        figure.draw_without_rendering()
-    take_texts_literally(figure)
     fit_fonts(figure)
-    # Each drawing would move artists by a fraction of a point, so that a second file would differ from the first.
-    figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
+
+
+def fit_fonts(figure: Figure) -> None:
+    """Lay a figure out twice, since a second drawing would move its artists by a fraction of a point.
+
+    Warns:
+        MissingGlyphs: no installed font has a character.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figure.draw_without_rendering()
+        take_texts_literally(figure)  # drawing creates the tick labels
+        figure.draw_without_rendering()
+    missing = sorted({code for one in caught for code in re.findall(r"[Gg]lyph (\d+)", str(one.message))}, key=int)
+    if missing:
+        letters = " ".join(f"{chr(int(code))} (U+{int(code):04X})" for code in missing[:_SHOWN])
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        message = f"no installed font has {letters}{more}: install one, such as {FONTS[1]} (Chinese, Japanese, Korean)"
+        warnings.warn(message, MissingGlyphs, stacklevel=3)
+
+
+class MissingGlyphs(CapbenchWarning):
+    """A picture has characters that no font on this machine contains."""
+
+
+_SHOWN = 12
 
 
 def take_texts_literally(figure: Figure) -> None:
@@ -184,7 +208,7 @@ def check_ending(path: Path) -> str:
             f"{path.name}: no figure can be written as '{path.suffix}'",
             code="wrong-value",
             value=path.suffix,
-            hint=_choices(),
+            hint=f"Use one of the suffixes {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}",
         )
     require("matplotlib", purpose=path.name)
     return path.suffix.lower().removeprefix(".")
@@ -195,9 +219,6 @@ def save(figure: Figure, path: Path, look: Look = USUAL) -> list[Path]:
 
     Unless the user chose the size, the figure is cropped to its content. A caption that is not below the figure is
     written next to it, as ``NAME.txt``.
-
-    Raises:
-        UsageError: the suffix is unknown, or the file cannot be written.
     """
     kind = check_ending(path)
     metadata: dict[str, dict[str, Any]] = {
@@ -207,7 +228,8 @@ def save(figure: Figure, path: Path, look: Look = USUAL) -> list[Path]:
     }
     stream = io.BytesIO()
     cut: dict[str, Any] = {} if look.size else {"bbox_inches": "tight", "pad_inches": 0.08}
-    with style(look):
+    with style(look), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # fit_fonts warned
         figure.savefig(stream, format=kind, dpi=_DPI, metadata=metadata[kind], **cut)
     with atomic_write(path, "wb") as file:
         file.write(stream.getvalue())
@@ -240,10 +262,6 @@ def heading(protocol: str, statistic: str) -> str:
     return f"{title}{f', {group}' if at else ''}, {statistic_title(statistic)}"
 
 
-def _choices() -> str:
-    return f"Use one of the suffixes {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-
-
 # Styles of metrics: the same colour, marker, dashes and hatching in every figure, determined by the metric's name.
 #
 # Colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted"). All known metrics have different styles, and
@@ -257,14 +275,7 @@ _HATCHES = ("", "///", "...", "xx")
 
 @dataclass(frozen=True)
 class MetricStyle:
-    """The style of one metric.
-
-    Attributes:
-        colour: of its lines, points and bars.
-        marker: of its points.
-        dashes: of its lines.
-        hatch: of its bars.
-    """
+    """The style of one metric."""
 
     colour: str
     marker: str
@@ -339,179 +350,3 @@ def metric_styles(titles: Iterable[str]) -> dict[str, MetricStyle]:
             taken.add(style)
         styles[title] = style
     return styles
-
-
-# Fonts with the characters of all scripts, for figures and for pictures of explanations.
-#
-# DejaVu Sans, which is included in matplotlib, has Latin, Greek, Cyrillic, Arabic and more, but no Chinese or Korean.
-# Other characters come from the first of :data:`FALLBACKS` that is installed and has them, then from any other
-# installed font. A character without a font is replaced by U+FFFD, with a warning.
-
-FONT = "DejaVu Sans"
-FALLBACKS = (
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK KR",
-    "Noto Sans JP",
-    "Noto Sans SC",
-    "Noto Sans KR",
-    "Source Han Sans",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "Droid Sans Fallback",
-    "IPAexGothic",
-    "IPAGothic",
-    "NanumGothic",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Apple SD Gothic Neo",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "Arial Unicode MS",
-    "Noto Sans",
-    "Noto Sans Devanagari",
-    "Noto Sans Bengali",
-    "Noto Sans Tamil",
-    "Noto Sans Thai",
-    "Noto Emoji",
-    "Unifont",
-)
-"""Families that are tried before any other, in this order."""
-UNKNOWN = "\ufffd"
-"""Replaces a character that no font has."""
-_SHOWN = 12
-_REGULAR = 400
-
-
-class MissingGlyphs(CapbenchWarning):
-    """A picture has characters that no font on this machine contains."""
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Fonts for some characters.
-
-    Attributes:
-        families: :data:`FONT`, and families with the characters that it does not have.
-        missing: code points without a font.
-        tried: all families that were searched.
-    """
-
-    families: tuple[str, ...]
-    missing: frozenset[int]
-    tried: tuple[str, ...]
-
-    @property
-    def is_usual(self) -> bool:
-        """True if :data:`FONT` has all characters."""
-        return self.families == (FONT,) and not self.missing
-
-
-def coverage(texts: Iterable[str]) -> Coverage:
-    """The fonts that have the characters of texts."""
-    missing = {ord(letter) for text in texts for letter in text if not letter.isspace()} - _characters(FONT)
-    families, tried = [FONT], [FONT]
-    for family in _installed() if missing else ():
-        if not missing:
-            break
-        tried.append(family)
-        known = _characters(family)
-        if known & missing:
-            families.append(family)
-            missing -= known
-    return Coverage(tuple(families), frozenset(missing), tuple(tried))
-
-
-def _installed() -> Iterator[str]:
-    """Installed families: the fallbacks in their order, then all others by name."""
-    from matplotlib import font_manager
-
-    # The "last resort" font draws a box for every character.
-    names = {entry.name for entry in font_manager.fontManager.ttflist if "lastresort" not in _joined(entry.name)} - {
-        FONT
-    }
-    yield from (family for family in FALLBACKS if family in names)
-    yield from sorted(names - set(FALLBACKS))
-
-
-def _joined(name: str) -> str:
-    return name.lower().replace(" ", "")
-
-
-def _characters(family: str) -> set[int]:
-    """Code points in a family's regular face; empty if it cannot be read."""
-    from matplotlib import font_manager
-
-    for file in _faces(family):
-        try:
-            return set(font_manager.get_font(file).get_charmap())
-        except (OSError, RuntimeError):
-            continue
-    return set()
-
-
-def _faces(family: str) -> list[str]:
-    """The files of a family, the one that is drawn first: upright and of regular weight, if there is one."""
-    from matplotlib import font_manager
-
-    faces = [entry for entry in font_manager.fontManager.ttflist if entry.name == family]
-    faces.sort(key=lambda entry: (entry.style != "normal", abs(_weight(entry.weight) - _REGULAR), entry.fname))
-    return [face.fname for face in faces]
-
-
-def _weight(weight: int | str) -> int:
-    return weight if isinstance(weight, int) else _REGULAR
-
-
-def warn_missing(picture: str, missing: Iterable[int], tried: Sequence[str]) -> None:
-    """Warn about characters without a font.
-
-    Args:
-        picture: name of the picture (``the figure``).
-        missing: code points.
-        tried: families that were searched.
-
-    Warns:
-        MissingGlyphs: names them.
-    """
-    letters = [chr(code) for code in sorted(missing)]
-    shown = " ".join(f"{letter} (U+{ord(letter):04X})" for letter in letters[:_SHOWN])
-    more = f" and {len(letters) - _SHOWN} more" if len(letters) > _SHOWN else ""
-    fonts = ", ".join(tried[:6]) + (f" and {len(tried) - 6} more" if len(tried) > 6 else "")
-    warnings.warn(
-        f"{picture} shows {UNKNOWN} for {shown}{more}, which no installed font has (searched: {fonts}). Install a font "
-        f"with these characters, such as {FALLBACKS[0]} (Chinese, Japanese, Korean)",
-        MissingGlyphs,
-        stacklevel=3,
-    )
-
-
-# Fonts of a figure's texts.
-
-
-def fit_fonts(figure: Figure) -> None:
-    """Give every text of a figure fonts with its characters.
-
-    Warns:
-        MissingGlyphs: no font has a character; the warning names the characters and the searched fonts.
-    """
-    texts = [text for text in _texts(figure) if text.get_text()]
-    fonts = coverage(text.get_text() for text in texts)
-    if fonts.is_usual:
-        return
-    table = dict.fromkeys(fonts.missing, UNKNOWN)
-    for text in texts:
-        text.set_fontfamily(list(fonts.families))
-        if fonts.missing and text.get_text() != text.get_text().translate(table):
-            text.set_text(text.get_text().translate(table))
-    if fonts.missing:
-        warn_missing("the figure", fonts.missing, fonts.tried)
-
-
-def _texts(figure: Figure) -> Iterator[Text]:
-    from matplotlib.text import Text
-
-    for artist in figure.findobj(Text):
-        assert isinstance(artist, Text)
-        yield artist

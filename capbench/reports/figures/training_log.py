@@ -37,39 +37,22 @@ _DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → ima
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Contents of a training log.
+    """Contents of a training log."""
 
-    Attributes:
-        name: the run's name.
-        steps: (s,) step of each line with a loss.
-        loss: (s,) mean loss since the line before.
-        rate: (s,) learning rate; empty if it is not logged.
-        epochs: last step of each finished epoch.
-        evaluated: (e,) step of each evaluation.
-        recalls: (e,) by name (``image → text R@1``), percent.
-        best: step with the largest sum of recalls, None without evaluations.
-        seconds: of training, None if they are not logged.
-        cut: True if the last line is unfinished (the run is being written, or was killed).
-    """
-
-    name: str
-    steps: FloatArray
-    loss: FloatArray
-    rate: FloatArray
-    epochs: tuple[float, ...]
-    evaluated: FloatArray
-    recalls: Mapping[str, FloatArray]
-    best: float | None
-    seconds: float | None
-    cut: bool
+    name: str  # of the run
+    steps: FloatArray  # (s,) step of each line with a loss
+    loss: FloatArray  # (s,) mean loss since the line before
+    rate: FloatArray  # (s,) learning rate; empty if it is not logged
+    epochs: tuple[float, ...]  # last step of each finished epoch
+    evaluated: FloatArray  # (e,) step of each evaluation
+    recalls: Mapping[str, FloatArray]  # (e,) by name (``image → text R@1``), percent
+    best: float | None  # step with the largest sum of recalls, None without evaluations
+    seconds: float | None  # of training, None if they are not logged
+    cut: bool  # the last line is unfinished: the run is being written, or was killed
 
 
 def read_log(path: Path) -> TrainingLog:
-    """Read a ``log.jsonl``, or that of a run's folder.
-
-    Raises:
-        DataError: there is no such file, a line is not a JSON object, or a value is not a finite number.
-    """
+    """Read a ``log.jsonl``, or that of a run's folder."""
     path = path / "log.jsonl" if path.is_dir() else path
     if path.is_file() and not path.stat().st_size:
         raise DataError("is still empty", code="missing-value", path=path, hint="Wait for the run's first lines")

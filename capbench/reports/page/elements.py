@@ -75,19 +75,12 @@ def data_block(name: str, value: Any) -> Html:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A piece of SVG.
+    """A piece of SVG."""
 
-    Attributes:
-        body: its elements.
-        width: in CSS pixels.
-        height: in CSS pixels.
-        label: description for screen readers.
-    """
-
-    body: str
-    width: float
-    height: float
-    label: str
+    body: str  # its elements
+    width: float  # in CSS pixels
+    height: float  # in CSS pixels
+    label: str  # description for screen readers
 
     def element(self) -> str:
         """The drawing as an ``<svg>`` element."""
@@ -151,14 +144,7 @@ def axis(ends: tuple[float, float]) -> str:
 
 
 def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> Drawing:
-    """Histograms of scores, one row per rating, with a mark at each mean.
-
-    Args:
-        levels: scores by rating, ascending.
-        edges: (bins + 1,) edges of the histograms' bins.
-        label: description of the chart for screen readers.
-        pairs: True if scores are differences between two captions: bins below zero are then marked.
-    """
+    """Histograms of scores, one row per rating, with a mark at each mean."""
     row, left, right, top = 30.0, 48.0, 62.0, 16.0
     inner = _WIDTH - left - right
     low, high = float(edges[0]), float(edges[-1])
@@ -201,43 +187,25 @@ def _end(value: float, span: float) -> str:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file from which a report was made.
+    """A file from which a report was made."""
 
-    Attributes:
-        path: its path as the user wrote it.
-        sha256: checksum of its content.
-    """
-
-    path: str
-    sha256: str
+    path: str  # its path as the user wrote it
+    sha256: str  # checksum of its content
 
 
 @dataclass(frozen=True)
 class ReportSource:
-    """One study of a report.
+    """One study of a report."""
 
-    Attributes:
-        result: its numbers.
-        items: the items behind them; empty if they were not stored.
-        files: the files of both; empty if they were computed for this report.
-        written: True if the command that computed them also writes them to files.
-        explainers: explain its metrics; empty if explanations were not requested.
-    """
-
-    result: StudyResult
-    items: tuple[ItemScores, ...] = ()
-    files: tuple[SourceFile, ...] = ()
-    written: bool = False
-    explainers: tuple[Explainer, ...] = ()
+    result: StudyResult  # its numbers
+    items: tuple[ItemScores, ...] = ()  # the items behind them; empty if they were not stored
+    files: tuple[SourceFile, ...] = ()  # the files of both; empty if they were computed for this report
+    written: bool = False  # True if the command that computed them also writes them to files
+    explainers: tuple[Explainer, ...] = ()  # explain its metrics; empty if explanations were not requested
 
 
 def read_source(path: str | Path) -> ReportSource:
-    """Read a ``results.json``, or the folder of one, and ``items.json.gz`` next to it if there is one.
-
-    Raises:
-        MissingFileError: there is no such file.
-        DataError: the file is not a result file, or the items next to it belong to another study.
-    """
+    """Read a ``results.json``, or the folder of one, and ``items.json.gz`` next to it if there is one."""
     results = Path(path)
     if results.is_dir():
         results = results / "results.json"

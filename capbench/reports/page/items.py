@@ -36,12 +36,7 @@ _QUALITIES = (80, 65, 50)
 
 
 def images_listed_first(tables: Sequence[ItemScores], number: int = MAX_PICTURES) -> list[str]:
-    """The images of the captions with the largest disagreements, from the metrics' lists in turn.
-
-    Args:
-        tables: the items.
-        number: maximum number of images.
-    """
+    """The images of the captions with the largest disagreements, from the metrics' lists in turn."""
     lists: list[list[str]] = []
     for table in tables:
         human = human_percentiles(table)
@@ -61,13 +56,7 @@ def images_listed_first(tables: Sequence[ItemScores], number: int = MAX_PICTURES
 def thumbnails(
     images: Sequence[str], paths: Mapping[str, Path], progress: ProgressFactory = no_progress
 ) -> tuple[dict[str, str], list[str]]:
-    """Data URLs of small JPEG files by image, and the errors of pictures that cannot be read.
-
-    Args:
-        images: the requested images.
-        paths: their files, those that exist.
-        progress: creates progress bars.
-    """
+    """Data URLs of small JPEG files by image, and the errors of pictures that cannot be read."""
     urls: dict[str, str] = {}
     problems: list[str] = []
     there = [image for image in images if image in paths]
@@ -112,21 +101,14 @@ FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
 
 @dataclass
 class Explained:
-    """The explanations of a page.
+    """The explanations of a page."""
 
-    Attributes:
-        pages: complete HTML files, gzip in base64.
-        places: study, index of the table in the study, label → point of the table → index of its page.
-        explainers: by study, explainers of its metrics or what they require.
-        left_out: number of captions that exceeded the limits.
-        problems: errors of captions that could not be explained.
-    """
-
-    pages: list[str] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)  # complete HTML files, gzip in base64
+    # study, index of the table in the study, label → point of the table → index of its page
     places: dict[tuple[int, int, str], dict[int, int]] = field(default_factory=dict)
-    explainers: tuple[tuple[Explainer, ...], ...] = ()
-    left_out: int = 0
-    problems: list[str] = field(default_factory=list)
+    explainers: tuple[tuple[Explainer, ...], ...] = ()  # by study, explainers of its metrics or what they require
+    left_out: int = 0  # number of captions that exceeded the limits
+    problems: list[str] = field(default_factory=list)  # errors of captions that could not be explained
 
 
 def explained(
@@ -135,14 +117,7 @@ def explained(
     pictures: FindPictures | None = None,
     progress: ProgressFactory = no_progress,
 ) -> Explained:
-    """Explain the captions with the largest disagreements, within the limits.
-
-    Args:
-        sources: the studies, with explainers of their metrics.
-        number: captions of each of these metrics' rows in each list.
-        pictures: finds the images' files; None for explanations without images.
-        progress: creates progress bars.
-    """
+    """Explain the captions with the largest disagreements, within the limits."""
     tables: list[ItemScores] = []
     owners: list[tuple[int, int]] = []  # for each table, its study and its index in the study
     known: list[Explainer] = []
@@ -251,12 +226,7 @@ MAX_REFERENCES = 5
 
 
 def panels(sources: Sequence[ReportSource], why: Explained | None = None) -> list[dict[str, Any]]:
-    """One entry for each human side of each study: parallel lists, percentiles in tenths.
-
-    Args:
-        sources: the studies.
-        why: the page's explanations.
-    """
+    """One entry for each human side of each study: parallel lists, percentiles in tenths."""
     why = why or Explained(explainers=tuple(source.explainers for source in sources))
     tables = [
         (study, source.result, place, table)
@@ -376,14 +346,7 @@ def _explained(
 def items_section(
     listed: Sequence[dict[str, Any]], commands: Sequence[str], pictures: int, why: Explained | None = None
 ) -> Html:
-    """The section with controls and an empty table, or with instructions if there are no items.
-
-    Args:
-        listed: result of :func:`panels`.
-        commands: commands that add the items of studies without any.
-        pictures: number of pictures in the page.
-        why: its explanations.
-    """
+    """The section with controls and an empty table, or with instructions if there are no items."""
     head = tag("h2", "Largest disagreements")
     missing = [
         tag(

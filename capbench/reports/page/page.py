@@ -30,13 +30,7 @@ from capbench.studies.results import StudyResult
 
 
 def provenance_section(sources: Sequence[ReportSource], command: str, problems: Sequence[str]) -> Html:
-    """The provenance section.
-
-    Args:
-        sources: the studies.
-        command: the command that writes the page; ``""`` if it is unknown.
-        problems: pictures that could not be read, captions that could not be explained.
-    """
+    """The provenance section."""
     blocks = [_study(source) for source in sources]
     if problems:
         blocks.append(
@@ -119,11 +113,7 @@ def write_report(
     explanations: int = 0,
     progress: ProgressFactory = no_progress,
 ) -> None:
-    """Write a report; the arguments are those of :func:`report_page`.
-
-    Raises:
-        UsageError: there is no study, or the file cannot be written.
-    """
+    """Write a report; the arguments are those of :func:`report_page`."""
     text = report_page(
         sources, title=title, command=command, pictures=pictures, explanations=explanations, progress=progress
     )
@@ -142,17 +132,6 @@ def report_page(
     """One self-contained HTML file about one or several studies.
 
     The same sources give the same page.
-
-    Args:
-        sources: the studies, in the order of the page.
-        title: its title; None for that of a single study.
-        command: the command that writes the page, for display.
-        pictures: finds pictures for the captions that are listed first; None for a page without pictures.
-        explanations: number of explained captions of each row in each list.
-        progress: creates progress bars.
-
-    Raises:
-        UsageError: there is no study.
     """
     if not sources:
         raise UsageError(
@@ -188,13 +167,7 @@ def report_page(
 def _pictures(
     listed: Sequence[dict[str, Any]], tables: Sequence[ItemScores], pictures: FindPictures
 ) -> dict[str, Path]:
-    """The pictures of the page by name, which is the image's id unless another picture has it.
-
-    Args:
-        listed: the panels; each gets ``picture``, a name or None for each of its images.
-        tables: their items.
-        pictures: finds pictures.
-    """
+    """The pictures of the page by name, which is the image's id unless another picture has it."""
     paths: dict[str, Path] = {}
     wanted = images_listed_first(tables)
     for panel, table in zip(listed, tables, strict=True):
@@ -247,15 +220,7 @@ def html_document(
     main: Html,
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """A self-contained page in the design of the report, with its style and scripts.
-
-    Args:
-        title: its title.
-        header: lines below the title.
-        sections: titles of the sections by id, for the navigation; the first one has the numbers.
-        main: the sections.
-        data: data for the page's script.
-    """
+    """A self-contained page in the design of the report, with its style and scripts."""
     data = {"latex": LATEX_CHARACTERS, "explanations": [], **(data or {})}
     style = _colours() + _resource("page.css")
     # A frame inherits the policy of its page, which must therefore allow the style of explanations.
