@@ -221,7 +221,7 @@ def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html 
             plots.append(_forest(known, sources[study].result, about[study, protocol]))
     if not plots:
         return None
-    note = "Values × 100. Bar: interval, if the study has intervals. Dashed: zero. Grey: human ceiling and sentinels."
+    note = "Values × 100. Bar: interval, if the study has intervals. Dashed: zero. Grey: not a metric."
     title = tag("h3", "Agreement with human ratings, the highest first")
     return joined([title, tag("div", *plots, class_="forests"), tag("p", note, class_="note")])
 
