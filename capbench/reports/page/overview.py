@@ -140,7 +140,7 @@ def statistic_words(info: ProtocolInfo) -> str:
 
 
 def unbroken(text: str) -> str:
-    """A head whose hyphens are no places for a line break."""
+    """A head that does not break at its hyphens."""
     return text.replace("-", "\u2011")
 
 
@@ -162,7 +162,7 @@ def _head(info: ProtocolInfo, about: str) -> Html:
 
 
 def _about(sources: Sequence[ReportSource]) -> dict[tuple[int, str], str]:
-    """What distinguishes protocols of one data set and statistic, by study and protocol."""
+    """The words that distinguish protocols of one data set and statistic, by study and protocol."""
     infos = {info.id: info for source in sources for info in source.result.protocols}
     shown = details(list(infos.values()))
     found = {}
