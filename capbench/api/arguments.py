@@ -180,6 +180,14 @@ Draws = Annotated[int, Ge(1), Le(10_000), Help("Random orders of the references.
 
 
 @strict
+class CurveChanges(TypedDict, total=False):
+    """Numbers and orders of references, in place of the defaults or of a study file's."""
+
+    counts: Sequence[int]
+    draws: Draws
+    seed: Seed
+
+
 class RetrievalChanges(TypedDict, total=False):
     """Captions and images of a retrieval, in place of the defaults or of a study file's."""
 

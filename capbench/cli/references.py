@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,6 @@ from capbench.core.errors import UsageError, require
 if TYPE_CHECKING:
     from capbench.cli.options import ScoringInputs
     from capbench.cli.study_flags import LeftOut, StudyFlags
-    from capbench.studies.references import ReferenceCurves
 
 
 @dataclass(frozen=True)
@@ -64,39 +63,36 @@ def references(
         require("matplotlib", purpose="the figure of the curves")
     if out is not None:
         common.check_out_folder(out)
-    groups = ("", *(curve.group or ()))
-
-    def each(study_name: str, curves: ReferenceCurves) -> None:
-        tables = [curves_table(curves, group) for group in groups]
-        folder = out
-        if study is not None:
-            folder = (out or results_folder(study_name, sample=curves.sample)) / curves.protocol.replace("/", ".")
-        elif json_output:
-            common.print_json(curves.model_dump(mode="json"))
-        for table in [] if json_output else tables:
-            print_table(table, common.out(), details=details)
-        common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
-        if folder is not None:
-            for path in write_curves(curves, folder, groups, escape_formulas=escape_formulas):
-                common.note(f"wrote {path}")
-
+    values: Any = inputs.values()
+    changes = {
+        "counts": None if curve.counts is None else parse_counts(curve.counts),
+        "draws": curve.draws,
+        "seed": seed,
+    }
     found = compute_curves(
         study,
         flags.dataset[0] if flags.dataset else None,
         flags.metric or (),
         flags.protocol[0] if flags.protocol else None,
-        {
-            "counts": None if curve.counts is None else parse_counts(curve.counts),
-            "draws": curve.draws,
-            "seed": seed,
-        },
         left_out.names,
-        inputs.values(),
+        values | {name: value for name, value in changes.items() if value is not None},
         common.caller(json_output=json_output),
-        each,
     )
-    if json_output and study is not None:
-        common.print_json(found.model_dump(mode="json")["curves"])
+    groups = ("", *(curve.group or ()))
+    for curves in found.curves:
+        tables = [curves_table(curves, group) for group in groups]
+        for table in [] if json_output else tables:
+            print_table(table, common.out(), details=details)
+        common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
+        folder = out
+        if study is not None:
+            folder = (out or results_folder(found.name, sample=curves.sample)) / curves.protocol.replace("/", ".")
+        if folder is not None:
+            for path in write_curves(curves, folder, groups, escape_formulas=escape_formulas):
+                common.note(f"wrote {path}")
+    if json_output:
+        dumped = found.model_dump(mode="json")["curves"]
+        common.print_json(dumped if study is not None else dumped[0])
     common.leave_if_waiting(found.missing)
 
 

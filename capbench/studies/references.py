@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from capbench.core.errors import DataError, MetricError, ProtocolError, UsageErr
 from capbench.core.files import read_json
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress
-from capbench.core.records import FloatArray, Item, ScoreTable
+from capbench.core.records import Item, Judgements, ScoreTable
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import reference_orders
@@ -32,7 +32,6 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import complete, score
 from capbench.studies.evaluate import check_defined, evaluate
 from capbench.studies.judged import Judged, ProgressFactory, no_progress
@@ -99,6 +98,7 @@ class ReferenceResult(Strict):
 
     curves: tuple[ReferenceCurves, ...]
     missing: dict[str, str]
+    name: str = ""  # of the study file
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each point."""
@@ -114,6 +114,7 @@ def curve_protocol(dataset: Dataset, text: str | None) -> Protocol:
     return protocol
 
 
+@stdout_to_stderr()
 def reference_curves(
     judged: Judged,
     protocol: Protocol,
@@ -126,51 +127,54 @@ def reference_curves(
 
     Metrics that can sweep (:meth:`capbench.metrics.base.Metric.sweep`) extract their statistics once; the others score
     every set of references separately, through the score cache. The numbers default to 0 (if a metric works without
-    references), 1, 2, 5, 10, 20, 50, as far as available, and all; to every number if there are at most 10.
+    references), 1, 2, 5, 10, 20, 50, as far as available, and all; to every number if there are at most 10. A point
+    has no value if the statistic is undefined on one of its draws.
     """
     started, task = time.perf_counter(), task or CurveTask()
-    (judgements, *others), requests = judged.draws, judged.requests
-    problem = None
-    if protocol.statistic.kind == "mean":
-        problem, code, hint = "has no human judgements to compare with", "unsupported", "Choose another protocol"
-    elif protocol.items.seed is not None or others:
-        problem, code, hint = "samples references itself", "conflict", "Choose items that keep all references"
-    elif judgements.reverse is not None:
-        problem, code = "rates captions against each other, so their number is fixed", "unsupported"
-        hint = "Choose other items"
-    if problem:
-        hint += ", see 'capbench data info --protocols'"
-        raise ProtocolError(f"{protocol} {problem}", code=code, value=str(protocol), hint=hint)
+    _check(protocol, judged)
+    (judgements,) = judged.draws
     sizes = np.array([len(item.references) for item in judgements.items])
-    free = [row.title for request in requests for row in _free(request).rows]
-    counts = _counts(task.counts, int(sizes.max(initial=0)), protocol)
-    if counts[-1] == 0 and (bound := [request.label for request in requests if not _free(request).columns]):
-        message = f"{bound[0]} requires references, and 0 is the only requested number"
-        hint = "Add 1 to the numbers of references"
-        raise UsageError(message, code="missing-references", value=bound[0], hint=hint)
-    counts = counts if free else tuple(count for count in counts if count)
-    notes = list(judgements.notes)
-    points: list[CurvePoint] = []
-    signatures: dict[str, str] = {}
-    undefined: dict[str, Cell] = {}
-    resources = complete(judged.resources, cache=judged.cache)
+    free = {request.label: _free(request) for request in judged.requests}
+    counts = _counts(task.counts, int(sizes.max()), protocol, free)
     orders = tuple(reference_orders(judgements.items, task.seed, task.draws))
     sweep = ReferenceSweep(judgements.items, orders, tuple(count for count in counts if count))
-    for request in requests:
-        metric, of_request, without = _curve(protocol, judged, request, sweep, 0 in counts, resources, progress)
-        points += of_request
-        undefined |= without
+    notes, signatures, found = list(judgements.notes), dict[str, str](), dict[tuple[str, str, int], list[Cell]]()
+    for request in judged.requests:
+        metric = request.make(complete(judged.resources, cache=judged.cache))
+        for count, table in _tables(judged, request, metric, sweep, 0 in counts, progress):
+            rows = [row for row in request.rows if row.key in table.values]
+            for cell in evaluate(protocol, judged.draws, [table], rows)[0]:
+                found.setdefault((cell.column, cell.group, count), []).append(cell)
         signatures[request.label] = metric.signature()
-        if _counts_documents(judged, metric):
+        if _counts_documents(judgements, metric):
             notes.append(f"{request.label}: document frequencies are those of {judged.dataset.title} alone")
+    points, undefined, groups = [], dict[str, Cell](), dict.fromkeys(group for _, group, _ in found)
+    names = [row.name for request in judged.requests for row in request.rows]
+    for place in [(name, group, count) for name in names for group in groups for count in counts]:
+        values = [cell.value for cell in found.get(place, ()) if cell.value is not None]
+        for cell in found.get(place, ()):
+            if cell.value is None:
+                where = f"{f' on {cell.group}' if cell.group else ''} with {place[2]} reference{'s' * (place[2] != 1)}"
+                undefined.setdefault(f"{cell.title}{where}: {cell.undefined}", cell)
+        if values and len(values) == len(found[place]):
+            points.append(
+                CurvePoint(
+                    **found[place][0].model_dump(include={"metric", "column", "title", "group", "n"}),
+                    count=place[2],
+                    mean=float(np.mean(values)),
+                    sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                    values=tuple(values),
+                )
+            )
     if not points:
         check_defined(undefined.values())
     notes += undefined
     for count in counts:
         if short := int((sizes < count).sum()):
             notes.append(f"at {count} references, {short:,} of {len(sizes):,} items have fewer and keep all they have")
-    if counts[0] == 0 and len(free) < sum(len(request.columns) for request in requests):
-        notes.append(f"without references, only {', '.join(free)} can be computed")
+    without = [row.title for request in free.values() for row in request.rows]
+    if counts[0] == 0 and len(without) < len(names):
+        notes.append(f"without references, only {', '.join(without)} can be computed")
     return ReferenceCurves(
         capbench=__version__,
         protocol=str(protocol),
@@ -192,101 +196,59 @@ def reference_curves(
     )
 
 
-def _counts(counts: Sequence[int] | None, most: int, protocol: Protocol) -> tuple[int, ...]:
-    if most == 0:
-        message = f"{protocol} has no references to vary"
-        raise ProtocolError(message, code="missing-references", value=str(protocol))
+def _check(protocol: Protocol, judged: Judged) -> None:
+    """Raise ProtocolError if the number of references cannot be varied under a protocol."""
+    judgements, code, problem = judged.draws[0], "unsupported", ""
+    if protocol.statistic.kind == "mean":
+        problem = "has no human judgements to compare with"
+    elif protocol.items.seed is not None or len(judged.draws) > 1:
+        code, problem = "conflict", "samples references itself"
+    elif judgements.reverse is not None:
+        problem = "rates captions against each other, so their number is fixed"
+    elif not any(item.references for item in judgements.items):
+        code, problem = "missing-references", "has no references to vary"
+    if problem:
+        hint = "Choose another protocol or other items, see 'capbench data info --protocols'"
+        raise ProtocolError(f"{protocol} {problem}", code=code, value=str(protocol), hint=hint)
+
+
+def _counts(
+    counts: Sequence[int] | None, most: int, protocol: Protocol, free: Mapping[str, MetricRequest]
+) -> tuple[int, ...]:
+    """The numbers of references, without 0 if no metric works without any."""
     if counts is None:
-        steps = range(most) if most <= _FEW else _COUNTS
-        return (*(count for count in steps if count < most), most)
+        counts = (*(count for count in (range(most) if most <= _FEW else _COUNTS) if count < most), most)
     if max(counts) > most:
         message = f"no item of {protocol} has {max(counts)} references"
         raise UsageError(message, code="out-of-range", value=max(counts), hint=f"The maximum is {most}")
-    return tuple(counts)
+    bound = [label for label, request in free.items() if not request.columns]
+    if bound and not any(counts):
+        message = f"{bound[0]} requires references, and 0 is the only requested number"
+        hint = "Add 1 to the numbers of references"
+        raise UsageError(message, code="missing-references", value=bound[0], hint=hint)
+    return tuple(count for count in counts if count or len(bound) < len(free))
 
 
-@stdout_to_stderr()
-def _curve(
-    protocol: Protocol,
-    judged: Judged,
-    request: MetricRequest,
-    sweep: ReferenceSweep,
-    bare: bool,
-    resources: Resources,
-    progress: ProgressFactory,
-) -> tuple[Metric, list[CurvePoint], dict[str, Cell]]:
-    """All points of one metric, by column, group and count; and its undefined cells by their note.
-
-    A point has no value if the statistic is undefined on one of its draws.
-    """
-    metric = request.make(resources)
-    metric.prepare(sweep.items)
-    values: dict[tuple[str, str, int], list[float]] = {}
-    undefined: dict[tuple[str, str, int], Cell] = {}
-    sizes: dict[str, int] = {}
-    for count, table in _tables(judged, request, metric, sweep, bare, resources, progress):
-        rows = [row for row in request.rows if row.key in table.values]
-        for cell in evaluate(protocol, judged.draws, [table], rows)[0]:
-            sizes.setdefault(cell.group, cell.n)
-            place = (cell.column, cell.group, count)
-            if cell.value is None:
-                undefined.setdefault(place, cell)
-            else:
-                values.setdefault(place, []).append(cell.value)
-    counts = sorted({count for _, _, count in values})
-    places = [(row, group, count) for row in request.rows for group in sizes for count in counts]
-    points = [
-        CurvePoint(
-            metric=row.metric,
-            column=row.name,
-            title=row.title,
-            group=group,
-            count=count,
-            mean=float(np.mean(of_draws)),
-            sd=float(np.std(of_draws, ddof=1)) if len(of_draws) > 1 else None,
-            values=tuple(of_draws),
-            n=sizes[group],
-        )
-        for row, group, count in places
-        if (of_draws := values.get((row.name, group, count))) and (row.name, group, count) not in undefined
-    ]
-    lines = {
-        f"{cell.title}{f' on {cell.group}' if cell.group else ''} with {count} reference{'' if count == 1 else 's'}: "
-        f"{cell.undefined}": cell
-        for (_, _, count), cell in undefined.items()
-    }
-    return metric, points, lines
-
-
-def _counts_documents(judged: Judged, metric: Metric) -> bool:
+def _counts_documents(judgements: Judgements, metric: Metric) -> bool:
     """True if the items are a part of a data set, and the metric's corpus statistics are those of this part."""
-    judgements = judged.draws[0]
-    if judgements.documents is None:
-        return False
     corpora = set()
-    for items in (judgements.items, judgements.documents):
+    for items in (judgements.items, judgements.documents or judgements.items):
         metric.prepare(items)
         corpora.add(metric.corpus_id())
     return len(corpora) > 1
 
 
 def _tables(
-    judged: Judged,
-    request: MetricRequest,
-    metric: Metric,
-    sweep: ReferenceSweep,
-    bare: bool,
-    resources: Resources,
-    progress: ProgressFactory,
+    judged: Judged, request: MetricRequest, metric: Metric, sweep: ReferenceSweep, bare: bool, progress: ProgressFactory
 ) -> Iterator[tuple[int, ScoreTable]]:
     """Number of references and scores, draw by draw; one draw for no references or all of them."""
-    items, counts, free = sweep.items, sweep.counts, _free(request)
+    items, counts, free, dataset = sweep.items, sweep.counts, _free(request), judged.draws[0].dataset
+    metric.prepare(items)
     most = max(len(item.references) for item in items)
     sets = [(draw, count) for draw in range(len(sweep.orders)) for count in counts if draw == 0 or count < most]
 
     def scored(request: MetricRequest, items: tuple[Item, ...], step: Progress) -> ScoreTable:
-        dataset = judged.draws[0].dataset
-        return score(items, [request], resources, dataset=dataset, cache=judged.cache, progress=step)
+        return score(items, [request], judged.resources, dataset=dataset, cache=judged.cache, progress=step)
 
     if bare and free.columns:
         with progress(f"{request.label} without references", len(items)) as step:
@@ -301,7 +263,10 @@ def _tables(
                 raise MetricError(message, code="wrong-shape", value=array.shape)
             for count, statistics in zip(counts, array, strict=True):
                 if (draw, count) in sets:
-                    yield count, _table(judged, metric, request, statistics)
+                    scores = metric.scores(np.ascontiguousarray(statistics))
+                    values = {key: scores[key.column] for key in request.score_columns}
+                    corpus = {key: float(of_column.mean()) for key, of_column in values.items()}
+                    yield count, ScoreTable(dataset, items, values, corpus, {request.label: ""})
     if arrays is None:
         with progress(request.label, len(items) * len(sets)) as step:
             for draw, count in sets:
@@ -314,21 +279,12 @@ def _free(request: MetricRequest) -> MetricRequest:
     return replace(request, columns=tuple(column for column in request.columns if column in free))
 
 
-def _table(judged: Judged, metric: Metric, request: MetricRequest, statistics: FloatArray) -> ScoreTable:
-    scores = metric.scores(np.ascontiguousarray(statistics))
-    values = {key: scores[key.column] for key in request.score_columns}
-    corpus = {key: float(of_column.mean()) for key, of_column in values.items()}
-    judgements = judged.draws[0]
-    return ScoreTable(judgements.dataset, judgements.items, values, corpus, {request.label: ""})
-
-
 def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
     """Read the curves that ``capbench correlate --references-curve --json`` or ``--out`` wrote."""
     raw = read_json(path)
-    version = raw.get("schema_version") if isinstance(raw, dict) and "points" in raw else None
-    if not isinstance(version, int) or version < 1:
-        hint = "Write one with 'capbench correlate --references-curve ... --out DIR'"
+    if not isinstance(raw, dict) or "points" not in raw or not isinstance(raw.get("schema_version"), int):
         message = "contains no curves over the number of references"
+        hint = "Write one with 'capbench correlate --references-curve ... --out DIR'"
         raise DataError(message, code="wrong-format", path=path, hint=hint)
-    check_version(version, CURVES_SCHEMA_VERSION, path)
+    check_version(raw["schema_version"], CURVES_SCHEMA_VERSION, path)
     return validated(ReferenceCurves, raw, path, code="wrong-format")
