@@ -3,10 +3,18 @@
 ``python -m scripts.trace_score [METRIC ...]`` prints for each metric the number of files of ``capbench/metrics`` and
 ``capbench/text`` (tokenisers, n-grams, parses) that its ``statistics`` and ``scores`` run, their lines, and their names
 in the order of the first calls. Networks have random weights. Metrics that need SPICE's parser require it.
+
+``python -m scripts.trace_score --study NAME`` prints the files between the flags of ``capbench correlate NAME`` and its
+tables: those of :data:`PATH` whose functions run, and the records of the whole study that are made, which hold its
+protocols.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import inspect
+import pkgutil
 import sys
 import tempfile
 import threading
@@ -83,7 +91,56 @@ def trace(metric: str, folder: Path) -> list[Path]:
     return [Path(file) for file in files]
 
 
+PATH = ("cli", "api", "studies", "reports")
+"""Folders between flags and tables; data sets, metrics and statistics compute what a study names."""
+
+
+def study_path(name: str) -> tuple[list[str], list[str]]:
+    """Files and records of ``capbench correlate NAME`` on the sample, in the order of their first use."""
+    files: dict[str, None] = {}
+    records: dict[str, None] = {}
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        code, known = frame.f_code, frame.f_globals.get("__name__", "").split(".")
+        if event != "call" or known[0] != "capbench" or known[1:2] == [] or known[1] not in PATH:
+            return
+        if code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(ROOT)):  # not the body of a class
+            files[code.co_filename] = None
+
+    def counted(cls: type[Any]) -> None:
+        init = cls.__init__
+
+        @wraps(init)
+        def make(self: Any, *given: Any, **named: Any) -> None:
+            records[cls.__name__] = None
+            init(self, *given, **named)
+
+        cls.__init__ = make
+
+    for module in pkgutil.walk_packages([str(ROOT)], "capbench."):
+        if module.name.split(".")[1] in PATH:
+            for _, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+                fields = vars(cls).get("__annotations__", {})
+                own = cls.__module__ == module.name and isinstance(fields, dict) and not hasattr(cls, "__total__")
+                if own and ("protocols" in fields or "list" in str(fields.get("protocol", ""))):
+                    counted(cls)
+    sys.argv = ["capbench", "correlate", name, "--data", "sample"]
+    sys.setprofile(note)
+    try:
+        importlib.import_module("capbench.cli.app").main()
+    except SystemExit:
+        pass
+    finally:
+        sys.setprofile(None)
+    return [str(Path(file).relative_to(ROOT)) for file in files], list(records)
+
+
 def main(metrics: list[str]) -> None:
+    if metrics[:1] == ["--study"]:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            files, records = study_path(metrics[1])
+        print(f"\n{len(files)} files: {', '.join(files)}\n{len(records)} records: {', '.join(records)}")
+        return
     print("| metric | metrics | text | lines | files |\n|---|--:|--:|--:|---|")
     for metric in metrics or metric_names():
         with tempfile.TemporaryDirectory() as folder:

@@ -266,7 +266,7 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
-        columns=checked_columns(inputs.get("columns"), caller),
+        columns=checked_columns(inputs.get("columns"), caller) if inputs.get("columns") else {},
         own=study if study.path else None,
     )
 

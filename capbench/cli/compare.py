@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import MetricNames, ScoringInputs, Target, with_groups
-from capbench.cli.report import ExplanationsOption, ReportOption, write_report
-from capbench.cli.study_flags import SentinelsOption
+from capbench.cli.options import MetricNames, ScoringInputs, SentinelsOption, Target, with_groups
+from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
 from capbench.core.arguments import Bootstrap, Correction, Help, Resamples, Seed, Test, Unit
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ def compare(
     """
     from capbench.api.comparing import plan_comparison, power_judged, run_comparison
     from capbench.api.resolve import resolve_judged
-    from capbench.core.files import check_writable
     from capbench.reports.compare import print_comparison
     from capbench.studies.item_scores import Collector
 
@@ -92,7 +90,7 @@ def compare(
     if json_output:
         common.refuse_options({"cite": cite}, "does not apply to --json")
     if report is not None:
-        check_writable(report)
+        check_report(report)
     else:
         common.refuse_options(
             {"explanations": explanations}, "requires --report", code="missing-option", hint="Add --report FILE"

@@ -10,10 +10,9 @@ import typer
 
 from capbench.api.arguments import Statistics
 from capbench.cli import common
-from capbench.cli.options import ScoringInputs, with_groups
+from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyFlags, with_groups
 from capbench.cli.references import CurveFlags, references
-from capbench.cli.report import ExplanationsOption, ReportOption, write_report
-from capbench.cli.study_flags import LeftOut, SentinelsOption, StudyFlags
+from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
 from capbench.core.arguments import Help
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def correlate(
         hint = "Add --report FILE, or omit --explanations"
         common.refuse_options({"explanations": explanations}, "requires --report", code="missing-option", hint=hint)
     else:
-        check_writable(report)
+        check_report(report)
     if out is not None:
         common.check_out_folder(out)
     given = inputs.values()
@@ -135,7 +134,7 @@ def correlate(
     # The page has the sentinels of every study; the printed tables only if they are requested.
     for_page_only = report is not None and sentinels is None and not (all_protocols or named.sentinels)
     wanted = for_page_only or (named.sentinels if sentinels is None else sentinels)
-    named = replace(named, without=left_out.names, sentinels=wanted)
+    named = replace(named, without=tuple(left_out.without or ()), sentinels=wanted)
     plan = plan_agreement(named, given, caller, statistics, all_protocols=all_protocols)
     collector = _collector(report, items)
     if study is not None:
@@ -181,7 +180,8 @@ def correlate(
         common.note(f"wrote {path}")
     if out is not None:
         _write_items(collector, out, items)
-    write_report(report, result, collector, plan, explanations, written=out is not None)
+    if report is not None:
+        write_report(report, result, collector, plan, explanations, written=out is not None)
     common.leave_if_missing(result)
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import ScoringInputs, Target, with_groups
-from capbench.cli.study_flags import LeftOut
+from capbench.cli.options import LeftOut, ScoringInputs, Target, with_groups
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:

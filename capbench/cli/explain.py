@@ -13,7 +13,7 @@ from capbench.core.arguments import Help
 from capbench.core.errors import require
 
 if TYPE_CHECKING:
-    from capbench.cli.study_flags import LeftOut
+    from capbench.cli.options import LeftOut
     from capbench.studies.explained import ImageScores
     from capbench.studies.published import PublishedTable
 

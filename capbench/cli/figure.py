@@ -11,9 +11,8 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.commands import split_names
-from capbench.cli.options import FigureLook, ScoringInputs, Target, with_groups
+from capbench.cli.options import FigureLook, LeftOut, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, write_reports
-from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:

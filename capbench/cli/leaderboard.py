@@ -11,8 +11,7 @@ import typer
 from annotated_types import Ge, Le
 
 from capbench.cli import common
-from capbench.cli.options import MetricNames, ScoringInputs, with_groups
-from capbench.cli.study_flags import LeftOut
+from capbench.cli.options import LeftOut, MetricNames, ScoringInputs, with_groups
 from capbench.core.arguments import Help, Permutations, Resamples, Seed
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Inputs, with_groups
-from capbench.cli.study_flags import LeftOut
+from capbench.cli.options import Inputs, LeftOut, with_groups
 from capbench.core.errors import CapbenchError, StudyError, UsageError, missing_package
 
 if TYPE_CHECKING:

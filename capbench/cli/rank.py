@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import MetricNames, ScoringInputs, with_groups
-from capbench.cli.study_flags import LeftOut
+from capbench.cli.options import LeftOut, MetricNames, ScoringInputs, with_groups
 from capbench.core.arguments import Alpha, Corrected, Discretise, Help, Permutations, Seed, Sentinels
 from capbench.core.errors import UsageError
 

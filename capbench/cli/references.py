@@ -13,8 +13,7 @@ from capbench.cli.options import OptionGroup
 from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
-    from capbench.cli.options import ScoringInputs
-    from capbench.cli.study_flags import LeftOut, StudyFlags
+    from capbench.cli.options import LeftOut, ScoringInputs, StudyFlags
 
 
 @dataclass(frozen=True)

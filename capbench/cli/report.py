@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from capbench.studies.results import StudyResult
 
 
-def _drawable(report: Path | None) -> Path | None:
-    if report is not None:
-        require("matplotlib", purpose="an HTML report")
-    return report
+def check_report(report: Path) -> None:
+    """Raise an error if a report cannot be drawn or written, before anything is computed."""
+    from capbench.core.files import check_writable
+
+    require("matplotlib", purpose="an HTML report")
+    check_writable(report)
 
 
 ReportOption = Annotated[
@@ -36,7 +38,6 @@ ReportOption = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        callback=_drawable,
         help="Also write an HTML report (docs/report.md).",
     ),
 ]

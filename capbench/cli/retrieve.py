@@ -8,8 +8,7 @@ import typer
 
 from capbench.api.arguments import RetrievalChanges
 from capbench.cli import common
-from capbench.cli.options import Cached, with_groups
-from capbench.cli.study_flags import LeftOut
+from capbench.cli.options import Cached, LeftOut, with_groups
 from capbench.core.errors import UsageError
 
 

@@ -15,10 +15,9 @@ from capbench.stats.pairs import Tests
 from capbench.studies.answer import answer
 from capbench.studies.evaluate import evaluate, unscored_cells
 from capbench.studies.judged import ProgressFactory, Scored
-from capbench.studies.protocol_notes import protocol_notes
+from capbench.studies.protocol_notes import protocol_notes, tie_cautions
 from capbench.studies.results import Answer, Ceiling, Cell, ProtocolInfo, Sentinels, StudyResult
 from capbench.studies.study import Study, TestSettings
-from capbench.studies.tie_cautions import tie_cautions
 from capbench.studies.uncertainty import assess, common_scores, group_scores
 
 

@@ -9,7 +9,7 @@ from capbench.datasets.root import find_root
 from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
 from capbench.studies.evaluate import evaluate
-from capbench.studies.tie_cautions import tie_cautions
+from capbench.studies.protocol_notes import tie_cautions
 
 ROW = Row(ScoreColumn("m", "m"), "m", "m", "M")
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -309,3 +310,27 @@ def given_parts(
         if given and given not in found:
             found.append(given)
     return tuple(found)
+
+
+# The tables of the package.
+
+_FOLDER = "capbench.studies.published"
+
+
+def names() -> tuple[str, ...]:
+    """Names of all tables, sorted."""
+    files = resources.files(_FOLDER).iterdir()
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml")))
+
+
+@cache
+def load_published(name: str) -> PublishedTable:
+    """Load a table by name.
+
+    Raises:
+        UsageError: there is no such table; the error lists the nearest name and the choices.
+        DataError: its file is invalid.
+    """
+    check_choice("published table", name, names())
+    text = resources.files(_FOLDER).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return parse_table(name, text, load_published)
