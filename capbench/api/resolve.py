@@ -317,7 +317,7 @@ def resolve_study(
             plan = make_plan(study, root)
     for line in plan.notes:
         caller.note(line)
-    for dataset in {dataset.name: dataset for dataset, _ in plan.protocols}.values():
+    for dataset in {dataset.name: dataset for dataset, _ in plan.protocols if dataset.file_columns}.values():
         caller.note_columns(dataset)
     return plan
 
