@@ -13,11 +13,11 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "rouge-l": "capbench.metrics.ngram:RougeL",
         "meteor": "capbench.metrics.meteor:Meteor",
         "cider": "capbench.metrics.ngram:Cider",
+        "spice": "capbench.metrics.spice:Spice",
+        "spider": "capbench.metrics.ngram:Spider",
         "wmd": "capbench.metrics.wmd:Wmd",
         "bertscore": "capbench.metrics.bertscore:BERTScore",
         "bert-tbr": "capbench.metrics.bert_tbr:BertTBR",
-        "spice": "capbench.metrics.spice:Spice",
-        "spider": "capbench.metrics.ngram:Spider",
         "tiger": "capbench.metrics.tiger:Tiger",
         "reo": "capbench.metrics.reo:Reo",
         "nneval": "capbench.metrics.nneval.metric:NNEval",
@@ -63,4 +63,21 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "sample": "capbench.features.detectors.sample:SampleDetector",
     },
 }
-"""Group → name → class, as ``module:Class``."""
+"""Group → name → class, as ``module:Class``; the order is that of lists and tables."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "bleu": ("bleu-1", "bleu-2", "bleu-3", "bleu-4"),
+    "wmd": ("wmd", "wmd-distance"),
+    "bertscore": ("bertscore-f", "bertscore-p", "bertscore-r"),
+    "tiger": ("tiger", "rrs", "wds", "grounding"),
+    "reo": (
+        *("reo-relevance", "reo-extraness", "reo-omission"),
+        *("reo-image-relevance", "reo-image-extraness", "reo-image-omission"),
+    ),
+    "faier": ("faier", "faier-object", "faier-relation"),
+    "vilbertscore": ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r"),
+    "vifidel": ("vifidel", "vifidel-ref"),
+    "clipscore": ("clipscore", "refclipscore"),
+    "pac-s": ("pac-s", "refpac-s"),
+}
+"""Columns of metrics with others than their name, so that looking up a name imports no metric."""

@@ -54,7 +54,6 @@ class Metric(abc.ABC):
     """True if :meth:`statistics` needs the items of an image together, in as few batches as possible."""
     keeps_statistics: ClassVar[bool] = True
     """False if computing is cheaper than looking up; the score cache then stores nothing."""
-    order: ClassVar[int] = 1000  # Position in lists and tables, lowest first
 
     options: Options  # The user's options and the defaults of all others
 

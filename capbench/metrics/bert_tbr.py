@@ -70,7 +70,6 @@ class BertTBR(BertMetric):
     citation: ClassVar[str] = (
         "Yi et al., Improving image captioning evaluation by considering inter references variance, ACL 2020"
     )
-    order: ClassVar[int] = 75
 
     option_type = BertTBROptions
     options: BertTBROptions

@@ -280,7 +280,6 @@ class BERTScore(PairMetric, BertMetric):
         "bertscore-r": "BERTScore-R",
     }
     citation: ClassVar[str] = "Zhang et al., BERTScore: evaluating text generation with BERT, ICLR 2020"
-    order: ClassVar[int] = 70
     by_image: ClassVar[bool] = False
     texts_at_once: int = 512
 

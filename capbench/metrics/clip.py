@@ -274,7 +274,6 @@ class ClipScore(ClipMetric):
         "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
     )
     needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
-    order: ClassVar[int] = 170
 
 
 @dataclass(frozen=True)
@@ -301,7 +300,6 @@ class PacScore(ClipMetric):
         "Sarto et al., Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023"
     )
     needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
-    order: ClassVar[int] = 175
 
     option_type = PacScoreOptions
     options: PacScoreOptions

@@ -28,7 +28,6 @@ class Meteor(TokenMetric):
     columns: ClassVar[tuple[str, ...]] = ("meteor",)
     titles: ClassVar[Mapping[str, str]] = {"meteor": "METEOR"}
     citation: ClassVar[str] = "Denkowski and Lavie, Meteor universal, WMT 2014"
-    order: ClassVar[int] = 30
     english_resources: ClassVar[str] = "METEOR's stemmer, synonyms, paraphrases and function words are English"
 
     batch_size: int = 32_768  # work for all cores

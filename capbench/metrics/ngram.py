@@ -84,7 +84,6 @@ class Bleu(NgramMetric):
     citation: ClassVar[str] = (
         "Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002"
     )
-    order: ClassVar[int] = 10
 
     def facts(self) -> Mapping[str, object]:
         """Engine, tokeniser, n-gram orders and rule for the reference length."""
@@ -133,7 +132,6 @@ class RougeL(NgramMetric):
     columns: ClassVar[tuple[str, ...]] = ("rouge-l",)
     titles: ClassVar[Mapping[str, str]] = {"rouge-l": "ROUGE-L"}
     citation: ClassVar[str] = "Lin, ROUGE: a package for automatic evaluation of summaries, ACL workshop 2004"
-    order: ClassVar[int] = 20
     option_type = RougeOptions
     options: RougeOptions
 
@@ -172,7 +170,6 @@ class Cider(NgramMetric):
     columns: ClassVar[tuple[str, ...]] = ("cider",)
     titles: ClassVar[Mapping[str, str]] = {"cider": "CIDEr"}
     citation: ClassVar[str] = "Vedantam et al., CIDEr: consensus-based image description evaluation, CVPR 2015"
-    order: ClassVar[int] = 40
     option_type = CiderOptions
     options: CiderOptions
 
@@ -268,7 +265,6 @@ class Spider(CombinedMetric):
         "Liu et al., Improved image captioning via policy gradient optimization of SPIDEr, ICCV 2017"
     )
     needs: ClassVar[tuple[Need, ...]] = (References(), Columns("spice", "cider"))
-    order: ClassVar[int] = 55
     option_type = CiderOptions
     options: CiderOptions
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from capbench.core import plugins
+from capbench.core.built_in import COLUMNS
 from capbench.core.errors import CapbenchError, ModelError, UsageError, check_choice
-from capbench.metrics.base import Metric
 
 if TYPE_CHECKING:
     from capbench.metrics.faier.network import FaierModel
@@ -20,43 +19,9 @@ if TYPE_CHECKING:
     from capbench.training.trainer import Task
     from capbench.weights.files import TrainedModel
 
-# Order and columns of capbench's metrics, so that looking up a name imports none of them. A test compares the table
-# with ``Metric.order`` and ``Metric.columns`` of the classes.
-
-BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
-    "bleu": (10, ("bleu-1", "bleu-2", "bleu-3", "bleu-4")),
-    "rouge-l": (20, ("rouge-l",)),
-    "meteor": (30, ("meteor",)),
-    "cider": (40, ("cider",)),
-    "spice": (50, ("spice",)),
-    "spider": (55, ("spider",)),
-    "wmd": (60, ("wmd", "wmd-distance")),
-    "bertscore": (70, ("bertscore-f", "bertscore-p", "bertscore-r")),
-    "bert-tbr": (75, ("bert-tbr",)),
-    "tiger": (100, ("tiger", "rrs", "wds", "grounding")),
-    "reo": (
-        110,
-        (
-            "reo-relevance",
-            "reo-extraness",
-            "reo-omission",
-            "reo-image-relevance",
-            "reo-image-extraness",
-            "reo-image-omission",
-        ),
-    ),
-    "nneval": (120, ("nneval",)),
-    "faier": (130, ("faier", "faier-object", "faier-relation")),
-    "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
-    "vifidel": (150, ("vifidel", "vifidel-ref")),
-    "leic": (160, ("leic",)),
-    "clipscore": (170, ("clipscore", "refclipscore")),
-    "pac-s": (175, ("pac-s", "refpac-s")),
-}  # Name → (order, columns)
-
 
 def metric_names() -> list[str]:
-    """Names of all registered metrics, in the order of :attr:`Metric.order`."""
+    """Names of all registered metrics, capbench's first."""
     return list(columns_by_metric())
 
 
@@ -75,18 +40,17 @@ def metric_columns() -> dict[str, tuple[str, str]]:
 
 
 def columns_by_metric() -> dict[str, tuple[str, ...]]:
-    """Columns by metric, in the metrics' order. Imports only metrics of other packages."""
-    by_name: dict[str, tuple[int, tuple[str, ...]]] = {}
+    """Columns by metric, capbench's metrics first. Imports only metrics of other packages."""
+    by_name: dict[str, tuple[str, ...]] = {}
     for plugin in plugins.registered("capbench.metrics"):
-        if plugin.is_built_in and plugin.name in BUILT_IN:
-            by_name[plugin.name] = BUILT_IN[plugin.name]
+        if plugin.is_built_in:
+            by_name[plugin.name] = COLUMNS.get(plugin.name, (plugin.name,))
             continue
         try:
-            cls = plugins.load("capbench.metrics", plugin.name)
-            by_name[plugin.name] = int(cls.order), tuple(cls.columns)
+            by_name[plugin.name] = tuple(plugins.load("capbench.metrics", plugin.name).columns)
         except (CapbenchError, AttributeError):  # a broken plug-in must not hide the others
-            by_name[plugin.name] = Metric.order, ()
-    return {name: by_name[name][1] for name in sorted(by_name, key=lambda name: by_name[name][0])}
+            by_name[plugin.name] = ()
+    return by_name
 
 
 def as_label(text: str, default: str) -> str:

@@ -317,7 +317,6 @@ class Reo(GroundedMetric):
     citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
     explains_ensembles: ClassVar[bool] = False
     explains_errors: ClassVar[bool] = True
-    order: ClassVar[int] = 110
     needs: ClassVar[tuple[Need, ...]] = (*GroundedMetric.needs, FittedCovariance())
     option_type = ReoOptions
     options: ReoOptions

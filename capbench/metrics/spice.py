@@ -71,7 +71,6 @@ class Spice(TokenMetric):
     titles: ClassVar[Mapping[str, str]] = {"spice": "SPICE"}
     citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
     needs: ClassVar[tuple[Need, ...]] = (References(), Parser())
-    order: ClassVar[int] = 50
     english_resources: ClassVar[str] = "SPICE's parser and synonyms are English"
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:

@@ -106,7 +106,6 @@ class Tiger(GroundedMetric):
     columns: ClassVar[tuple[str, ...]] = ("tiger", "rrs", "wds", "grounding")
     titles: ClassVar[Mapping[str, str]] = {"tiger": "TIGEr", "rrs": "RRS", "wds": "WDS", "grounding": "Mean grounding"}
     citation: ClassVar[str] = "Jiang et al., TIGEr: text-to-image grounding for image caption evaluation, EMNLP 2019"
-    order: ClassVar[int] = 100
     option_type = TigerOptions
     options: TigerOptions
 

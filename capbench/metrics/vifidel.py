@@ -155,7 +155,6 @@ class Vifidel(Metric):
     needs: ClassVar[tuple[Need, ...]] = (References(), LabelsNeed(), WordVectors())
     batch_size: int = 4096
     by_image: ClassVar[bool] = True
-    order: ClassVar[int] = 150
     packages = ("ot",)
 
     option_type = VifidelOptions

@@ -92,7 +92,6 @@ class Wmd(Metric):
     lower_is_better: ClassVar[frozenset[str]] = frozenset({"wmd-distance"})
     citation: ClassVar[str] = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
     needs: ClassVar[tuple[Need, ...]] = (References(), WordVectorsNeed())
-    order: ClassVar[int] = 60
     packages = ("ot",)
 
     option_type = WmdOptions

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from capbench.api.scoring import TEXT_METRICS
+from capbench.core.built_in import BUILT_IN
 from capbench.datasets.composite import Composite
 from capbench.datasets.root import find_root
 from capbench.metrics.needs import References
-from capbench.metrics.registry import BUILT_IN
 from capbench.metrics.requests import resolve_metrics
 from tests.conftest import Ran
 from tests.metrics.scan.models import write_features
@@ -180,10 +180,10 @@ def test_without_metrics_those_that_require_only_references_are_scored(capbench:
     named = capbench("score", "-m", "bleu,rouge-l,meteor,cider", "--json")
     assert json.loads(ran.out) == json.loads(named.out)
     (line,) = [line for line in ran.err.splitlines() if line.startswith("metrics: ")]
-    assert [name for name in BUILT_IN if re.search(rf"\b{name}\b", line)] == list(TEXT_METRICS)
+    assert [name for name in BUILT_IN["capbench.metrics"] if re.search(rf"\b{name}\b", line)] == list(TEXT_METRICS)
     assert "metrics: " not in named.err
     # References are their only requirement, and they start no other program.
-    requests = resolve_metrics(list(BUILT_IN))
+    requests = resolve_metrics(list(BUILT_IN["capbench.metrics"]))
     assert tuple(r.label for r in requests if [type(need) for need in r.metric.needs] == [References]) == TEXT_METRICS
 
 

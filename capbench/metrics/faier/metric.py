@@ -82,7 +82,6 @@ class Faier(RegionMetric):
         Weights("a FAIEr model", "capbench train faier", "faier"),
         Parser(),
     )
-    order: ClassVar[int] = 130
 
     option_type = FaierOptions
     options: FaierOptions

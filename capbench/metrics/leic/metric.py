@@ -74,7 +74,6 @@ class Leic(PairMetric, RegionMetric):
         Features(),
         Weights("a LEIC network", "capbench train leic", "leic"),
     )
-    order: ClassVar[int] = 160
 
     option_type = LeicOptions
     options: LeicOptions

@@ -73,7 +73,6 @@ class NNEval(CombinedMetric):
         Weights("an NNEval network", "capbench train nneval", "nneval"),
         Columns("meteor", "wmd", "bleu", "spice", "cider"),
     )
-    order: ClassVar[int] = 120
     option_type = NNEvalOptions
     options: NNEvalOptions
 

@@ -138,7 +138,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
         Weights("a ViLBERT", "capbench train vilbert", "vilbertscore"),
     )
     explains_ensembles: ClassVar[bool] = False
-    order: ClassVar[int] = 140
     batch_size: int = 256
     texts_at_once: int = 128  # half a minute with the published network on one core
 

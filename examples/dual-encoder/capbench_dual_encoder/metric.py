@@ -61,7 +61,6 @@ class DualEncoderMetric(ContrastiveMetric):
         "EMNLP 2021"
     )
     needs = (References(), Features(), Weights("a dual encoder", "capbench train clip", "dual-encoder"))
-    order: ClassVar[int] = 145
     batch_size: int = 4096
 
     option_type = DualEncoderMetricOptions
