@@ -52,10 +52,10 @@ def references(
     from capbench.reports.curves import curves_table, write_curves
     from capbench.reports.terminal import print_table
 
-    for argument, values in (("dataset", flags.dataset), ("protocol", flags.protocol)):
-        if values and len(values) > 1:
-            message = f"--references-curve takes one --{argument}, not {len(values)}"
-            raise UsageError(message, code="too-many", value=values[1], hint="Name one")
+    for argument, names in (("dataset", flags.dataset), ("protocol", flags.protocol)):
+        if names and len(names) > 1:
+            message = f"--references-curve takes one --{argument}, not {len(names)}"
+            raise UsageError(message, code="too-many", value=names[1], hint="Name one")
     if escape_formulas and out is None and study is None:
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if out is not None or study is not None:

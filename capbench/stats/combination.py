@@ -96,11 +96,6 @@ class Examples:
         target = None if self.target is None else self.target[rows]
         return Examples(self.inputs[rows], others, target, self.unit[rows])
 
-    def without(self, column: int) -> Examples:
-        """The examples without one input."""
-        others = None if self.others is None else np.delete(self.others, column, axis=1)
-        return Examples(np.delete(self.inputs, column, axis=1), others, self.target, self.unit)
-
 
 @dataclass(frozen=True, eq=False)
 class Basis:
@@ -205,10 +200,6 @@ class Fit:
         """(n,) scores of captions with (n, k) inputs: on the ratings' scale, or log-odds of being preferred."""
         scores: FloatArray = self.intercept + self.basis.features(inputs) @ self.weights
         return scores
-
-    def effects(self, captions: FloatArray) -> FloatArray:
-        """(k,) effect of one standard deviation of each input over (n, k) captions; see :func:`effects`."""
-        return np.asarray(effects(self.basis.owner, self.basis.features(captions), self.weights[None])[0])
 
 
 def mean_rank(inputs: FloatArray, names: Sequence[str]) -> Fit:

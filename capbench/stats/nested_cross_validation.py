@@ -58,15 +58,6 @@ class OutOfFold:
     penalties: tuple[float, ...]  # the penalty chosen without each fold
 
 
-@dataclass(frozen=True)
-class WeightInterval:
-    """Effect of one standard deviation of an input on the score, with its bootstrap interval over units."""
-
-    value: float
-    low: float
-    high: float
-
-
 def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) -> IntArray:
     """(total,) fold of each unit, from 0, of almost equal size; -1 for numbers that are not among ``units``.
 
@@ -80,30 +71,18 @@ def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) ->
     return fold
 
 
-def check(examples: Examples, settings: Settings, names: Sequence[str], unit: str = "image") -> None:
-    """Check that a combination can be learned: see :func:`check_judgements`, and no input is constant."""
-    check_judgements(examples, settings, unit)
-    Basis.of(examples.captions, names, monotone=False)
-
-
-def check_judgements(examples: Examples, settings: Settings, unit: str = "image") -> None:
+def check_judgements(examples: Examples, settings: Settings) -> None:
     """Check that a combination can be learned from the judgements, before any score is known."""
     units = len(np.unique(examples.unit))
     left = units - -(-units // settings.folds)
-    kind, needs = ("pairs", "ratings") if examples.target is None else ("ratings", "pairs")
-    of_three = f"Judgements of three {unit}s or more are required"
-    if not len(examples):
-        raise StatisticError("there are no judgements to learn from", code="too-few", value=0)
-    if settings.learner == ("ridge" if kind == "pairs" else "logistic"):
-        message = f"{settings.learner} learns from {needs}, but these judgements are {kind}"
-        raise StatisticError(message, code="unsupported", value=settings.learner)
+    hint = "Judgements of three images or more are required"
     if units < settings.folds:
-        message = f"judgements of {count(units, unit)} cannot be split into {settings.folds} folds"
-        hint = f"Use {units} folds or fewer" if units > 2 else of_three
+        message = f"judgements of {count(units, 'image')} cannot be split into {settings.folds} folds"
+        hint = f"Use {units} folds or fewer" if units > 2 else hint
         raise StatisticError(message, code="too-few", value=units, hint=hint)
     if left < settings.inner_folds:
-        message = f"the {count(left, unit)} outside a fold cannot be split into {settings.inner_folds} inner folds"
-        hint = f"Use {left} inner folds or fewer" if left > 1 else of_three
+        message = f"the {count(left, 'image')} outside a fold cannot be split into {settings.inner_folds} inner folds"
+        hint = f"Use {left} inner folds or fewer" if left > 1 else hint
         raise StatisticError(message, code="too-few", value=left, hint=hint)
     if examples.target is not None and np.ptp(examples.target) == 0:
         raise StatisticError("all ratings are equal: there is nothing to learn")
@@ -176,7 +155,8 @@ def nested_scores(
         unit: (m,) number of each caption's image, in the numbering of the examples.
         progress: called with 1 for each fold.
     """
-    check(examples, settings, names)
+    check_judgements(examples, settings)
+    Basis.of(examples.captions, names, monotone=False)  # refuses a constant input
     total = int(max(unit.max(), examples.unit.max())) + 1
     fold = deal(examples.unit, settings.folds, total, settings.seed)
     # Captions of an image without judgements may be scored by any combination.
@@ -216,8 +196,8 @@ def weight_intervals(
     seed: int = 0,
     level: float = 0.95,
     progress: Callable[[int], None] = _NO_PROGRESS,
-) -> tuple[WeightInterval, ...]:
-    """Effects of the k inputs in a combination, with bootstrap intervals over images (percentile).
+) -> FloatArray:
+    """(k, 3) effect of each input in a combination, and its bootstrap interval over images (percentile).
 
     The combination is learned again on each resample, with the same features and the same penalty. ``progress`` is
     called with the number of resamples done.
@@ -240,9 +220,8 @@ def weight_intervals(
             progress(1)
     features = learned.basis.features(examples.captions)
     values = effects(owner, features, learned.weights[None])[0]
-    lows, highs = np.quantile(effects(owner, features, np.stack(weights)), ((1 - level) / 2, (1 + level) / 2), axis=0)
-    triples = zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
-    return tuple(WeightInterval(*triple) for triple in triples)
+    ends = np.quantile(effects(owner, features, np.stack(weights)), ((1 - level) / 2, (1 + level) / 2), axis=0)
+    return np.stack([values, *ends], axis=1)
 
 
 def _refit(

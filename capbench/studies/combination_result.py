@@ -45,6 +45,7 @@ from capbench.studies.results import Missing, StudyResult
 from capbench.studies.study import METRIC, BootstrapSettings, CombineSettings, Study, TestSettings
 
 _ROW = row_of(METRIC)
+_WEIGHTS = ("weight", "weight_low", "weight_high")
 
 
 class InputPart(Strict):
@@ -171,15 +172,15 @@ def combine_metrics(
     )
     drawn = draw_bootstrap(data, resamples=bootstrap.resamples, seed=compare.seed, unit=compare.unit)
     parts = []
-    for place, (entry, weight) in enumerate(zip(inputs, weights, strict=True), 1):
-        drop = {}
+    for place, (entry, weight) in enumerate(zip(inputs, weights.tolist(), strict=True), 1):
+        drop: dict[str, float] = {}
         if len(inputs) > 1:
             differences = drawn.values[0] - drawn.values[place]
             low, high = np.quantile(differences[~np.isnan(differences)], _ends(bootstrap.level)).tolist()
             own, without = drawn.estimates[[0, place]].tolist()
             drop = {"without": without, "drop": own - without, "drop_low": low, "drop_high": high}
-        about = {"title": entry.row.title, "lower_is_better": entry.lower_is_better}
-        parts.append(InputPart(**about, weight=weight.value, weight_low=weight.low, weight_high=weight.high, **drop))
+        numbers = {**dict(zip(_WEIGHTS, weight, strict=True)), **drop}
+        parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **numbers))
     transfers, untried = [], {}
     for there, other in tests:
         judged = judge(there, other.items, requests, resources, cache=cache)
