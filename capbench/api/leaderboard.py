@@ -22,7 +22,7 @@ from capbench.api.resolve import (
     texts,
     warn,
 )
-from capbench.api.results import ON_SAMPLE, printed
+from capbench.api.results import ON_SAMPLE
 from capbench.core.arguments import Permutations, Resamples, Seed
 from capbench.core.errors import check_choice, count
 from capbench.core.files import write_text
@@ -206,5 +206,6 @@ class LeaderboardResult(Leaderboard):
 
     def __str__(self) -> str:
         from capbench.reports.leaderboard import print_leaderboard
+        from capbench.reports.terminal import printed
 
         return printed(partial(print_leaderboard, self))
