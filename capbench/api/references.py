@@ -78,10 +78,8 @@ def compute_curves(
     caller: Caller,
 ) -> ReferenceResult:
     """Compute curves for Python or the command line; see :func:`references`."""
-    inputs, changes = (
-        given_inputs(values),
-        {name: values[name] for name in ("counts", "draws", "seed") if name in values},
-    )
+    inputs = given_inputs(values)
+    changes: dict[str, Any] = {name: values[name] for name in ("counts", "draws", "seed") if name in values}
     if inputs.get("scores"):
         scores = caller.spelled("scores")
         message = f"{scores}: a score file has no scores for other numbers of references"

@@ -1,29 +1,7 @@
-"""Cards: descriptions of score files that are stored with their numbers (``results/leaderboard/scores``).
+"""Cards: descriptions of score files that are stored with their numbers (``docs/leaderboard.md`` has examples).
 
-For each metric, a folder has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column of scores for each
-column of the card); :data:`SUMS` has the checksums of all files. A card::
-
-    schema: 1
-    name: dual-encoder-flickr8k
-    title: Dual encoder with references
-    kind: network                        # network, combination or metric
-    training_data: Flickr8k's 6,000 training images
-    uses_ratings: false                  # True if it was trained on human ratings of captions
-    reads_references: true
-    features: 7 x 7 grid features of a MobileNetV2
-    command: make reproduce-dual-encoder-flickr8k
-    paper: ...                           # paper, link, licence: optional
-    cost: {seconds_per_caption: 0.002, peak_mb: 900}
-    columns:
-      dual-encoder-flickr8k: {title: "Dual encoder, 3 networks", seeds: [1, 2, 3], networks: [6b7660df3b151315, ...]}
-      dual-encoder-seed-1: {seeds: [1], networks: [6b7660df3b151315], shown: false}
-      dual-encoder-mean: {seeds: [1, 2, 3], image: mean, twin_of: dual-encoder-flickr8k, shown: false}
-
-The card of a submission (:mod:`capbench.studies.submissions`) also has::
-
-    ratings: [polaris]                   # data sets whose human ratings were used for training
-    training_images: [flickr8k@train, photographs.txt, network.safetensors]
-    files: {scores.csv: 56c2b1a9...}     # score files next to the card, with SHA-256
+For each metric, ``results/leaderboard/scores`` has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column of
+scores for each column of the card); :data:`SUMS` has the checksums of all files.
 """
 
 from __future__ import annotations
@@ -70,7 +48,7 @@ class CardColumn(Strict):
 
 
 class Card(Strict):
-    """A card; the keys are described in the module."""
+    """A card: of stored scores, or of a submission, which also has ``ratings``, ``training_images`` and ``files``."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     name: _Name
@@ -86,11 +64,11 @@ class Card(Strict):
     link: str = ""
     licence: str = ""
     cost: Cost | None = None
-    ratings: tuple[_Text, ...] = ()
+    ratings: tuple[_Text, ...] = ()  # data sets whose human ratings were used for training
     # caption corpora (flickr8k) or splits (flickr8k@train), and files next to the card: lists of image names (.txt) and
     # trained networks with a training record; None if unknown
     training_images: tuple[_Text, ...] | None = None
-    files: dict[_FileName, _Sha256] = Field(default_factory=dict)
+    files: dict[_FileName, _Sha256] = Field(default_factory=dict)  # score files next to the card, with SHA-256
 
     @model_validator(mode="after")
     def _fits(self) -> Card:
