@@ -1,7 +1,7 @@
 """Cards: descriptions of score files that are stored with their numbers (``docs/leaderboard.md`` has examples).
 
-For each metric, ``results/leaderboard/scores`` has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column of
-scores for each column of the card); :data:`SUMS` has the checksums of all files.
+For each metric, ``results/leaderboard/scores`` has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column
+of scores for each column of the card); :data:`SUMS` has the checksums of all files.
 """
 
 from __future__ import annotations
