@@ -74,10 +74,8 @@ def _contents(archive: Path) -> Iterator[tuple[str, bytes]]:
 def check(folder: Path, tracked: Iterable[str], published: Mapping[str, str]) -> list[str]:
     """Problems of the archives in a folder, one line each.
 
-    Args:
-        folder: the folder that contains the wheel and the source distribution, and no other file.
-        tracked: paths of the tracked files.
-        published: SHA-256 → name, of files that must not be distributed.
+    ``folder``: the folder that contains the wheel and the source distribution, and no other file; ``tracked``: paths of
+    the tracked files; ``published``: SHA-256 → name, of files that must not be distributed.
     """
     tracked = list(tracked)
     expected = {f"{_NAME}-py3-none-any.whl": wheel_paths(tracked), f"{_NAME}.tar.gz": sdist_paths(tracked)}

@@ -174,23 +174,16 @@ def clip(folder: Path, items: Items) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """Metrics that are scored together.
+    """Metrics that are scored together."""
 
-    Attributes:
-        metrics: a line for each: its label, ``=`` and its name if that is another, and options.
-        files: writes what the metrics need into a folder; returns arguments of :func:`capbench.score`. The options that
-            it returns belong to all metrics.
-        tolerance: 1e-12 for rules, 1e-10 for float64, 1e-5 for networks of float32; relative.
-        items: how many of each data set.
-        java: whether SPICE's parser is needed.
-    """
-
-    metrics: str
+    metrics: str  # a line for each: its label, ``=`` and its name if that is another, and options
+    # writes what the metrics need into a folder; returns arguments of :func:`capbench.score`. The options that it
+    # returns belong to all metrics
     files: Callable[..., dict[str, Any]] = lambda folder, items: {}
-    tolerance: float = 1e-5
-    items: int = ITEMS
+    tolerance: float = 1e-5  # 1e-12 for rules, 1e-10 for float64, 1e-5 for networks of float32; relative
+    items: int = ITEMS  # how many of each data set
     datasets: Sequence[str] = DATASETS[:1]
-    java: bool = False
+    java: bool = False  # whether SPICE's parser is needed
 
     @property
     def requests(self) -> dict[str, tuple[str, dict[str, Any]]]:

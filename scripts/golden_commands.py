@@ -16,31 +16,18 @@ _FEATURES = "features/sample.h5"
 
 @dataclass(frozen=True)
 class Command:
-    """One call of capbench.
+    """One call of capbench."""
 
-    Attributes:
-        name: the name of its file.
-        arguments: what follows ``capbench``.
-        code: exit code.
-        files: what it writes and is to be kept, below the work folder; of a folder, all that is in it.
-        after: names of the commands whose files it reads.
-        cache_of: the command whose cache folder it continues with; default: an empty one of its own.
-        parser: SPICE's parser: ``none``; ``shared``, with the parses of earlier runs; or ``fresh``.
-        blank: keys of its JSON whose values depend on the machine, and are not kept.
-        titles: if the tests run it, the command whose JSON says which metric column a title belongs to.
-        networks: whether its numbers come from networks, which other processors round otherwise.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-    code: int
-    files: tuple[str, ...]
-    after: tuple[str, ...]
-    cache_of: str
-    parser: str
-    blank: tuple[str, ...]
-    titles: str
-    networks: bool
+    name: str  # the name of its file
+    arguments: tuple[str, ...]  # what follows ``capbench``
+    code: int  # exit code
+    files: tuple[str, ...]  # what it writes and is to be kept, below the work folder; of a folder, all that is in it
+    after: tuple[str, ...]  # names of the commands whose files it reads
+    cache_of: str  # the command whose cache folder it continues with; default: an empty one of its own
+    parser: str  # SPICE's parser: ``none``; ``shared``, with the parses of earlier runs; or ``fresh``
+    blank: tuple[str, ...]  # keys of its JSON whose values depend on the machine, and are not kept
+    titles: str  # if the tests run it, the command whose JSON says which metric column a title belongs to
+    networks: bool  # whether its numbers come from networks, which other processors round otherwise
 
 
 def _read(text: str) -> dict[str, list[Command]]:

@@ -46,19 +46,12 @@ _WIDE = 120
 
 @dataclass(frozen=True)
 class Difference:
-    """One place where two values differ.
+    """One place where two values differ."""
 
-    Attributes:
-        path: the place: ``stdout.cells[protocol=…, column=cider].value``.
-        before: what the first has there, as JSON or text.
-        after: what the second has.
-        distance: by how much numbers differ, relative to the larger; infinite for all else.
-    """
-
-    path: str
-    before: str
-    after: str
-    distance: float = math.inf
+    path: str  # the place: ``stdout.cells[protocol=…, column=cider].value``
+    before: str  # what the first has there, as JSON or text
+    after: str  # what the second has
+    distance: float = math.inf  # by how much numbers differ, relative to the larger; infinite for all else
 
     def __str__(self) -> str:
         gap = f"  (relative {self.distance:.1e})" if math.isfinite(self.distance) else ""
@@ -149,17 +142,12 @@ def _short(text: str) -> str:
 
 @dataclass
 class Allowed:
-    """An intended difference.
+    """An intended difference."""
 
-    Attributes:
-        renamed: patterns of texts, and what stands for each.
-        allowed: entries with ``command``, ``path``, ``reason`` and perhaps ``within``.
-        used: how often each reason was given.
-    """
-
-    renamed: list[dict[str, str]] = field(default_factory=list)
+    renamed: list[dict[str, str]] = field(default_factory=list)  # patterns of texts, and what stands for each
+    # entries with ``command``, ``path``, ``reason`` and perhaps ``within``
     allowed: list[dict[str, Any]] = field(default_factory=list)
-    used: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter)  # how often each reason was given
 
     def rename(self, value: Any) -> Any:
         """The JSON with all of its texts and keys renamed."""

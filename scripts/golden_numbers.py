@@ -24,9 +24,7 @@ _NETWORK_ABSOLUTE = 0.01
 def _with_columns(payload: Any, titles: Mapping[str, str]) -> Any:
     """The JSON with each metric's title replaced by its column, so that no test depends on how titles are worded.
 
-    Args:
-        payload: JSON.
-        titles: the column by title, as ``correlate --json`` tells under ``columns``.
+    ``payload``: JSON; ``titles``: the column by title, as ``correlate --json`` tells under ``columns``.
     """
     if isinstance(payload, str):
         return titles.get(payload, payload)
@@ -60,9 +58,8 @@ def numbers(payload: Any) -> Any:
 def structure(payload: Any, columns: frozenset[str]) -> list[str]:
     """The structure of JSON: one line for each place, ``cells[].value: number``.
 
-    Args:
-        payload: JSON.
-        columns: keys that are data, for which ``*`` stands; so it does for all that hold a ``/``, as protocols do.
+    ``payload``: JSON; ``columns``: keys that are data, for which ``*`` stands; so it does for all that hold a ``/``, as
+    protocols do.
     """
     return sorted(set(_places(payload, "", columns)))
 
@@ -91,12 +88,9 @@ def _places(value: Any, path: str, columns: frozenset[str]) -> Iterator[str]:
 def compare_numbers(stored: Any, now: Any, *, exact: bool, path: str = "") -> list[str]:
     """One line for each number that is not what is stored, is missing, or was not there.
 
-    Args:
-        stored: what :func:`numbers` gave once.
-        now: what it gives now.
-        exact: whether numbers are the same to the last digits that a machine's library of functions may change;
-            else only values and means of networks are compared, to 0.01.
-        path: where the two stand.
+    ``stored``: what :func:`numbers` gave once; ``now``: what it gives now; ``exact``: whether numbers are the same to
+    the last digits that a machine's library of functions may change; else only values and means of networks are
+    compared, to 0.01; ``path``: where the two stand.
     """
     if isinstance(stored, dict) and isinstance(now, dict):
         lines = []

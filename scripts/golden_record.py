@@ -48,23 +48,14 @@ _TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class Place:
-    """The place where commands run.
+    """The place where commands run."""
 
-    Attributes:
-        executable: the words that start capbench.
-        work: the current folder of all commands.
-        caches: the folder of the commands' cache folders.
-        shared: what all commands take from earlier runs: SPICE's parser, METEOR's table, parses.
-        data: the folder of the published files, None for the embedded sample.
-        names: what stands for folders and the version in what is kept, by a pattern.
-    """
-
-    executable: tuple[str, ...]
-    work: Path
-    caches: Path
-    shared: Path
-    data: Path | None
-    names: Mapping[str, str]
+    executable: tuple[str, ...]  # the words that start capbench
+    work: Path  # the current folder of all commands
+    caches: Path  # the folder of the commands' cache folders
+    shared: Path  # what all commands take from earlier runs: SPICE's parser, METEOR's table, parses
+    data: Path | None  # the folder of the published files, None for the embedded sample
+    names: Mapping[str, str]  # what stands for folders and the version in what is kept, by a pattern
 
     def environment(self, cache: Path) -> dict[str, str]:
         """The variables of a command: none of the user's settings, one thread, English, no terminal."""
@@ -100,8 +91,7 @@ class Place:
 def run_command(command: Command, place: Place) -> tuple[dict[str, Any], float]:
     """Run a command. Returns what is kept of it, and how many seconds of processor time it took.
 
-    Raises:
-        subprocess.TimeoutExpired: it took more than an hour.
+    Raises subprocess.TimeoutExpired: it took more than an hour.
     """
     arguments = [argument.replace("{data}", str(place.data)) for argument in command.arguments]
     began = _processor_time()
@@ -137,8 +127,7 @@ def varying_names(executable: Sequence[str], work: Path, caches: Path, data: Pat
 
     The folders are those of the work, the caches, the data, the sample and the installation.
 
-    Raises:
-        SystemExit: capbench does not run.
+    Raises SystemExit: capbench does not run.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CAPBENCH_")}
     environment["CAPBENCH_CACHE"] = str(caches / "first")

@@ -49,8 +49,7 @@ _SHOWN = re.compile(r"(?<![\w.])[+−-]?(?:\d[\d,]*)?\.\d+|\d[\d,]* %")
 def with_marked_numbers(page: str) -> str:
     """The page with the marked numbers as they are stored.
 
-    Raises:
-        ValueError: a mark without a place, a place without a mark, or nothing at a place.
+    Raises ValueError: a mark without a place, a place without a mark, or nothing at a place.
     """
     places: dict[str, Any] = {}
     for match in _PLACES.finditer(page):

@@ -539,17 +539,11 @@ def which_metric() -> list[str]:
 
 @dataclass(frozen=True)
 class Page:
-    """A results page.
+    """A results page."""
 
-    Attributes:
-        name: of the file.
-        tables: renders the page's tables from the stored results.
-        folder: the folder of the file.
-    """
-
-    name: str
-    tables: Callable[[], Sequence[str]]
-    folder: str = "docs/results"
+    name: str  # of the file
+    tables: Callable[[], Sequence[str]]  # renders the page's tables from the stored results
+    folder: str = "docs/results"  # the folder of the file
 
     @property
     def path(self) -> Path:

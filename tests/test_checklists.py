@@ -64,7 +64,9 @@ def checkout(tmp_path: Path) -> Path:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/extend.md").read_text("utf-8"), re.DOTALL)
     metric, album = (next(code for code in blocks if f"class {name}(" in code) for name in ("LengthRatio", "Album"))
     metric = metric.replace('citation = "an example"', 'citation = "A. Author, Length, 2026"')
-    album = album.replace('citation = "an example"', 'citation = "A. Author, Album, 2026"\n    licence, derived = "MIT", True')
+    album = album.replace(
+        'citation = "an example"', 'citation = "A. Author, Album, 2026"\n    licence, derived = "MIT", True'
+    )
     album = album.replace("    groups = ()\n", '    groups = ()\n    version, versions = "1", {"1": "as published"}\n')
     (package / "metrics" / "length_ratio.py").write_text(metric, "utf-8")
     (package / "datasets" / "album.py").write_text(album, "utf-8")

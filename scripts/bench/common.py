@@ -56,19 +56,12 @@ class MissingError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run.
+    """Settings of a run."""
 
-    Attributes:
-        full: True for the full size.
-        repeats: runs of each side.
-        data: folder of the published data, or None.
-        folder: an empty temporary folder.
-    """
-
-    full: bool
-    repeats: int
-    data: str | None
-    folder: Path
+    full: bool  # True for the full size
+    repeats: int  # runs of each side
+    data: str | None  # folder of the published data, or None
+    folder: Path  # an empty temporary folder
 
     def pick(self, small: T, full: T) -> T:
         """The value for the size of this run."""
@@ -105,27 +98,16 @@ class Goal:
 
 @dataclass(frozen=True)
 class Row:
-    """One measured task.
+    """One measured task."""
 
-    Attributes:
-        what: the task with its size.
-        ours: processor seconds of capbench.
-        peer: the compared implementation.
-        theirs: its processor seconds, for the same work.
-        megabytes: peak memory of capbench's process.
-        difference: largest absolute difference between the two outputs.
-        goals: values with limits.
-        missing: reason why a number is missing.
-    """
-
-    what: str
-    ours: float | None = None
-    peer: str = ""
-    theirs: float | None = None
-    megabytes: float | None = None
-    difference: float | None = None
-    goals: tuple[Goal, ...] = ()
-    missing: str = ""
+    what: str  # the task with its size
+    ours: float | None = None  # processor seconds of capbench
+    peer: str = ""  # the compared implementation
+    theirs: float | None = None  # its processor seconds, for the same work
+    megabytes: float | None = None  # peak memory of capbench's process
+    difference: float | None = None  # largest absolute difference between the two outputs
+    goals: tuple[Goal, ...] = ()  # values with limits
+    missing: str = ""  # reason why a number is missing
 
     @property
     def ratio(self) -> float | None:
@@ -178,8 +160,7 @@ def largest_difference(a: Any, b: Any) -> float:
 def child(make: Callable[..., Work], *arguments: Any, inner: int = 1) -> Measured:
     """Prepare work in a new process, and measure it there; of ``inner`` runs the fastest counts.
 
-    Raises:
-        MissingError: the process fails, with its error.
+    Raises MissingError: the process fails, with its error.
     """
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
@@ -247,8 +228,7 @@ def _children() -> list[int]:
 def command(words: Sequence[str], folder: Path, **environment: str) -> Measured:
     """Run a command; the result is what it printed.
 
-    Raises:
-        MissingError: it fails, with the end of its messages.
+    Raises MissingError: it fails, with the end of its messages.
     """
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
         # The first run compiles modules to byte code, as in an installed package.
@@ -274,30 +254,20 @@ def least(*sides: Callable[[], Measured], repeats: int) -> list[Measured]:
 
 
 def between(
-    what: str,
-    peer: str,
-    ours: Callable[..., Work],
-    theirs: Callable[..., Work],
+    what: str,  # the task
+    peer: str,  # the other implementation
+    ours: Callable[..., Work],  # called with ``arguments`` in a new process; returns the work to be measured
+    theirs: Callable[..., Work],  # the same for the peer
     *arguments: Any,
-    repeats: int,
-    tolerance: float = 0.0,
-    times: float = 1.0,
-    inner: int = 1,
-    difference: Callable[[Any, Any], float] = largest_difference,
+    repeats: int,  # runs of each
+    tolerance: float = 0.0,  # largest allowed difference; beyond it the row has no numbers
+    times: float = 1.0,  # how often the peer's work fits into ours, if it does a part of it
+    inner: int = 1,  # repetitions in a process, for work of milliseconds that leaves nothing behind
+    difference: Callable[[Any, Any], float] = largest_difference,  # of our and the peer's result
 ) -> Row:
     """A row of two implementations of the same work.
 
-    Args:
-        what: the task.
-        peer: the other implementation.
-        ours: called with ``arguments`` in a new process; returns the work to be measured.
-        theirs: the same for the peer.
-        arguments: data from which both prepare their inputs.
-        repeats: runs of each.
-        tolerance: largest allowed difference; beyond it the row has no numbers.
-        times: how often the peer's work fits into ours, if it does a part of it.
-        inner: repetitions in a process, for work of milliseconds that leaves nothing behind.
-        difference: of our and the peer's result.
+    ``arguments``: data from which both prepare their inputs.
     """
     try:
         mine, other = least(

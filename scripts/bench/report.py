@@ -62,8 +62,7 @@ def writing(page: Path, points: int) -> Work:
 def usable(page: Path) -> float:
     """Seconds of the page's main thread until the report is ready.
 
-    Raises:
-        MissingError: Chromium or Playwright is not installed.
+    Raises MissingError: Chromium or Playwright is not installed.
     """
     try:
         from playwright.sync_api import sync_playwright
