@@ -159,11 +159,6 @@ NNEVAL_SETS = {
     "pascal-50s/json-5-refs/direct-strict": "PASCAL-50S, %",
     "distractions/own-caption-out/right-strict": "distractions, %",
 }
-NNEVAL_VECTORS = {
-    "results": "GloVe 6B (the other tables)",
-    "results-train": "captions of Flickr8k's training images",
-    "results-captions": "captions of all images of Flickr8k and of COCO's validation and test images",
-}
 EXPERT, COMPOSITE = "flickr8k-expert/no-own-captions/unaggregated-tau-c", "composite/same-text-out/correctness-tau-c"
 
 
@@ -186,28 +181,10 @@ def nneval_agreement(results: Results) -> str:
     return table(rows, ("row", *(NNEVAL_SETS[name] for name in names)))
 
 
-def nneval_vectors() -> str:
-    """WMD, and networks of one seed, with different word vectors."""
-    sets = {title: _results(f"nneval/{file}.json") for file, title in NNEVAL_VECTORS.items()}
-    rows = {
-        title: [
-            *(_value(found[name]["intervals"]["wmd"], *_digits(name)) for name in NNEVAL_SETS),
-            _value(found[EXPERT]["intervals"]["released"]),
-            *(f"{found[name]['values']['monotone'][0]:.4f}" for name in (EXPERT, COMPOSITE)),
-        ]
-        for title, found in sets.items()
-    }
-    networks = (
-        "released weights, Flickr8k Expert",
-        *(f"monotone, seed 1, {title}" for title in ("Flickr8k Expert", "Composite")),
-    )
-    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values(), *networks))
-
-
 def nneval() -> list[str]:
-    """Agreement, and WMD with other word vectors."""
+    """Agreement."""
     results = _results("nneval/results.json")
-    return [nneval_agreement(results), nneval_vectors()]
+    return [nneval_agreement(results)]
 
 
 # The dual encoder
@@ -264,31 +241,13 @@ def _faier_table4() -> str:
     return table(rows, ("row (seeds)", *(f"{title}, {way}" for title in SETS.values() for way in WAYS.values())))
 
 
-def _faier_trainings() -> str:
-    """FAIEr by other trainings, with all references and without any."""
-    files = {
-        "InfoNCE, 225 steps (chosen)": "results.json",
-        "the paper's loss, 225 steps": "results-paper.json",
-        "the paper's loss, 900 steps": "results-paper-long.json",
-    }
-    rows = {}
-    for title, file in files.items():
-        found = _results(f"faier-flickr8k/{file}")
-        rows[title] = [
-            _value(found[key]["intervals"][f"faier, {way}"])
-            for key in SETS
-            for way in ("all references", "no references")
-        ]
-    return table(rows, ("training", *(f"{one}, {WAYS[way]}" for one in SETS.values() for way in ("all", "none"))))
-
-
 def faier() -> list[str]:
-    """Agreement, the rows of Table 4, and other trainings."""
+    """Agreement, and the rows of Table 4."""
     results = _results("faier-flickr8k/results.json")
     shown = ("faier, ", "tiger, ", "reo-relevance, ", "reo-omission, ", "SPICE", "CIDEr", "METEOR")
     rows = {name: name for name in results["expert"]["intervals"] if name.startswith(shown)}
     agreement = _agreement(results, rows, "τ-c, mean over seeds")
-    return [agreement, _faier_table4(), _faier_trainings()]
+    return [agreement, _faier_table4()]
 
 
 # VIFIDEL and LEIC
@@ -361,9 +320,9 @@ def _against_best(comparison: Results, percent: bool) -> list[str]:
 
 
 def combinations() -> list[str]:
-    """Combinations against the best single metric, out of fold and on another data set."""
+    """Combinations against the best single metric, out of fold."""
     results = _results("reference/combinations.json")
-    rows, others = {}, {}
+    rows: dict[str, list[str]] = {}
     for label, title in COMBINED.items():
         for learner in ("ridge", "logistic", "monotone"):
             found = results.get(f"{label}/{learner}")
@@ -375,18 +334,8 @@ def combinations() -> list[str]:
             drops = sorted(lost, key=lambda part: -part["drop"])[:3]
             shown = ", ".join(f"{part['title']} {scale * part['drop']:.{digits}f}" for part in drops)
             rows[f"{title}: {learner}"] = [*_against_best(found["comparison"], percent), shown]
-    for name, found in results.items():
-        source, _, target = name.partition(" on ")
-        if target:
-            label, _, learner = source.rpartition("/")
-            others[f"{COMBINED[label].removesuffix(', %')}, {learner}, on {COMBINED[target]}"] = _against_best(
-                found["comparison"], False
-            )
-    head = ("best single", "combination", "difference", "p")
-    return [
-        table(rows, ("data set: learner", *head, "largest losses without one metric")),
-        table(others, ("learned on, tested on", *head)),
-    ]
+    head = ("best single", "combination", "difference", "p", "largest losses without one metric")
+    return [table(rows, ("data set: learner", *head))]
 
 
 # With and without human captions
@@ -406,7 +355,6 @@ THUMB_COLUMNS = {
     "systems": "all-systems/total-system-pearson",
     "systems, machine only": "no-human/total-system-pearson",
 }
-KINDS = ("HM", "MM")
 VARIANCES = {
     "composite/any-candidate-out correctness": "Composite",
     "composite/no-human correctness": "Composite, machine only",
@@ -448,7 +396,6 @@ def within_source() -> list[str]:
     results = _results("within-source/results.json")
     composite = {title: (f"composite/{name}", "") for title, name in COMPOSITE_COLUMNS.items()}
     thumb = {title: (f"thumb/{name}", "") for title, name in THUMB_COLUMNS.items()}
-    kinds = {kind: ("pascal-50s/json-5-refs/direct-strict", kind) for kind in KINDS}
     shares = {
         f"{row['dataset']}/{row['items']} {row['aspect']}": row for row in _results("within-source/variance.json")
     }
@@ -464,7 +411,6 @@ def within_source() -> list[str]:
         table(variances, ("% of the variance of the ratings", "between sources", "between images", "within both")),
         study_table(results, composite, "Composite, τ-c"),
         study_table(results, thumb, "THumB, r"),
-        study_table(results, kinds, "PASCAL-50S, %", percent=True),
     ]
 
 
