@@ -18,6 +18,7 @@ from capbench.api.resolve import (
     SAMPLE_STORE,
     Caller,
     DatasetGiven,
+    DatasetsGiven,
     MetricInputs,
     MetricsGiven,
     PathGiven,
@@ -59,7 +60,6 @@ __all__ = [
 ]
 
 NO_STATISTICS: Mapping[str, object] = MappingProxyType({})
-DatasetsGiven = Annotated[DatasetGiven | Sequence[DatasetGiven], Expected("a data set or a list of them", "")]
 Names = Annotated[str | Sequence[str], Expected("a name or a list of names", "Pass a name, or a list of names")]
 
 

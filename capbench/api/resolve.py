@@ -56,14 +56,10 @@ MetricsGiven = Annotated[
     Expected("a metric or a list of them", "Pass metrics=['cider', my_function], or {'my-name': my_function}"),
 ]
 """One metric, several, or several by label."""
-DatasetGiven = Annotated[
-    PathGiven | type[Dataset],
-    Expected(
-        "a data set",
-        "Pass a name such as 'flickr8k-expert', the path of a file of judgements, or a subclass of capbench.Dataset",
-    ),
-]
+_DATASETS = "Pass a name such as 'flickr8k-expert', the path of a file of judgements, or a subclass of capbench.Dataset"
+DatasetGiven = Annotated[PathGiven | type[Dataset], Expected("a data set", _DATASETS)]
 """A data set's name, optionally with ``@`` and a group; a file of judgements; or a class."""
+DatasetsGiven = Annotated[DatasetGiven | Sequence[DatasetGiven], Expected("a data set or a list of them", _DATASETS)]
 _ScoresEntry = Annotated[ScoresEntry, Expected("a file of scores", "", lambda value: isinstance(value, ScoresEntry))]
 ScoresGiven = Annotated[
     PathGiven | Sequence[PathGiven | _ScoresEntry] | Mapping[str, PathGiven],

@@ -92,12 +92,13 @@ def declared(annotation: object, kind: type[Any]) -> Any:
     return found[0] if found else None
 
 
-def _is_path(value: object) -> bool:
+def is_path(value: object) -> bool:
+    """True for a path that is not empty."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     return isinstance(text, str) and text != "" and "\0" not in text
 
 
-PathGiven = Annotated[str | os.PathLike[str], Expected("a path", "Pass the path of a file or folder", _is_path)]
+PathGiven = Annotated[str | os.PathLike[str], Expected("a path", "Pass the path of a file or folder", is_path)]
 PathsGiven = Annotated[PathGiven | Sequence[PathGiven], Expected("a path or a list of paths", "Pass paths of files")]
 DataFolder = Annotated[
     PathGiven,

@@ -131,7 +131,7 @@ def load_dataset(name: str) -> type[Dataset]:
 
 def caption_terms(name: str) -> CaptionTerms:
     """Terms of the captions of a data set, one of its groups, or a corpus; ``unknown`` for imported judgements."""
-    base, _, group = base_name(name).partition("@")
+    base, group = base_name(name), name.partition("@")[2]
     if base not in dataset_names():
         return catalog().captions.get(name, CaptionTerms(licence="unknown", derived=False))
     dataset = load_dataset(base)

@@ -29,7 +29,7 @@ def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkey
     monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 15
+    assert len(blocks) == 14
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         shown(block, namespace)
