@@ -251,10 +251,15 @@ def _forest(values: Sequence[Entry], result: StudyResult, about: str) -> Html:
                 class_=None if entry else "ceiling",
             )
         )
-    scale = tag("tr", tag("th", ""), tag("td", Html(axis(ends)), class_="drawn"), tag("td", ""), tag("td", ""))
+    scale = tag("tr", tag("td", ""), tag("td", Html(axis(ends)), class_="drawn"), tag("td", ""), tag("td", ""))
     table = tag("table", tag("tbody", *rows), tag("tfoot", scale), class_="forest tips")
     title = f"{info.dataset_title}, {statistic_words(info)}"
-    return tag("div", tag("h4", _head(info, about)), wide(table, f"Forest plot: {title}, {about}"), class_="plot")
+    return tag(
+        "div",
+        tag("h4", _head(info, about)),
+        wide(table, f"Forest plot: {title}{f', {about}' if about else ''}"),
+        class_="plot",
+    )
 
 
 def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: bool) -> Html:
@@ -298,7 +303,7 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
         [
             title or tag("h3", "All columns"),
             tag("div", chooser, copy_buttons(f"matrix-{place}"), class_="tools"),
-            wide(table, f"Table: {result.title}"),
+            wide(table, f"Table: {result.title} ({result.name})"),
             tag("p", f"{named}. Small figures are intervals. Select a heading to sort.", class_="note"),
             about,
         ]
