@@ -63,12 +63,7 @@ _BASES = {
 
 
 def basis(result: StudyResult, columns: Iterable[tuple[str, str, str]]) -> list[str]:
-    """The evidence for the protocols of compared columns: one line, and one for each column with a remark.
-
-    Args:
-        result: the result.
-        columns: protocol, group and head of each compared column.
-    """
+    """The evidence for the protocols of columns (protocol, group, head), and a line for each column with a remark."""
     if result.published_table is None:
         return []
     heads: dict[str, list[str]] = {}
@@ -101,44 +96,38 @@ def remarks(result: StudyResult) -> list[str]:
 
 def own_models(result: StudyResult) -> list[str]:
     """Notes on numbers with another model, features or vectors than the published ones; one line each."""
-    titles: dict[str, dict[str, None]] = {}
-    labels: dict[str, set[str]] = {}
+    titles: dict[str, dict[str, str]] = {}  # by note, title → label
     for cell in result.cells:
-        if cell.published is None:
-            continue
-        for parts in given_parts(result.signatures, cell.label or cell.metric, result.published_table):
-            titles.setdefault(_computed_with(parts), {})[cell.title] = None
-            labels.setdefault(_computed_with(parts), set()).add(cell.label or cell.metric)
+        label = cell.label or cell.metric
+        for parts in (
+            given_parts(result.signatures, label, result.published_table) if cell.published is not None else ()
+        ):
+            titles.setdefault(_computed_with(parts), {})[cell.title] = label
+    # Otherwise rows of variants would look as if each variant had been computed.
+    shared = "; these rows share it: --model LABEL=FILE selects a separate model for a row"
     return [
-        f"{', '.join(names)}: {parts}"
-        # Otherwise rows of variants would look as if each variant had been computed.
-        + (
-            "; these rows share it: --model LABEL=FILE selects a separate model for a row"
-            if len(labels[parts]) > 1 and parts.startswith("computed with the model")
-            else ""
-        )
-        for parts, names in titles.items()
+        f"{', '.join(of_note)}: {note}{shared if 'the model' in note and len({*of_note.values()}) > 1 else ''}"
+        for note, of_note in titles.items()
     ]
 
 
 def _computed_with(parts: Mapping[str, str]) -> str:
     """The model, features or vectors behind a number."""
     if "model" in parts:
-        model = parts["model"]
-        note = "" if "+" in model else " (one network, one seed)"
+        seeds = "" if "+" in parts["model"] else " (one network, one seed)"
         return (
-            f"computed with the model {model}{note}, which is not the "
-            "paper's; the published numbers are those of the authors' model"
+            f"computed with the model {parts['model']}{seeds}, which is not the paper's; the published numbers are "
+            "those of the authors' model"
         )
-    inputs = " and ".join(
-        text
-        for text in (
-            f"the features {parts['features'].partition('+')[0]}" if "features" in parts else "",
-            f"the word vectors {parts['vectors']}" if "vectors" in parts else "",
-        )
-        if text
-    )
-    return f"computed with {inputs}, which may differ from the paper's"
+    inputs = [f"the features {parts['features'].partition('+')[0]}"] if "features" in parts else []
+    inputs += [f"the word vectors {parts['vectors']}"] if "vectors" in parts else []
+    return f"computed with {' and '.join(inputs)}, which may differ from the paper's"
+
+
+def by_own_model(result: StudyResult, cell: results.Cell) -> bool:
+    """True if a number next to a published one was computed with another network, other features or vectors."""
+    given = given_parts(result.signatures, cell.label or cell.metric, result.published_table)
+    return cell.published is not None and bool(given)
 
 
 def no_numbers(result: StudyResult) -> list[str]:
@@ -246,6 +235,11 @@ class _Place:
         return self.info.id, self.group
 
     @property
+    def width(self) -> int:
+        """Number of its columns: ours, published and difference, or ours alone."""
+        return 3 if self.compared else 1
+
+    @property
     def share(self) -> bool:
         """True for correlations and accuracies, which are multiplied by 100."""
         return self.info.kind != "mean"
@@ -320,8 +314,8 @@ class _Builder:
             title = f"{title} (× 100)"
         missing = {one.column: missing_word(one.reason) for one in result.missing if one.column}
         rows = [
-            Row(title, tuple(cell for place in places for cell in self._cells(name, place, missing.get(name, ""))))
-            for name, title in self._order(places).items()
+            _row(row, [self._cells(name, place, missing.get(name, "")) for place in places], places)
+            for name, row in self._order(places).items()
         ]
         below = [*self._ceiling(places), *self._sentinels(places)]
         only = self._published_only(places)
@@ -336,7 +330,7 @@ class _Builder:
         wheres, at = dict[int, str](), 0  # by place of the published numbers' cells
         for place in places:
             wheres |= {at + 1: place.where} if place.compared else {}
-            at += 3 if place.compared else 1
+            at += place.width
         remarks = remarks_on_cells([*rows, *only], wheres)
         ranked = [
             f"ranks, {place.columns()[0].name}: {methods.ranks(result, tests)}"
@@ -347,7 +341,10 @@ class _Builder:
         notes = [
             *(line for info in infos for line in _size(result, info)),
             *_practices(result, first, style),
-            *self._published_notes(compared),
+            *([f"published: {result.published}"] if compared else []),
+            *basis(result, [(*place.key, place.columns()[0].name) for place in compared]),
+            *(own_models(result) if compared else []),
+            *(self._remarks() if compared else []),
             *methods.notes(result, keys),
             *ranked,
             *self._raters(places),
@@ -415,33 +412,27 @@ class _Builder:
     def _cells(self, name: str, place: _Place, missing: str) -> list[Cell]:
         """The cells of a metric: ours, and with ``compared`` the published number and the difference."""
         result, style = self.result, self.style
-        cell = result.cell(*place.key[:1], name, place.group)
+        cell = result.cell(place.info.id, name, place.group)
         if cell is None:
             table = result.published_table
-            printed = table.number(name, *place.key) if place.compared and table is not None else None
-            return [Cell(missing), *([_printed_cell(printed, place.power), Cell()] if place.compared else [])]
+            printed = None if table is None else table.number(name, *place.key)
+            return [Cell(missing), _printed_cell(printed, place.power)][: place.width]
         marks = ""
         if cell.value is not None:
             tests = methods.decided(result, *place.key)
-            is_top = tests is not None and name in tests.top
-            has_read = result.has_read(place.info.id, cell.label or cell.metric, place.group)
-            marks = MARK * (style.daggers and is_top)
+            marks = MARK * (style.daggers and tests is not None and name in tests.top)
             marks += SENTINEL_MARK * (style.daggers and name in methods.no_better(result, *place.key))
-            marks += READ_MARK * has_read
+            marks += READ_MARK * result.has_read(place.info.id, cell.label or cell.metric, place.group)
         text = self._number(cell, place)
         ours = Cell(text, marks, self._interval(cell, place), bold=bool(text) and text.split(" ")[0] == place.best)
-        if not place.compared:
+        if not place.compared or cell.published is None:
             return [ours]
-        if cell.published is None:
-            return [ours, Cell(), Cell()]
         note = cell.published_note or (NOT_EXPLAINED if cell.unexplained else "")
-        mark = UNEXPLAINED if cell.unexplained or tells_no_reason(note) else "*" * bool(note)
-        printed_text = rescaled(cell.published_printed or "", place.power).replace("± ", "±")
-        difference = ""
-        if cell.value is not None:
-            shown = style.number(abs(cell.value - cell.published), share=place.share)
-            difference = f"{'-' if cell.value < cell.published else '+'}{shown}"
-        return [ours, Cell(printed_text, mark, note=note), Cell(difference)]
+        printed_cell = _printed_cell(cell.published_printed or "", place.power, note)
+        if cell.value is None:
+            return [ours, printed_cell]
+        difference = style.number(abs(cell.value - cell.published), share=place.share)
+        return [ours, printed_cell, Cell(f"{'-' if cell.value < cell.published else '+'}{difference}")]
 
     def _number(self, cell: results.Cell, place: _Place) -> str:
         if cell.value is None:
@@ -452,60 +443,40 @@ class _Builder:
     def _interval(self, of: results.Cell | results.Ceiling, place: _Place) -> str:
         return self.style.interval(of.low, of.high, share=place.share)
 
-    def _beside(self, cells: list[Cell], places: list[_Place]) -> tuple[Cell, ...]:
-        """Cells of ours with empty ones for published numbers and differences."""
-        return tuple(
-            one
-            for cell, place in zip(cells, places, strict=True)
-            for one in (cell, *([Cell(), Cell()] if place.compared else []))
-        )
-
     def _ceiling(self, places: list[_Place]) -> list[Row]:
         """The row of the human ceiling, with its intervals if metrics have any; none if it is unknown."""
-        ceilings = [self.result.ceiling(*place.key) for place in places]
-        if not any(ceilings):
-            return []
-        cells = []
-        for ceiling, place in zip(ceilings, places, strict=True):
-            if ceiling is None:
-                cells.append(Cell())
-            else:
-                interval = self._interval(ceiling, place) if place.info.bootstrap is not None else ""
-                cells.append(Cell(self.style.number(ceiling.value), below=interval))
-        return [Row("human ceiling", self._beside(cells, places), CEILING)]
+        cells: list[list[Cell]] = []
+        for place in places:
+            known = self.result.ceiling(*place.key)
+            shown = known is not None and place.info.bootstrap is not None
+            interval = self._interval(known, place) if known is not None and shown else ""
+            cells.append([] if known is None else [Cell(self.style.number(known.value), below=interval)])
+        return [_row("human ceiling", cells, places, CEILING)] if any(cells) else []
 
     def _sentinels(self, places: list[_Place]) -> list[Row]:
         """A row for each sentinel with a number in one of the columns."""
-        several = [self.result.sentinels_of(place.info.id) for place in places]
-        rows = []
-        for name in dict.fromkeys(cell.column for one in several if one is not None for cell in one.cells):
-            found = [
-                None if one is None else one.cell(name, place.group) for one, place in zip(several, places, strict=True)
-            ]
-            if all(cell is None or cell.value is None for cell in found):
-                continue
-            cells = [
-                Cell() if cell is None else Cell(self._number(cell, place), below=self._interval(cell, place))
-                for cell, place in zip(found, places, strict=True)
-            ]
-            rows.append(Row(methods.sentinel_title(name), self._beside(cells, places), SENTINELS))
-        return rows
+        rows: dict[str, list[list[Cell]]] = {}
+        for at, place in enumerate(places):
+            sentinels = self.result.sentinels_of(place.info.id)
+            for cell in () if sentinels is None else sentinels.cells:
+                if cell.group == place.group and cell.value is not None:
+                    shown = Cell(self._number(cell, place), below=self._interval(cell, place))
+                    rows.setdefault(cell.column, [[] for _ in places])[at] = [shown]
+        return [_row(methods.sentinel_title(name), cells, places, SENTINELS) for name, cells in rows.items()]
 
     def _published_only(self, places: list[_Place]) -> list[Row]:
         """Rows that only the paper has, with a number in one of the columns."""
         table = self.result.published_table
-        if table is None:
-            return []
-        columns = [table.column(*place.key) if place.compared else None for place in places]
-        rows = []
-        for row, cells in self._printed_rows(columns, [place.power for place in places], only=True):
-            beside = [
-                one
-                for cell, place in zip(cells, places, strict=True)
-                for one in ((Cell(), cell, Cell()) if place.compared else (Cell(),))
-            ]
-            rows.append(Row(row, tuple(beside), PUBLISHED))
-        return rows
+        columns = [table.column(*place.key) if table is not None and place.compared else None for place in places]
+        return [
+            _row(
+                title,
+                [[Cell(), cell][: place.width] for cell, place in zip(cells, places, strict=True)],
+                places,
+                PUBLISHED,
+            )
+            for title, cells in self._printed_rows(columns, [place.power for place in places], only=True)
+        ]
 
     def _printed_rows(
         self, columns: Sequence[PublishedColumn | None], powers: Sequence[int], *, only: bool = False
@@ -549,21 +520,17 @@ class _Builder:
                 lines.append(f"{place.columns()[0].name}: {note}")
         return lines
 
-    def _published_notes(self, compared: list[_Place]) -> list[str]:
-        if not compared:
-            return []
-        return [
-            f"published: {self.result.published}",
-            *basis(self.result, [(*place.key, place.columns()[0].name) for place in compared]),
-            *own_models(self.result),
-            *self._remarks(),
-        ]
-
     def _remarks(self) -> list[str]:
         """The remarks on the whole published table, once."""
         lines = [] if self.remarked else remarks(self.result)
         self.remarked = True
         return lines
+
+
+def _row(title: str, cells: Iterable[Sequence[Cell]], places: Sequence[_Place], part: str = "") -> Row:
+    """A row of one to three cells for each place, filled up with empty ones."""
+    filled = [(*of, *[Cell()] * (place.width - len(of))) for of, place in zip(cells, places, strict=True)]
+    return Row(title, tuple(cell for of_place in filled for cell in of_place), part)
 
 
 def remarks_on_cells(rows: Sequence[Row], wheres: Mapping[int, str]) -> list[str]:
@@ -640,12 +607,12 @@ def _undefined_sentinels(result: StudyResult, keys: Sequence[tuple[str, str]]) -
     return list(dict.fromkeys(lines))
 
 
-def _printed_cell(printed: PrintedNumber | None, power: int) -> Cell:
+def _printed_cell(printed: PrintedNumber | str | None, power: int, note: str = "") -> Cell:
     """A published number with its remark, in our format (``50.9 ±0.70``)."""
-    if printed is None:
-        return Cell()
-    mark = UNEXPLAINED if tells_no_reason(printed.note or "") else "*" * bool(printed.note)
-    return Cell(rescaled(printed.printed, power).replace("± ", "±"), mark, note=printed.note or "")
+    if isinstance(printed, PrintedNumber):
+        printed, note = printed.printed, printed.note or ""
+    mark = UNEXPLAINED if note == NOT_EXPLAINED or tells_no_reason(note) else "*" * bool(note)
+    return Cell(rescaled(printed or "", power).replace("± ", "±"), mark, note=note)
 
 
 def data_points(info: ProtocolInfo) -> str:
