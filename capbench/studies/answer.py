@@ -119,10 +119,9 @@ def _sentences(
     """
     best, titles = cells[0], {cell.column: cell.title for cell in cells}
     first = [cell.column for cell in cells if cell.number == best.number]
-    percent = protocol.statistic.kind == "accuracy"
-    value = f"{_statistic(protocol)} {_shown(best.number, percent)}"
+    value = f"{_statistic(protocol)} {_shown(best.number)}"
     if len(first) == 1 and best.low is not None and best.high is not None:  # metrics with one value differ in intervals
-        value += f", 95 % interval {_shown(best.low, percent)} to {_shown(best.high, percent)}"
+        value += f" [{_shown(best.low)}, {_shown(best.high)}]"
     on = f"On your {_judged(protocol, judgements)}"
     if len(cells) == 1:
         text = f"{on}, {best.title} is the only metric with a value ({value})"
@@ -153,7 +152,7 @@ def _sentences(
         needed = made.needed
         enough = "" if needed.worse in made.ties or not made.groups else ", and they were enough here"
         sentences.append(
-            f"If the true difference is the measured one, {_difference(needed.difference, percent)}, some "
+            f"If the true difference is the measured one, {_difference(needed.difference)}, some "
             f"{_rounded(needed.needed)} {needed.unit}s are needed to distinguish {titles[needed.better]} from "
             f"{titles[needed.worse]} with {100 * needed.power:g} % power (α = {needed.alpha:g}); you have "
             f"{needed.units:,}{enough}."
@@ -181,7 +180,7 @@ def _chance(protocol: Protocol, best: Cell) -> list[str]:
     chance = best.chance if spec.kind == "accuracy" else 0.0 if of_correlation else None
     if chance is None:
         return []
-    shown = _shown(chance, spec.kind == "accuracy")
+    shown = _shown(chance)
     if best.number <= chance:
         return [f"This is not more than chance ({shown}): no metric agrees with the raters."]
     if best.low is not None and best.low <= chance:
@@ -205,14 +204,14 @@ def _judged(protocol: Protocol, judgements: Judgements) -> str:
     return f"{size} of {count(len(images), 'image')}"
 
 
-def _shown(value: float, percent: bool) -> str:
-    return f"{100 * value:.1f} %" if percent else f"{value:.2f}"
+def _shown(value: float) -> str:
+    """A value × 100, as in the tables."""
+    return f"{100 * value:z.1f}"
 
 
-def _difference(value: float, percent: bool) -> str:
-    """A difference with two significant digits."""
-    shown = np.format_float_positional(float(f"{100 * value if percent else value:.2g}"), trim="-")
-    return f"{shown} percentage points" if percent else shown
+def _difference(value: float) -> str:
+    """A difference × 100 with two significant digits."""
+    return f"{np.format_float_positional(float(f'{100 * value:.2g}'), trim='-')} points"
 
 
 def _rounded(number: int) -> str:

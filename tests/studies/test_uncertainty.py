@@ -342,13 +342,12 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     assert answer.reasons == {}
     # The sentences have these numbers, and all forms have the sentences.
     titles, best = result.columns, result.value(answer.ranking[0])
-    shown = f"{best:.2f}" if make is own_ratings else f"{100 * best:.1f} %"
     assert f"{titles[answer.ranking[0]]} agrees best" in answer.text[0]
-    assert shown in answer.text[0]
+    assert f" {100 * best:.1f} [" in answer.text[0]
     assert amount in answer.text[0]
     rounded = int(float(f"{expected.needed:.2g}"))
     assert f"{rounded:,} images" in " ".join(answer.text)
-    assert f"{float(f'{expected.gap if make is own_ratings else 100 * expected.gap:.2g}'):g}" in answer.text[-1]
+    assert f"{float(f'{100 * expected.gap:.2g}'):g} points" in answer.text[-1]
     ran = capbench("correlate", "-d", file, *(word for name in METRICS for word in ("-m", name)))
     assert ran.code == 0, ran.err
     assert all(line in ran.out for line in answer.text)
@@ -467,7 +466,7 @@ def test_of_several_best_metrics_none_is_called_the_best(tmp_path: Path, images:
     (answer,) = result.answers
     sentence = answer.text[0]
     assert sentence.startswith(f"On your {images} preferences of {images} images, ROUGE-L and BLEU-1 tie")
-    assert "100.0 %" in sentence
+    assert "accuracy 100.0" in sentence
     assert "interval" not in sentence
     assert ("none is significantly worse" in sentence) == (images == 8)
     assert answer.ties == (("bleu-1",) if images == 8 else ())
