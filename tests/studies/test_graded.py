@@ -17,7 +17,6 @@ from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_pref
 from capbench.datasets.root import DataRoot
 from capbench.metrics.base import Metric
 from capbench.studies.results import StudyResult
-from capbench.studies.sentinels import sentinel_scores
 from capbench.studies.study import BootstrapSettings, TestSettings
 from tests.studies.toys import run
 
@@ -202,14 +201,3 @@ def test_an_accuracy_of_zero_is_noted(tmp_path: Path) -> None:
     strict, balanced = (info for info in result.protocols if "graded" not in info.id.rpartition("/")[2])
     assert result.cell(balanced.id, "contrary").value == 0.0  # type: ignore[union-attr]
     assert any("Contrary 0.00" in note for note in strict.notes)
-
-
-def test_sentinels_are_learnt_from_the_pairs_under_every_statistic(tmp_path: Path) -> None:
-    protocols = {name: GradedToy.protocol(f"all/{name}") for name in STATISTICS}
-    draws = GradedToy(DataRoot(tmp_path, False, "test")).load(GradedToy.selections["all"])
-    made = {name: sentinel_scores(protocol, draws) for name, protocol in protocols.items()}
-    for name in STATISTICS:
-        assert isinstance(made[name]["image-mean"], str)  # pairs have no mean rating
-        length = made[name]["length"]
-        assert not isinstance(length, str)
-        assert length.values[0, :4].tolist() == [6, 2, 1, 4]
