@@ -311,21 +311,17 @@ class CombinedMetric(Metric):
         return self.combine({name: values for of_input in columns for name, values in of_input.items()})
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Prepare the inputs."""
         for metric in self.inputs():
             metric.prepare(items)
 
     def corpus_id(self) -> str:
-        """The inputs' corpus ids."""
         return "+".join(filter(None, (metric.corpus_id() for metric in self.inputs())))
 
     def facts(self) -> Mapping[str, object]:
-        """The inputs' signatures."""
         inputs = (metric.signature().replace("|", ",") for metric in self.inputs())
         return {**super().facts(), "of": "+".join(inputs)}
 
     def cache_key(self, item: Item) -> bytes:
-        """The inputs' keys."""
         return b"".join(metric.cache_key(item) for metric in self.inputs())
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
@@ -357,7 +353,6 @@ class CombinedMetric(Metric):
         return np.stack(steps)
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """Those of the metric's own files, and the inputs'."""
         records = [*super().training_records(), *(one for it in self.inputs() for one in it.training_records())]
         return tuple(dict.fromkeys(records))
 

@@ -225,7 +225,6 @@ class BertMetric(Metric):
         return self._corpus
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Number of captions that are truncated."""
         texts = {text for item in items for text in (item.candidate, *item.references)}
         cut = sum(len(self.bert.pieces(text)) > self.bert.longest for text in texts)
         if not cut:
@@ -317,6 +316,5 @@ class BERTScore(PairMetric, BertMetric):
         return np.concatenate((np.max(rows, axis=0), np.mean(rows, axis=0)))
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """P, R and F by column."""
         first = 0 if self.options.reduce == "max" else 3
         return {column: np.ascontiguousarray(statistics[:, first + _SCORES.index(column)]) for column in self.columns}

@@ -57,7 +57,6 @@ class ContrastiveMetric(PairMetric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """The first column."""
         return frozenset(cls.columns[:1])
 
     def encode(self, texts: Sequence[str]) -> dict[str, FloatArray]:
@@ -247,7 +246,6 @@ class ClipMetric(ContrastiveMetric):
         return f"{self.options.prefix} {text}" if self.options.prefix else text
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Number of captions that were truncated."""
         candidates = {item.candidate for item in items}
         sides = {"candidates": candidates, "references": {text for item in items for text in item.references}}
         longest, encode = self.clip.longest, self.clip.tokens.encode

@@ -198,14 +198,12 @@ class SavedCombination(CombinedMetric):
     def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
-        """The unmet needs of the input metrics."""
         return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
     def unmet_by(
         cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
     ) -> CapbenchError | None:
-        """The error of scoring items that lack something that an input metric needs; else None."""
         errors = (request.unmet_by(items, resources) for request in cls.requests().values())
         return next(filter(None, errors), None)
 
@@ -217,7 +215,6 @@ class SavedCombination(CombinedMetric):
         return frozenset(cls.columns) if free else frozenset()
 
     def inputs(self) -> Sequence[Metric]:
-        """One metric for each label."""
         return list(self._metrics.values())
 
     def training_records(self) -> Sequence[TrainingRecord]:
@@ -248,7 +245,6 @@ class SavedCombination(CombinedMetric):
         return self._fit.scores(np.stack(inputs, axis=1))[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        """The file, its training judgements, and the inputs' signatures."""
         of = super().facts()["of"]
         fitted = {"learner": self.file.learner, "learnt": self.file.protocol, "seed": self.file.seed}
         return {"sha256": self.digest[:16], **fitted, "of": of}

@@ -192,10 +192,10 @@ class TrainedModel(Protocol):
     """
 
     @property
-    def path(self) -> Path: ...  # noqa: D102
+    def path(self) -> Path: ...
     @property
-    def features(self) -> str | None: ...  # noqa: D102
-    def signature_parts(self) -> Mapping[str, str]: ...  # noqa: D102
+    def features(self) -> str | None: ...
+    def signature_parts(self) -> Mapping[str, str]: ...
 
 
 class NetworkFiles(NamedTuple):

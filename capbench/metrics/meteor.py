@@ -34,7 +34,6 @@ class Meteor(TokenMetric):
     part_size = 2048  # a worker has one core
 
     def facts(self) -> Mapping[str, object]:
-        """Version of METEOR, engine, language, normalisation, tokeniser."""
         return {"meteor": meteor.VERSION, "engine": "native-1", "lang": "en", "norm": "yes", "tok": ptb.VERSION}
 
     @classmethod
@@ -88,7 +87,6 @@ class Meteor(TokenMetric):
         )
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """The score of each caption."""
         return {"meteor": np.ascontiguousarray(statistics[:, N_COUNTS])}
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:

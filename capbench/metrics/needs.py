@@ -88,7 +88,6 @@ class Images(Need):
     word = "images"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A folder with image files."""
         if resources.images is not None:
             exists = Path(resources.images).is_dir()
             return None if exists else f"image files: the folder {resources.images} does not exist"
@@ -98,7 +97,6 @@ class Images(Need):
         return "image files (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """Images without a file."""
         try:
             find_pictures((item.image for item in items), resources)
         except MissingFileError as error:
@@ -114,7 +112,6 @@ class Features(Need):
     code: ClassVar[str] = "missing-features"
 
     def name(self) -> str:
-        """Its name in lists."""
         return "features" if self.size is None else f"features of {self.size} columns"
 
     def reads_store(self, options: Options) -> bool:
@@ -122,7 +119,6 @@ class Features(Need):
         return True
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A store of features, or one whose features have the right size."""
         store = resources.features
         if not store:
             return "region features (--features STORE, from 'capbench extract-features' or 'capbench features import')"
@@ -137,7 +133,6 @@ class Features(Need):
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """Images without features in the store."""
         if resources.features is None or not self.reads_store(options):
             return None
         from capbench.features.store import open_store
@@ -157,7 +152,6 @@ class GivenModel(Need):
     word = "weights"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """The file or folder, with the ways to get one."""
         return None if resources.model else self.how(label)
 
     def how(self, label: str) -> str:
@@ -174,13 +168,11 @@ class Weights(GivenModel):
     metric: str = ""  # name of the metric in the registry of weights; ``""`` if the registry has none for it
 
     def how(self, label: str) -> str:
-        """A file or a registered name."""
         from capbench.weights.registry import way_to
 
         return f"{self.what} (--model {label}=FILE|NAME: {way_to(self.metric, self.made_by)})"
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
-        """The network, or the networks of an ensemble."""
         from capbench.weights.ensembles import network_files
         from capbench.weights.registry import locate
 
@@ -195,7 +187,6 @@ class PublishedWeights(GivenModel):
     entry: str
 
     def how(self, label: str) -> str:
-        """A file, a folder or a registered name."""
         from capbench.weights.registry import entry
 
         command = "download" if entry(self.entry).url is not None else "list"
@@ -206,7 +197,6 @@ class ModelFolder(GivenModel):
     """A folder with a text model in the format of ``transformers``."""
 
     def how(self, label: str) -> str:
-        """A folder or a registered name."""
         from capbench.weights.registry import way_to
 
         files = "FOLDER with config.json, weights and the tokeniser's files, or NAME"
@@ -219,7 +209,6 @@ class WordVectors(Need):
     word = "word vectors"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A file of word vectors."""
         path = options.vectors  # type: ignore[attr-defined]
         how = f"--option {label}.vectors=FILE: word2vec .bin, GloVe text or gensim KeyedVectors"
         if path is None:
@@ -227,7 +216,6 @@ class WordVectors(Need):
         return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
-        """The file of word vectors."""
         path = options.vectors  # type: ignore[attr-defined]
         return () if path is None else (Path(path),)
 
@@ -241,7 +229,6 @@ class Packages(Need):
     word: ClassVar[str] = "packages"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """The first package that is not installed, with its extra."""
         absent = absent_package(*self.names)
         return None if absent is None else f"{absent[1]}: {absent[2]}"
 
@@ -255,7 +242,6 @@ class Parser(Need):
     metric = "spice"  # The metric that owns the parses
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """The parser's files."""
         from capbench.text.spice.parser import missing_files
 
         return "SPICE's parser (download it: 'capbench doctor --install spice')" if missing_files() else None
@@ -268,11 +254,9 @@ class Columns(Need):
         self.metrics = metrics
 
     def name(self) -> str:
-        """The metrics."""
         return f"columns of {', '.join(self.metrics)}"
 
     def each(self) -> tuple[Need, ...]:
-        """All needs of these metrics."""
         from capbench.core import plugins
 
         loaded = (plugins.load("capbench.metrics", metric) for metric in self.metrics)

@@ -35,7 +35,6 @@ class NgramMetric(TokenMetric):
     """A metric on n-grams or subsequences of tokens. Metrics on the same items share a corpus."""
 
     def facts(self) -> Mapping[str, object]:
-        """Engine and tokeniser."""
         return {"engine": "native-1", "tok": ptb.VERSION}
 
     @abstractmethod
@@ -86,7 +85,6 @@ class Bleu(NgramMetric):
     )
 
     def facts(self) -> Mapping[str, object]:
-        """Engine, tokeniser, n-gram orders and rule for the reference length."""
         return {**super().facts(), "n": 4, "length": "closest"}
 
     def counted(self, corpus: Corpus, steps: Sequence[int], rank: IntArray | None) -> FloatArray:
@@ -96,7 +94,6 @@ class Bleu(NgramMetric):
         return bleu_counts(corpus, steps, rank)
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Sentence-level BLEU."""
         from capbench.text.ngrams import bleu
 
         return dict(zip(self.columns, bleu(statistics).T, strict=True))
@@ -180,7 +177,6 @@ class Cider(NgramMetric):
         self._frequencies: DocumentFrequencies | None = None
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Collect the documents."""
         source = self.options.df
         if source == "items":
             self._documents = Counter(item.references or ("",) for item in items)
@@ -279,7 +275,6 @@ class Spider(CombinedMetric):
         """Nothing: an empty candidate scores 0."""
 
     def inputs(self) -> Sequence[Metric]:
-        """SPICE, and CIDEr with these options."""
         return self._inputs
 
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:

@@ -91,7 +91,6 @@ class PairMetric(Metric):
         column: str,
         progress: Progress,
     ) -> FloatArray | None:
-        """(n, m) scores of images and captions."""
         scores = np.empty((len(images), len(captions)))
         starts = range(0, len(captions), self.texts_at_once)
         for start in starts:

@@ -257,11 +257,9 @@ class FittedCovariance(Need):
     """The covariance of context vectors, next to the model or as an option."""
 
     def name(self) -> str:
-        """One word."""
         return "covariance"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """The missing file, with the command that fits it."""
         assert isinstance(options, ReoOptions)
         decided = options.covariance == "identity" or options.covariance_file is not None
         for file in () if decided or not resources.model or not resources.features else network_files(resources.model):
@@ -274,7 +272,6 @@ class FittedCovariance(Need):
         return None
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
-        """The covariance, or those of an ensemble's networks."""
         assert isinstance(options, ReoOptions)
         if options.covariance == "identity" or resources.model is None:
             return ()
@@ -341,7 +338,6 @@ class Reo(GroundedMetric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """The columns against the image only."""
         return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
 
     def facts(self) -> Mapping[str, object]:

@@ -86,11 +86,9 @@ class Spice(TokenMetric):
         return lines
 
     def facts(self) -> Mapping[str, object]:
-        """Version of the parser, synonym source, tokeniser."""
         return {"parser": parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """The captions without cached parses; None if there are none."""
         candidates, references = self.tokenize(items)
         return parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
 
@@ -130,7 +128,6 @@ class Spice(TokenMetric):
             yield counts
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """F-measure over all tuples."""
         return {"spice": f_scores(statistics)[2]}
 
     @staticmethod

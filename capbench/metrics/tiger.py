@@ -111,7 +111,6 @@ class Tiger(GroundedMetric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """The mean grounding."""
         return frozenset({"grounding"})
 
     def grounding(self, image: str, texts: Sequence[str], words: Mapping[str, Any]) -> dict[str, FloatArray]:

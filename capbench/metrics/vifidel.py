@@ -91,7 +91,6 @@ class LabelsNeed(Features):
     """Object labels: the classes of a feature store, or a file."""
 
     def name(self) -> str:
-        """Its name in lists."""
         return "object labels"
 
     def reads_store(self, options: Options) -> bool:
@@ -100,7 +99,6 @@ class LabelsNeed(Features):
         return options.labels is None
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A file of labels, or a store whose regions have classes with names."""
         assert isinstance(options, VifidelOptions)
         how = f"--option {label}.labels=FILE, or --features STORE with classes of regions"
         source = options.labels or resources.features
@@ -119,7 +117,6 @@ class LabelsNeed(Features):
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """Images without labels in the store or the file."""
         assert isinstance(options, VifidelOptions)
         if options.labels is None:
             return super().unmet_by(items, resources, options)
@@ -167,7 +164,6 @@ class Vifidel(Metric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """The first column."""
         return frozenset({"vifidel"})
 
     @cached_property

@@ -73,7 +73,6 @@ class MatchingTraining(data.CaptionTraining):
     dropout: DropoutOptions = DropoutOptions()
 
     def contradictions(self) -> Iterable[str]:
-        """Settings of the loss that do nothing."""
         idle = ("temperature",) if self.loss.kind == "hinge" else ("margin", "hardest", "hardest_after", "reduction")
         for key in idle:
             if getattr(self.loss, key) != getattr(type(self).model_fields["loss"].default, key):
@@ -134,7 +133,6 @@ class CaptionTask(Task[M, B], Generic[M, B]):
         return self.train.batches(self.config.batch, self.config.order, self.config.seed, epoch)
 
     def batches(self, epoch: int, first: int) -> Iterator[B]:
-        """The batches of an epoch, starting with the ``first``-th."""
         for number, chosen in enumerate(self._order(epoch)[first:], epoch * self.steps_per_epoch + first):
             yield self.batch(chosen, number)
 
@@ -209,7 +207,6 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
         super().__init__(config, train, regions, model, device)
 
     def facts(self) -> dict[str, Any]:
-        """Features, photographs and captions of the training."""
         return {**super().facts(), "features": self.kind_of_features, KEY: self.record.to_json()}
 
     lines = staticmethod(lambda entry: recall_lines(entry))
@@ -299,7 +296,6 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         super().__init__(config, root, device, watcher, Reader())
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        """The batch of some captions."""
         ids, lengths = data.pad([self.captions[i] for i in chosen])
         ids = data.drop_words(ids, self.config.dropout.words, np.random.default_rng((self.config.seed, 2, step)))
         (images,) = self.regions.take(self.train.image_of[chosen])
@@ -307,7 +303,6 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         return Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
 
     def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
-        """Recalls on dev."""
         return recalls(model, self.dev, self.device, 1, lambda _done: pause()).to_dict()
 
     @classmethod

@@ -155,7 +155,6 @@ class Network(Detector):
         return cls(name, network, f"random:{seed}" if checkpoint is None else checkpoint.sha256, device, options)
 
     def fingerprint(self) -> Fingerprint:
-        """Everything that can change a feature."""
         import torch
         import torchvision
 
@@ -174,7 +173,6 @@ class Network(Detector):
         )
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images; see :meth:`Detector.detect`."""
         if len(prepared) > self.batch:
             message = f"{self.name} accepts {count(self.batch, 'image')} per pass, not {len(prepared)}"
             hint = "Open it with the option batch=N"

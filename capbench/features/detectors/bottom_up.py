@@ -256,13 +256,11 @@ class _BottomUp(Network):
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> BottomUp:
-        """The network of the weights."""
         if checkpoint is None:
             return random_bottom_up(cls.untrained, seed)
         return load_bottom_up(checkpoint.tensors, checkpoint.path)
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images."""
         batch = torch.from_numpy(pad_batch(prepared, minimum=self.network.min_side)).to(self.device)
         res4 = self.network.features(batch)
         logits, deltas = self.network.propose(res4)
@@ -312,7 +310,6 @@ class BottomUpCaffe(_BottomUp):
     untrained = BottomUpConfig(objectness=2, box_outputs=1601)
 
     def selection(self) -> tuple[str, str]:
-        """Thresholds and limits."""
         o = self.options
         return f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}", ""
 
@@ -362,19 +359,16 @@ class BottomUpHF(_BottomUp):
         return network
 
     def selection(self) -> tuple[str, str]:
-        """Thresholds, limits, and divisors of box deltas."""
         o = self.options
         deltas = ",".join(f"{weight:g}" for weight in _DELTA_WEIGHTS)
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}", f", deltas {deltas}"
 
     def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        """Proposals of one image."""
         o = self.options
         _, h, w = image.pixels.shape
         return hf_proposals(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=o.rpn_min_size)[0]
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
-        """The selected regions."""
         return hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)
 
     def attributes(self, logits: Tensor) -> Tensor:

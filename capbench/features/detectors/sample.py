@@ -155,7 +155,6 @@ class SampleDetector(Network):
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> SampleFRCNN:
-        """The network."""
         card = sample_card()
         network = SampleFRCNN(len(card["classes"]), len(card["colours"]))
         if checkpoint is not None:
@@ -163,7 +162,6 @@ class SampleDetector(Network):
         return network
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images."""
         batch = torch.from_numpy(pad_batch(prepared, 8)).to(self.device)
         maps, deep = self.network.features(batch)
         logits, deltas = self.network.propose(deep)

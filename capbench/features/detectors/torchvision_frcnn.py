@@ -57,7 +57,6 @@ class TorchvisionFRCNN(Network):
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> Any:
-        """Torchvision's network."""
         from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
 
         network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)
@@ -66,7 +65,6 @@ class TorchvisionFRCNN(Network):
         return network
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images."""
         from torchvision.models.detection.image_list import ImageList
 
         network = self.network

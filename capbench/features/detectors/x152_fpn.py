@@ -380,13 +380,11 @@ class X152Detector(Network):
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> X152FPN:
-        """The network of the weights."""
         if checkpoint is None:
             return random_x152(X152Config(), seed)
         return load_x152(checkpoint.tensors, checkpoint.path)
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared images."""
         batch = torch.from_numpy(pad_batch(prepared, X152FPN.multiple)).to(self.device)
         levels = self.network.features(batch)
         outputs = self.network.propose(levels)

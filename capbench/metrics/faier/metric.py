@@ -124,7 +124,6 @@ class Faier(RegionMetric):
         return len(cls.offered(resources)) > 1
 
     def facts(self) -> Mapping[str, object]:
-        """Networks, variant, vocabulary and features; with a relation level, also parser and tokeniser."""
         parts = {**signed_together([e.model for e in self.encoders]), "features": self.store.signature()}
         return {**parts, "parser": parser_version(), "tok": ptb.VERSION} if self.network.relations else parts
 
@@ -141,7 +140,6 @@ class Faier(RegionMetric):
         return {text for item in items for text in (item.candidate, *self.chosen(item.references))}
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """Parsing of captions without a cached parse; None if there are none."""
         if not self.network.relations:
             return None
         return parsing(ptb.tokenize(sorted(self._texts(items))), self.resources.data)
@@ -178,7 +176,6 @@ class Faier(RegionMetric):
         column: str,
         progress: Progress,
     ) -> FloatArray:
-        """(n, m) scores of a column."""
         self.store.require(images)
         chosen = {image: self.chosen(references.get(image, ())) for image in images}
         triplets = self.triplets({*captions, *(text for texts in chosen.values() for text in texts)}, progress)

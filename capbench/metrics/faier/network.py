@@ -418,12 +418,10 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """Properties that networks of an ensemble must share."""
         scores = "scores by dot product" if self.options.similarity == "dot" else "scores by cosine"
         return "is a FAIEr network", f"is of the variant {self.options.variant}", scores
 
     def signature_parts(self) -> dict[str, str]:
-        """All properties of the model that can change a score, for a metric's signature."""
         return {
             "model": f"faier-{self.sha256[:16]}",
             "variant": self.options.variant,
@@ -431,7 +429,6 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
         }
 
     def summary(self) -> dict[str, object]:
-        """The model's properties in listings."""
         options = self.options
         return {
             "words": len(self.vocabulary),

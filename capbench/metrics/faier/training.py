@@ -126,7 +126,6 @@ class GraphReader(Reader[CaptionCode]):
         return [" ".join(triplet) for text in captions for triplet in self._triplets[text]]
 
     def encode(self, captions: Sequence[str], vocabulary: Vocabulary) -> list[CaptionCode]:
-        """Ids of words and triplets."""
         self.texts([text for text in captions if text not in self._triplets])
         return [caption_code(text, self._triplets.get(text, ()), vocabulary, self._options) for text in captions]
 
@@ -266,11 +265,9 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         self._draw = ReferenceDraw(self.train, self.captions, config.references)
 
     def network(self, options: FaierOptions, generator: torch.Generator) -> Faier:
-        """The network with first weights."""
         return Faier(options, generator)
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        """The batch of some captions."""
         captions, seed, rate = self.captions, self.config.seed, self.config.dropout.words
         candidates, references = collate([captions[i] for i in chosen.tolist()]), None
         if self.model.options.reads_references:
@@ -285,17 +282,14 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         return Batch(images, boxes[0] if boxes else None, candidates, references)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
-        """The loss of a batch's scores."""
         union = union_of(self.model, batch.images, batch.boxes, batch.references, self.config.dropout)
         candidates = self.model.encode_captions(batch.candidates, self.config.dropout.embedding)
         return self.config.loss(self.model.scores(union, candidates)[0, ..., 0], step)
 
     def validate(self, model: Faier, pause: Callable[[], None]) -> dict[str, Any]:
-        """Recalls on dev."""
         return evaluate_all(model, self.dev, self.config.evaluation.references, self._empty, lambda _done: pause())
 
     def save(self, path: Path, model: Faier, facts: Mapping[str, Any]) -> None:
-        """Weights, options, vocabulary and facts as one ``.safetensors``."""
         save_faier(path, model, self.vocabulary, facts)
 
     @classmethod
@@ -312,7 +306,6 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:
-        """Recalls with each number of references in one line, then as tables."""
         found = {number: recall_lines(recalls) for number, recalls in entry["by_references"].items()}
         table = []
         for number, (_, *rows) in found.items():

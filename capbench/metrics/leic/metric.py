@@ -89,7 +89,6 @@ class Leic(PairMetric, RegionMetric):
         self.texts_at_once = max(1, PairMetric.texts_at_once // len(self._models))
 
     def facts(self) -> Mapping[str, object]:
-        """Networks, vocabularies and features."""
         return {**signed_together(self._models), "features": self.store.signature()}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:

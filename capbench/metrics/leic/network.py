@@ -120,18 +120,15 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """Properties that networks of an ensemble share."""
         return ("is a LEIC network",)
 
     def signature_parts(self) -> dict[str, str]:
-        """Properties that can change a score, for signatures; the file contains all options."""
         return {
             "model": f"leic-{self.sha256[:16]}",
             "vocabulary": self.words_signature,
         }
 
     def summary(self) -> dict[str, object]:
-        """Facts for lists of models."""
         facts = {"words": len(self.vocabulary), "embed_dim": self.options.state_dim, "features": self.features}
         return {**facts, "metric": "leic"}
 

@@ -74,7 +74,6 @@ class LeicTraining(settings.Training):
     batch: Annotated[int, Field(ge=2, multiple_of=2)] = 100  # captions per step, half of them human
 
     def contradictions(self) -> Iterable[str]:
-        """Settings that have no effect or are in conflict."""
         if not self.negatives and not self.machine:
             yield "there are no negative captions: set 'negatives' or 'machine'"
         if self.systems and not self.machine:
@@ -268,7 +267,6 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         return model.logits(vectors, states[references], states[candidates], dropout)
 
     def loss(self, batch: Sequence[Pair], step: int) -> Tensor:
-        """The mean cross entropy."""
         labels = torch.tensor([HUMAN if pair.kind == "human" else 1 - HUMAN for pair in batch], device=self.device)
         return functional.cross_entropy(self._logits(self.model, self.images[0], batch, self.config.dropout), labels)
 
@@ -305,12 +303,10 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         return {**facts, KEY: self.record.to_json(), MEAN_KEY: mean_to_text(mean)}
 
     def save(self, path: Path, model: Leic, facts: Mapping[str, Any]) -> None:
-        """Weights, options, vocabulary and facts as one ``.safetensors``."""
         save_leic(path, model, self.vocabulary, facts)
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:
-        """Likelihood, accuracy, and probabilities by kind."""
         kinds = ", ".join(f"{name[2:]} {value:.3f}" for name, value in entry.items() if name[:2] == "p ")
         numbers = f"log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"
         return [f"{numbers}; p(human) of {kinds}"]

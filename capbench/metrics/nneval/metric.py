@@ -107,7 +107,6 @@ class NNEval(CombinedMetric):
         Meteor.check_captions(items)
 
     def inputs(self) -> Sequence[Metric]:
-        """METEOR, WMD, BLEU, SPICE and CIDEr."""
         return self._inputs
 
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
@@ -115,7 +114,6 @@ class NNEval(CombinedMetric):
         return self._network.probabilities(input_matrix(columns), self._mapped)[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        """The weights, the mapping of inputs, and the inputs' signatures."""
         facts = dict(super().facts())
         inputs = facts.pop("of")
         return {**facts, "mapping": self._mapped, "of": inputs}

@@ -321,7 +321,6 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         self.steps_per_epoch = -(-len(inputs) // config.batch)
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch, starting with number ``first``."""
         order = np.random.default_rng((self.config.seed, 1, epoch)).permutation(len(self._labels))
         places = torch.from_numpy(order).to(self._labels.device)
         for begin in range(first * self.config.batch, len(order), self.config.batch):
@@ -347,24 +346,20 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         return {"log_likelihood": round(float(right.mean()), 6), "accuracy": round(accuracy, 6)}
 
     def facts(self) -> dict[str, Any]:
-        """Facts of the data."""
         return self._facts
 
     def save(self, path: Path, model: NNEvalModule, facts: Mapping[str, Any]) -> None:
-        """Weights, the inputs' ranges and facts as one ``.safetensors``."""
         low, high = self._range
         write_nneval(path, {name: tensor.detach() for name, tensor in model.effective().items()}, low, high, facts)
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:
-        """The numbers of an evaluation."""
         if "tau" in entry:
             return [f"τ {entry['tau']:.4f}"]
         return [f"held-out log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"]
 
     @classmethod
     def use(cls, config: NNEvalTraining, model: Path) -> str:
-        """Arguments of ``capbench score``."""
         return f"--metric nneval --model nneval={model} --option nneval.vectors={config.vectors}"
 
 

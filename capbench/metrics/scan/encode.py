@@ -196,7 +196,6 @@ class GroundedMetric(PairMetric, RegionMetric):
         self.attention = chosen.attention(self.name, self.source.models)
 
     def facts(self) -> Mapping[str, object]:
-        """Model, vocabulary, attention of the training, features, and the λ and norm in use."""
         return {
             **signed_together(self.source.models),
             "features": self.source.store.signature(),

@@ -109,7 +109,6 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
         return ("is a SCAN network",)
 
     def signature_parts(self) -> dict[str, str]:
-        """Properties that can change a score, for signatures."""
         options = self.options
         attention = f"{options.cross_attention}+{options.feature_norm}+lambda{options.lambda_softmax:g}"
         attention += "" if options.normalise_images else "+raw-images"
@@ -117,7 +116,6 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
         return {"model": f"scan-{self.sha256[:16]}", "vocabulary": self.words_signature, "attention": attention}
 
     def summary(self) -> dict[str, object]:
-        """Facts for lists of models."""
         options = self.options
         trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
         return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}

@@ -31,7 +31,6 @@ class ScanTraining(MatchingTraining):
     precision: Literal["float32", "amp-bfloat16"] = "float32"  # of the encoders; amp-bfloat16 on a GPU only
 
     def dev_captions(self) -> int | None:
-        """Number of captions per dev image."""
         return self.evaluation.captions
 
 
@@ -44,14 +43,12 @@ class ScanTask(WordTask[Scan]):
     config: ScanTraining
 
     def network(self, options: ScanOptions, generator: torch.Generator) -> Scan:
-        """The network with first weights."""
         if self.config.precision == "amp-bfloat16" and self.device.type != "cuda":
             message, hint = "'precision: amp-bfloat16' requires a GPU", "Use float32"
             raise ModelError(message, code="unsupported", value=self.config.precision, hint=hint)
         return Scan(options, generator)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
-        """The loss of a batch's similarities."""
         dropout, precision, network = self.config.dropout, self.config.precision, self.model
         images = batch.images.to(self.device, non_blocking=True)
         ids = batch.ids.to(self.device, non_blocking=True)
@@ -61,5 +58,4 @@ class ScanTask(WordTask[Scan]):
         return self.config.loss(network.similarities(regions.float(), words.float(), batch.lengths), step)
 
     def save(self, path: Path, model: Scan, facts: Mapping[str, Any]) -> None:
-        """Weights, options, vocabulary and facts as one ``.safetensors``."""
         save_scan(path, model, self.vocabulary, facts)

@@ -180,7 +180,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
         return chosen.layer or tuple(range(1, _models(resources, chosen)[0].options.connections + 1))
 
     def facts(self) -> Mapping[str, object]:
-        """Model, word pieces, features, layers and task."""
         return {
             **signed_together(self.models),
             "features": self.store.signature(),
@@ -305,7 +304,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
         return Tokens(unit(states[..., matched, :]), kept, kept if chosen.idf == "released" else None, padded)
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """P, R and F by column."""
         half = 0 if self.options.reduce == "mean" else 1
         by_layer = statistics.reshape(len(statistics), 2, len(self.layers), 3)[:, half]
         several = len(self.layers) > 1

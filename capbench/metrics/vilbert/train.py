@@ -113,7 +113,6 @@ class VilbertTraining(data.CaptionTraining):
         return decided
 
     def contradictions(self) -> Iterable[str]:
-        """Settings without effect, and conflicting settings."""
         loss, longest, places = self.loss, self.pieces.longest, self.network.positions
         if self.features == data.ARRAYS:
             yield "'features: ims' has no boxes; use a feature store with boxes"
@@ -490,7 +489,6 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         self._facts = {"features": features, "longest": longest, KEY: record, **started}
 
     def facts(self) -> dict[str, Any]:
-        """Facts of the data."""
         return {**super().facts(), **self._facts}
 
     @torch.no_grad()
@@ -507,11 +505,9 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         weight[torch.tensor([int(number) for number in numbers])] = torch.from_numpy(vectors)
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        """The batch of some captions."""
         return make_batch(self._split, self._specials, chosen, np.random.default_rng((self.config.seed, 2, step)))
 
     def loss(self, batch: Batch, step: int) -> Tensor:
-        """The weighted sum of the losses."""
         bfloat16 = self.config.precision == "amp-bfloat16"
         with contextlib.ExitStack() as stack:
             if self.device.type == "cpu":
@@ -628,7 +624,6 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:
-        """Accuracies in one line and as a table."""
         line = ", ".join(f"{name} {entry[name]:.1f}" for name in _ACCURACIES)
         return [line, *(f"{name:21}{entry[name]:6.1f} %" for name in _ACCURACIES)]
 
