@@ -192,12 +192,6 @@ def test_one_file_holds_weights_options_vocabulary_and_training(saved: Path) -> 
     assert json.loads(first[8 : 8 + length])["image.fc.bias"]["dtype"] == "F32"
 
 
-# Encoding
-
-
-# Parity
-
-
 @pytest.mark.parametrize("name", ["model_best", "model_best_py2style", "model_best_zip"])
 def test_the_published_form_gives_the_released_embeddings(parity: Path, name: str) -> None:
     path = parity / "scan" / f"{name}.pth.tar"
