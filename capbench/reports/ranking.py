@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capbench.core.errors import count
 from capbench.core.files import csv_text, json_text, lock, write_text
@@ -32,81 +32,87 @@ _CONSTANT = "°"
 """Marks the value of no agreement of a metric with constant scores."""
 
 
-def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> Table:
-    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task."""
+def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, short: bool = False) -> Table:
+    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task.
+
+    ``short``: only the mean of the tasks of each data set, weighted as in the overall value.
+    """
     heads = ["rank", "overall", "tasks"]
     if result.discretised is not None:
         heads += [f"rank,\n{result.classes} classes", f"overall,\n{result.classes} classes"]
-    metrics = result.ranking.metrics
-    columns = [*map(Column, heads), *(_of_task(task) for task in result.tasks)]
-    style.check(columns)
-    several = style.bold and len(metrics) > 1
-    best = ["", style.number(max(metric.overall for metric in metrics)) if several else "", *[""] * (len(heads) - 2)]
+    places: dict[str, list[TaskInfo]] = {}
     for task in result.tasks:
-        values = [metric.values[task.name] for metric in metrics if task.name in metric.values]
-        best.append(style.number(max(values)) if style.bold and len(values) > 1 else "")
+        places.setdefault(task.protocol.partition("/")[0] if short else task.name, []).append(task)
+    columns = [*map(Column, heads)]
+    for name, tasks in places.items():
+        statistics = dict.fromkeys(task.statistic for task in tasks)
+        columns.append(Column(", ".join(statistics), name, names=(tasks[0].protocol, tasks[0].group)))
+    style.check(columns)
 
-    def row(title: str, texts: Iterable[str], part: str = "") -> Row:
-        cells = []
-        for text, top in zip(texts, best, strict=True):
-            value, _, rank = text.partition(" ")
-            mark = _CONSTANT if value.endswith(_CONSTANT) else ""
-            value = value.removesuffix(_CONSTANT)
-            cells.append(Cell(value, mark, rank.strip(), bold=not part and bool(top) and value == top))
-        return Row(title, tuple(cells), part)
+    def cells(values: Mapping[str, float], ranks: Mapping[str, int], constant: Iterable[str]) -> Iterator[Cell]:
+        for tasks in places.values():
+            if not all(task.name in values for task in tasks):
+                yield Cell("–")
+                continue
+            mean = sum(task.weight * values[task.name] for task in tasks) / sum(task.weight for task in tasks)
+            mark = _CONSTANT if any(task.name in constant for task in tasks) else ""
+            yield Cell(style.number(mean), mark, "" if short else str(ranks.get(tasks[0].name, "")))
 
-    rows = [row(_title(metric.title, metric), _texts(result, metric, style)) for metric in metrics]
+    def row(title: str, first: Sequence[str], part: str, values: Mapping[str, float], *more: Any) -> Row:
+        before = [Cell(text) for text in (*first, *[""] * (len(heads) - len(first)))]
+        return Row(title, (*before, *cells(values, *(more or ({}, ())))), part)
+
+    rows = []
+    coarse = {} if result.discretised is None else {each.column: each for each in result.discretised.metrics}
+    for metric in result.ranking.metrics:
+        first = [str(metric.rank), style.number(metric.overall), str(len(metric.values))]
+        if (of_classes := coarse.get(metric.column)) is not None:
+            first += [str(of_classes.rank), style.number(of_classes.overall)]
+        rows.append(row(_title(metric.title, metric), first, "", metric.values, metric.ranks, metric.constant))
+    rows = _with_best(rows, [1, *range(len(heads), len(columns))]) if style.bold else rows
     title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')} (× 100)"
-    if any(task.ceiling is not None for task in result.tasks):
-        shown = ["" if task.ceiling is None else style.number(task.ceiling) for task in result.tasks]
-        rows.append(row("human ceiling", [*[""] * len(heads), *shown], CEILING))
-    rows += [
-        row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads), style), SENTINELS)
-        for sentinel in result.sentinels
-    ]
+    ceilings = {task.name: task.ceiling for task in result.tasks if task.ceiling is not None}
+    rows += [row("human ceiling", [], CEILING, ceilings)] if ceilings else []
+    for sentinel in () if short else result.sentinels:
+        overall = "–" if sentinel.overall is None else style.number(sentinel.overall)
+        first = ["", overall, str(len(sentinel.values))]
+        rows.append(row(_title(sentinel.name, sentinel), first, SENTINELS, sentinel.values))
     missing = [f"task not computed: {task}: {reason}" for task, reason in result.missing_tasks.items()]
     for name, reason in result.missing_metrics.items():
         missing.append(f"{name} {reason}" if is_left_out(reason) else f"{name} is not ranked: {reason}")
-    raised = [f"{_INCOMPLETE} not on all tasks: overall value adjusted for how difficult the others are"]
-    legend = ["overall: mean over tasks, where a correlation r counts as (1 + r) / 2"]
+    weighted = "" if len({task.weight for task in result.tasks}) == 1 else "weighted "
+    legend = [f"overall: {weighted}mean over tasks, where a correlation r counts as (1 + r) / 2"]
     legend += [f"ranks: significance clusters, α = {result.alpha:g}"] if result.permutations is not None else []
-    legend += raised if any(row.title.endswith(_INCOMPLETE) for row in rows) else []
-    return Table(
-        title, tuple(columns), tuple(rows), warnings=tuple(missing), legend=tuple(legend), notes=tuple(_notes(result))
-    ).chosen(style)
+    if any(row.title.endswith(_INCOMPLETE) for row in rows):
+        legend.append(f"{_INCOMPLETE} not on all tasks: overall value adjusted for how difficult the others are")
+    notes = tuple(_notes(result))
+    made = Table(title, tuple(columns), tuple(rows), warnings=tuple(missing), legend=tuple(legend), notes=notes)
+    return made.chosen(style)
 
 
-def _of_task(task: TaskInfo) -> Column:
-    return Column(task.statistic, task.name, names=(task.protocol, task.group))
+def _with_best(rows: Sequence[Row], places: Iterable[int]) -> list[Row]:
+    """Rows with the largest printed number of some columns in bold."""
+    best = {}
+    for place in places:
+        numbers = [float(row.cells[place].value) for row in rows if row.cells[place].value not in ("", "–")]
+        best[place] = f"{max(numbers):g}" if len(numbers) > 1 else None
+
+    def is_best(place: int, cell: Cell) -> bool:
+        return best.get(place) is not None and cell.value != "–" and f"{float(cell.value):g}" == best[place]
+
+    def marked(row: Row) -> Row:
+        cells = (replace(cell, bold=is_best(place, cell)) for place, cell in enumerate(row.cells))
+        return replace(row, cells=tuple(cells))
+
+    return list(map(marked, rows))
 
 
 def _title(title: str, ranked: RankedMetric | RankedSentinel) -> str:
     return f"{title}{_INCOMPLETE if ranked.missing and ranked.values else ''}"
 
 
-def _texts(result: TaskRanking, metric: RankedMetric, style: TableStyle) -> Iterator[str]:
-    yield from (str(metric.rank), style.number(metric.overall), str(len(metric.values)))
-    if result.discretised is not None:
-        coarse = next((each for each in result.discretised.metrics if each.column == metric.column), None)
-        yield from ("", "") if coarse is None else (str(coarse.rank), style.number(coarse.overall))
-    for task in result.tasks:
-        known = task.name in metric.values
-        mark = _CONSTANT if task.name in metric.constant else ""
-        yield f"{style.number(metric.values[task.name])}{mark} {metric.ranks[task.name]:>2}" if known else "–"
-
-
-def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int, style: TableStyle) -> Iterator[str]:
-    yield from ("", "–" if sentinel.overall is None else style.number(sentinel.overall), str(len(sentinel.values)))
-    yield from [""] * (heads - 3)
-    for task in result.tasks:
-        yield style.number(sentinel.values[task.name]) if task.name in sentinel.values else "–"
-
-
 def _notes(result: TaskRanking) -> Iterator[str]:
-    """The notes below the table, one line each."""
-    weights = {task.weight for task in result.tasks}
-    mean = "mean over tasks" if len(weights) == 1 else "weighted mean over tasks"
-    yield f"overall: {mean} on the scale from 0 to 1, where a correlation r counts as (1 + r) / 2"
+    """Data and methods, one line each."""
     yield "columns of tasks: value of the metric, and its rank on this task"
     if result.permutations is not None:
         raised = f" ({result.requested:,} are too few for so many pairs)" if result.requested else ""
@@ -118,10 +124,8 @@ def _notes(result: TaskRanking) -> Iterator[str]:
         )
     if result.discretised is not None:
         yield f"{result.classes} classes: the same ranking, with scores rounded to {result.classes} quantile classes"
-    incomplete = any(metric.missing for metric in result.ranking.metrics)
-    if incomplete or any(sentinel.missing and sentinel.values for sentinel in result.sentinels):
-        compared = "; compared with each metric on their common tasks" if incomplete else ""
-        yield f"{_INCOMPLETE} overall value adjusted for how difficult the other tasks are{compared}"
+    if any(metric.missing for metric in result.ranking.metrics):
+        yield f"{_INCOMPLETE} compared with each metric on their common tasks"
     yield from missing_lines({metric.title: metric.missing for metric in result.ranking.metrics})
     constant = {metric.title: metric.constant for metric in result.ranking.metrics}
     yield from missing_lines(constant, f"{_CONSTANT} counts as no agreement: ")
@@ -146,13 +150,10 @@ def _signatures(result: TaskRanking) -> list[str]:
 def print_ranking(
     result: TaskRanking, console: Console, *, details: bool = False, style: TableStyle = USUAL_TABLE
 ) -> None:
-    """Print ranks and overall values; with ``details`` also the tasks, methods and signatures."""
+    """Print ranks, overall values and means by data set; with ``details`` all tasks, methods and signatures."""
     from capbench.reports.terminal import print_lines, print_table
 
-    table = ranking_table(result, style)
-    if not details and not style.columns:
-        table = table.chosen(replace(style, columns=tuple(column.head for column in table.columns if not column.group)))
-    print_table(table, console, details=details)
+    print_table(ranking_table(result, style, short=not details and not style.columns), console, details=details)
     lines = [*map(_task, result.tasks), *_signatures(result)] if details else ["Tasks, methods, signatures: --details"]
     print_lines(console, lines, style="dim")
 
@@ -183,45 +184,28 @@ def to_latex(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
     return latex_document([table], "ranking", f"capbench {result.capbench}, {result.created}", sample=result.sample)
 
 
-_CSV = ["column", "title", "overall", "rank", "task", "protocol", "group", "weight", "value", "task_rank", "missing"]
-
-
 def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
     """One line for each metric and task, full precision.
 
     ``missing`` is the reason for a task without a value, or with that of no agreement.
     """
-    rows = (
+    rows = [
         {
-            "column": metric.column,
-            "title": metric.title,
-            "overall": metric.overall,
-            "rank": metric.rank,
+            **metric.model_dump(include={"column", "title", "overall", "rank"}),
             "task": task.name,
-            "protocol": task.protocol,
-            "group": task.group,
-            "weight": task.weight,
+            **task.model_dump(include={"protocol", "group", "weight"}),
             "value": metric.values.get(task.name),
             "task_rank": metric.ranks.get(task.name),
             "missing": metric.missing.get(task.name) or metric.constant.get(task.name, ""),
         }
         for metric in result.ranking.metrics
         for task in result.tasks
-    )
-    return csv_text(_CSV, rows, escape_formulas=escape_formulas)
+    ]
+    return csv_text([*rows[0]] if rows else [], rows, escape_formulas=escape_formulas)
 
 
 def write_ranking(result: TaskRanking, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
-    """Write ``ranking.{json,csv,md,tex}`` into a folder and return their paths.
-
-    Args:
-        result: the ranking.
-        folder: created if it does not exist.
-        escape_formulas: for the CSV file, see :func:`capbench.core.files.csv_text`.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
+    """Write ``ranking.{json,csv,md,tex}`` into a folder, which is created, and return their paths."""
     texts = {
         "ranking.json": json_text(result.model_dump(mode="json")) + "\n",
         "ranking.csv": to_csv(result, escape_formulas=escape_formulas),

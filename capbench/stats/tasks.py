@@ -123,9 +123,7 @@ class TaskData:
 
     data: Agreement  # the metrics that have the task, with the human side; its units are photographs
     weight: float  # > 0
-    factor: (
-        float  # length of the statistic's scale in units of the overall value: 0.5 for correlations, 1 for accuracies
-    )
+    factor: float  # of the statistic in the overall value: 0.5 for correlations, 1 for accuracies
     constant: frozenset[str] = frozenset()  # further metrics, with constant scores
     no_agreement: float = 0.0  # their value
 

@@ -91,22 +91,6 @@ def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatc
     assert "pytest" not in checks
 
 
-@pytest.mark.parametrize(
-    ("version", "wanted", "fits"),
-    [("1.26.4", ">=1.26", True), ("1.9", ">=1.26", False), ("1.2", "==1.2.0", True), ("1.3", "==1.2", False)],
-)
-def test_versions_are_compared_by_number(version: str, wanted: str, fits: bool) -> None:
-    assert health._fits(version, wanted) is fits
-
-
-def test_a_cache_that_cannot_be_written_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    checks = by_name(examine(start_java=False))
-    assert checks["cache"].state == "fail"
-    assert "Set CAPBENCH_CACHE" in checks["cache"].fix
-
-
 def test_a_data_folder_that_is_gone_fails_and_a_partial_one_warns(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,11 +13,9 @@ from PIL import Image
 
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root, sample_dir
-from capbench.features.store import FeatureStore, open_store
+from capbench.features.store import open_store
 from capbench.metrics.scan.files import save_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
-from capbench.metrics.tiger import Tiger
-from capbench.studies.explained import FoundSubject, find_subject
 from capbench.text.vocabulary import Vocabulary
 from tests.conftest import Ran
 
@@ -49,29 +46,6 @@ def given(made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Options that name them; results go to a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
     return ["--features", str(made[0]), "--model", str(made[1])]
-
-
-def test_the_store_in_which_the_image_is_looked_up_is_closed(
-    given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked_up: list[FeatureStore] = []
-    closed: list[FeatureStore] = []
-    close = FeatureStore.close
-
-    def find(image: str, store: FeatureStore, *arguments: Any) -> FoundSubject:
-        looked_up.append(store)
-        return find_subject(image, store, *arguments)
-
-    def noted(store: FeatureStore) -> None:
-        closed.append(store)
-        close(store)
-
-    monkeypatch.setattr("capbench.api.explaining.find_subject", find)
-    monkeypatch.setattr(FeatureStore, "close", noted)
-    assert capbench("explore", "explain", "--image", "f8k_003", *given).code == 0
-    assert capbench("explore", "explain", "--image", "absent", *given).code == 2
-    assert len(looked_up) == 2
-    assert closed == looked_up
 
 
 def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], capbench: Run) -> None:
@@ -112,23 +86,6 @@ def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -
         expected = {r["column"]: r["value"] for r in rows if r["candidate"] == candidate["text"]}
         assert {name: candidate["scores"][name] for name in expected} == pytest.approx(expected, abs=1e-9)
         assert len(candidate["panels"][0]["values"][1]) == len(printed["regions"])
-
-
-def test_reo_names_words_and_compares_systems(given: list[str], capbench: Run) -> None:
-    identity = ["--option", "reo.covariance=identity"]
-    ran = capbench(
-        "explore", "explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", "-c", "the snow", *identity, *given
-    )
-    assert ran.code == 0, ran.err
-    for truth in ("image", "image + references"):
-        assert ran.out.count(f"   Extra words: similarity to a⊥ against {truth}: ") == 2
-        assert ran.out.count(f"   Missing words: similarity to g⊥ against {truth}: ") == 2
-    assert "All candidates" in Path("f8k_003.reo.html").read_text(encoding="utf-8")
-    printed = json.loads(
-        capbench("explore", "explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", *identity, *given, "--json").out
-    )
-    extra = printed["candidates"][0]["panels"][0]
-    assert sorted(extra["rows"]) == ["<end>", "<start>", "a", "boat"]
 
 
 def test_a_picture_file_names_the_image(given: list[str], capbench: Run, sample: Path) -> None:
@@ -174,24 +131,6 @@ def test_what_does_not_fit_is_one_line_and_exit_code_2(
     assert named in ran.err
     assert len([line for line in ran.err.splitlines() if line.startswith("error: ")]) == 1
     assert "Traceback" not in ran.err
-
-
-def test_words_that_the_model_does_not_know_are_told(given: list[str], capbench: Run, tmp_path: Path) -> None:
-    ran = capbench(
-        "explore", "explain", "-i", "f8k_003", "-c", "a zeppelin", "-r", "a boat", "-o", tmp_path / "x", *given
-    )
-    assert ran.code == 0, ran.err
-    (told,) = [line for line in ran.err.splitlines() if "read as <unk>" in line]
-    assert "zeppelin" in told
-
-
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_drawn(
-    given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Tiger, "explain", lambda *_: pytest.fail("it is explained"))
-    ran = capbench("explore", "explain", "-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x", *given)
-    assert ran.code == 2
-    assert "cannot be written" in ran.err
 
 
 def test_what_is_lacking_is_told(capbench: Run) -> None:
@@ -253,29 +192,6 @@ def test_the_picture_has_the_options_of_figures(given: list[str], capbench: Run)
         )
         widths.append(float(re.search(r'width="([\d.]+)pt"', Path("a.svg").read_text(encoding="utf-8"))[1]))  # type: ignore[index]
     assert widths[1] == pytest.approx(2 * widths[0])
-
-
-def test_a_picture_too_small_for_its_letters_says_how_small_they_are(given: list[str], capbench: Run) -> None:
-    ran = capbench("explore", "explain", "-i", "f8k_003", *given, "--size", "4x3", "--font-size", "9", "-o", "small")
-    assert ran.code == 0, ran.err
-    assert re.search(r"small-A\.png is [0-3]\.\d points", ran.err)
-    ran = capbench("explore", "explain", "-i", "f8k_003", *given, "--format", "png", "-o", "small.svg")
-    assert (ran.code, "--format" in ran.err) == (2, True)
-
-
-def test_letters_that_no_font_has_are_said(
-    given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from capbench.reports.figures import style
-
-    monkeypatch.setattr(style, "_installed", lambda: iter(()))
-    ran = capbench("explore", "explain", "-i", "f8k_003", "-c", "a 図 boat", "-r", "two boats", *given, "-o", "x.svg")
-    assert ran.code == 0, ran.err
-    assert "図 (U+56F3)" in ran.err
-    drawn = Path("x.svg").read_text(encoding="utf-8")
-    assert "図" not in drawn
-    assert "a \ufffd boat" in drawn
-    assert "図" in Path("x.html").read_text(encoding="utf-8")  # a browser has fonts of its own
 
 
 def test_errors_that_people_name_stand_beside_reos(given: list[str], capbench: Run, tmp_path: Path) -> None:

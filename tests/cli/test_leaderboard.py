@@ -20,7 +20,7 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard, published_numbers
 from scripts.readme import COLUMNS, MARKS, ROOT
 from tests.conftest import Ran
-from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
+from tests.reports.latex import assert_well_formed
 
 Capbench = Callable[..., Ran]
 QUICK = ("--bootstrap", "100", "--permutations", "100")
@@ -88,14 +88,6 @@ def test_a_published_number_is_only_in_the_column_of_its_protocol(capbench: Capb
     assert (clip.printed["flickr8k-expert"].printed, clip.others["PASCAL-50S HC"].value) == ("51.2", 0.551)
 
 
-def test_a_score_file_with_a_published_name_is_the_row_of_the_paper(capbench: Capbench, scores: Path) -> None:
-    ran = capbench("leaderboard", "--scores", f"fleur={scores}", "-d", "flickr8k-expert", *QUICK, "--json")
-    row = board_of(ran).row("fleur")
-    assert (row.title, row.origin, row.reads_references) == ("FLEUR", "scores", False)
-    assert row.printed["flickr8k-expert"].value == 0.53
-    assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
-
-
 def test_scores_with_the_title_of_a_published_metric_are_its_row_and_others_are_as_given(scores: Path) -> None:
     entry = ScoresEntry(str(scores), label="mine", title="SPICE")
     other = ScoresEntry(str(scores), label="other", title="Other", reads_references=False, uses_ratings=True)
@@ -106,19 +98,6 @@ def test_scores_with_the_title_of_a_published_metric_are_its_row_and_others_are_
     (row,) = (row for row in board.rows if row.title == "SPICE")
     assert (row.name, row.origin, row.printed["flickr8k-expert"].value) == ("mine", "scores", 0.449)
     assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
-
-
-def test_an_incomplete_score_file_has_no_number_there(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
-    lines = scores.read_text("utf-8").splitlines()
-    part = tmp_path / "part.csv"
-    part.write_text("\n".join(lines[:5]) + "\n", "utf-8")
-    ran = capbench(
-        "leaderboard", "cider", "part", "--scores", f"part={part}", "-d", "flickr8k-expert", *QUICK, "--json"
-    )
-    board = board_of(ran)
-    assert ran.code == 1
-    assert board.row("part").ours == {}
-    assert "part.csv: 296 of the 300 items" in board.row("part").missing["flickr8k-expert"]
 
 
 @pytest.mark.parametrize("fault", ["other references", "a second score", "no items"])
@@ -243,13 +222,6 @@ def test_the_files_show_every_number(capbench: Capbench, scores: Path, tmp_path:
     assert "Content-Security-Policy" in page
     with pytest.raises(Exception, match="unknown column 'foil'"):
         LeaderboardResult(**dict(board)).to_latex(["foil"])
-
-
-@needs_pdflatex
-def test_latex_compiles(capbench: Capbench, tmp_path: Path) -> None:
-    tex = tmp_path / "board.tex"
-    capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK, "--latex", tex)
-    assert_compiles(tex.read_text("utf-8"), tmp_path)
 
 
 def test_readmes_table_is_what_the_named_command_prints(capbench: Capbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,16 +94,6 @@ def test_inputs_reach_the_commands_that_have_a_use_for_them(capbench: Run, calls
     }
 
 
-def test_a_dry_run_prints_commands_and_times_and_does_nothing(capbench: Run, calls: Calls) -> None:
-    ran = capbench("papers", "tiger-figure8", "tiger-table3", "--data", "sample", "--dry-run")
-    assert ran.code == 0, ran.err
-    assert not calls
-    assert "# tiger-figure8: about 40 seconds" in ran.out
-    assert "capbench figure score-groups meteor cider -d composite -p same-text-out/correctness-tau-c" in ran.out
-    assert "# tiger-table3: requirements missing" in ran.out
-    assert not Path("results").exists()
-
-
 def test_one_that_fails_stops_no_other_and_everything_missing_is_listed(capbench: Run, calls: Calls) -> None:
     names = ("tiger-table3", "reo-figure4", "tiger-figure8", "nneval-figure4")
     ran = capbench("papers", *names, "--data", "sample", "--out", "o", "--json")
@@ -122,12 +112,6 @@ def test_one_that_fails_stops_no_other_and_everything_missing_is_listed(capbench
     said = " ".join(ran.err.split())
     assert "no such thing: explore examples reo-figure4" in said
     assert ": TIGEr" in said
-
-
-def test_an_interruption_ends_the_run(capbench: Run, calls: Calls) -> None:
-    ran = capbench("papers", "faier-figure5", "vilbertscore-table1", "--data", "sample", "--out", "o")
-    assert ran.code == 130
-    assert len(calls) == 1
 
 
 def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run) -> None:

@@ -59,18 +59,6 @@ def test_all_formats_have_the_same_numbers(capbench: Callable[..., Ran], tasks: 
     assert [name for name in ("length", "candidate-only", "image-mean\\*") if f"| {name} |" not in markdown] == []
 
 
-def test_a_table_of_many_tasks_fits_into_80_columns(
-    capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    ran = capbench("rank", "-m", "bleu-4,rouge-l", "--no-sentinels", "--permutations", "100", "--details")
-    assert ran.code == 0
-    table = [line for line in ran.out.splitlines() if "BLEU-4" in line or "─" in line]
-    assert len(table) > 4
-    assert max(map(len, table)) <= 80
-    assert "candidate-only" not in ran.out
-
-
 def test_missing_values_and_tasks_give_exit_code_1(capbench: Callable[..., Ran], tasks: str, tmp_path: Path) -> None:
     path = tmp_path / "more.yaml"
     path.write_text(TASKS + "  - {name: gone, protocol: 'tests.studies.toys:Toy/gone/mean-tau-b'}\n", encoding="utf-8")

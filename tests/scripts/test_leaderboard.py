@@ -16,7 +16,6 @@ from scipy.stats import kendalltau
 import capbench
 from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.resolve import PYTHON, MetricInputs
-from capbench.core.errors import DataError
 from capbench.core.files import unpack_gzip
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
@@ -55,11 +54,6 @@ def test_stored_files_are_complete_and_unchanged() -> None:
     assert script.stored_problems() == []
 
 
-def test_without_data_only_the_stored_files_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert script.check(None) == []
-    assert "only schemas and checksums" in capsys.readouterr().out
-
-
 def test_stored_numbers_have_six_digits_and_no_local_path(board: Leaderboard) -> None:
     text = STORED.read_text("utf-8")
     assert not re.search(r"\d\.\d{7,}", text)
@@ -95,13 +89,6 @@ def test_a_wrong_digit_anywhere_is_found(board: Leaderboard) -> None:
         assert len(list(script.differences(changed(board, change), board))) == 1, place
 
 
-def test_a_metric_that_is_not_computed_is_not_compared(board: Leaderboard) -> None:
-    fewer = board.model_copy(update={"rows": tuple(row for row in board.rows if row.name != "cider")})
-    assert list(script.differences(board, fewer)) == []
-    lost = script._not_computed(board, fewer)
-    assert [line.partition(" on ")[0] for line in lost] == ["CIDEr"]
-
-
 def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
     judgements = capbench.load("flickr8k-expert", data=sample_dir())
     items = list(dict.fromkeys(judgements.items))
@@ -124,16 +111,6 @@ def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
     (cell,) = (cell for cell in result.cells if not cell.group)
     assert cell.value == plain.value("words")
     assert result.columns == {"words": "Number of words"}
-
-
-@pytest.mark.parametrize(("header", "code"), [("image,caption,other", "unknown-item"), ("id,words", "unknown-item")])
-def test_scores_that_fit_nothing_are_rejected(tmp_path: Path, header: str, code: str) -> None:
-    (tmp_path / "scores.csv").write_text(f"{header}\n{'a,' * header.count(',')}1\n", "utf-8")
-    (tmp_path / "card.yaml").write_text(CARD, "utf-8")
-    with pytest.raises(DataError) as raised:
-        script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
-    assert raised.value.code == code
-    assert not (tmp_path / "results").exists()
 
 
 def test_every_stored_published_number_is_printed_under_its_protocol(board: Leaderboard) -> None:
@@ -240,14 +217,3 @@ def test_a_wrong_digit_in_a_committed_number_fails_with_data(
     (folder / "leaderboard.json").write_text(json.dumps(raw), "utf-8")
     (problem,) = script.check(real_data, folder)
     assert "foil" in problem
-
-
-def test_a_column_with_marks_marks_its_best_number(board: Leaderboard) -> None:
-    """The tests of a group cover metrics that have scores of the group only."""
-    marked = 0
-    for column in board.columns:
-        numbers = [row.ours[column.name] for row in board.rows if column.name in row.ours]
-        if any(number.top for number in numbers):
-            marked += 1
-            assert max(numbers, key=lambda number: number.value).top, column.name
-    assert marked > 0

@@ -19,7 +19,6 @@ from capbench.features.writing import StoreWriter
 from capbench.studies.judged import no_progress
 from capbench.studies.papers import PaperItem, Prospect, choose_items, command_lines, item_study, papers, prospect
 from capbench.studies.plan import plan_study
-from capbench.studies.results import OURS
 from capbench.studies.run import run_plan
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -91,20 +90,6 @@ def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: 
             assert params["metric"] in chosen or list(params["metric"]) == list(chosen)
 
 
-def test_tables_get_intervals_where_these_are_asked_for() -> None:
-    for key, item in papers().items.items():
-        looked = replace(looked_at(key), rows=("one",), absent={}, scorable=with_all(item, item.metrics[:2]))
-        for words, plain in zip(
-            command_lines(looked, ["--data", "sample"], Path("o"), 200),
-            command_lines(looked, ["--data", "sample"], Path("o")),
-            strict=True,
-        ):
-            if words[0] == "correlate" and "--references-curve" not in words:
-                assert parse(words)["bootstrap"] == 200
-            else:
-                assert words == plain
-
-
 def test_each_commands_protocol_is_that_of_its_place() -> None:
     for key, item in papers().items.items():
         if item.study:
@@ -116,17 +101,6 @@ def test_each_commands_protocol_is_that_of_its_place() -> None:
             # 'capbench correlate' takes several data sets and protocols, 'capbench figure' one.
             named = [params[key] if isinstance(params[key], str) else params[key][0] for key in ("dataset", "protocol")]
             assert "/".join(named) == protocol
-
-
-def test_stand_ins_say_that_they_are_and_why() -> None:
-    items = papers().items
-    for key in ("tiger-figure7", "faier-table2", "nneval-table3"):
-        assert items[key].ours, key
-        assert items[key].never, key
-    for key, item in items.items():
-        if item.study:
-            assert (f"({OURS})" in item_study(key, item).title) == bool(item.ours), key
-    assert set().union(*(item.never for item in items.values())) == set(papers().never)
 
 
 def test_names_are_papers_items_or_all() -> None:
@@ -172,14 +146,6 @@ def test_metrics_that_require_the_parser_wait_if_a_run_misses_it(parsed: tuple[s
     assert scored == set(parsed)
 
 
-def test_an_empty_data_folder_lets_every_judged_item_wait(tmp_path: Path) -> None:
-    root = find_root(tmp_path)
-    for key in ("tiger-table1", "tiger-figure8", "nneval-table2", "vilbertscore-table2"):
-        looked = looked_at(key, root)
-        assert not looked.is_computable, key
-        assert looked.absent
-
-
 def test_a_command_is_given_once_more_for_a_group_in_which_more_can_be_scored() -> None:
     looked = looked_at("tiger-figure8")
     first, second = looked.item.protocols
@@ -207,11 +173,3 @@ def test_judgements_without_features_of_all_images_leave_a_metric_out(tmp_path: 
     looked = prospect("tiger-figure8", item, study, root)
     assert looked.rows == ("METEOR", "CIDEr")
     assert [*looked.waiting] == [f"TIGEr on {protocol}" for protocol in item.protocols]
-
-
-def test_omitted_metrics_are_those_that_the_item_has() -> None:
-    item = papers().items["tiger-table1"]
-    study = replace(item_study("tiger-table1", item), without=("spice", "meteor", "clipscore"))
-    looked = prospect("tiger-table1", item, study, find_root(sample_dir()))
-    assert looked.without == ("spice", "meteor")
-    assert "METEOR" not in looked.rows

@@ -49,13 +49,6 @@ def test_the_name_of_a_data_set_means_its_default_protocol(file: str) -> None:
             assert task.protocol == dataset.protocol(), task.name
 
 
-def test_names_and_weights_have_defaults(tmp_path: Path) -> None:
-    first, second = resolved(tmp_path / "t.yaml", "{protocol: flickr8k-expert}", "{protocol: pascal-50s, group: MM}")
-    assert (first.name, first.group, first.weight) == (str(first.protocol), "", 1.0)
-    assert str(first.protocol) == "flickr8k-expert/no-own-captions/unaggregated-tau-c"
-    assert (second.name, second.group) == (f"{second.protocol}@MM", "MM")
-
-
 @pytest.mark.parametrize(
     ("task", "code", "value"),
     [

@@ -16,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, RegionMaps, Regions, Subject, Table
+from capbench.core.explanations import Explanation, RegionMaps, Regions, Subject, Table
 from capbench.core.records import Item
 from capbench.reports.explain import (
     Scene,
@@ -145,14 +145,6 @@ def test_a_size_and_a_font_size_are_exact_if_they_fit(explanations: dict[str, Ex
     np.testing.assert_allclose(larger.get_size_inches(), 2 * usual.get_size_inches())
 
 
-def test_without_boxes_there_are_numbers_and_no_maps(tmp_path: Path) -> None:
-    files = explained.make_explained(tmp_path, boxes=False)
-    explanation = explained.tiger(files).explain(explained.subject("a dog"))
-    read = Page(page(explanation, None))
-    assert "img" not in read.tags
-    assert "references' rank" in read.text
-
-
 @pytest.mark.parametrize(("regions", "caption"), [(1, "a dog"), (80, "a dog"), (7, "\u200b \u00a0")])
 def test_any_number_of_regions_and_words_can_be_drawn(regions: int, caption: str, tmp_path: Path) -> None:
     files = explained.make_explained(tmp_path, regions=regions)
@@ -203,20 +195,7 @@ def test_heat_is_drawn_where_boxes_are_and_boxes_follow_the_picture() -> None:
     assert make_scene(None, Regions(())).boxes is None
 
 
-def test_long_lists_of_bars_say_how_many_are_left_out() -> None:
-    many = Bars("b", tuple(map(str, range(40))), np.linspace(-1, 1, 40))
-    figure, _ = drawn(Explanation("x", "y", (ExplainedCandidate("a", (), None, {}, (many,)),), "s"))
-    assert any(text.get_text() == "and 25 more" for text in figure.axes[0].texts)
-
-
 def test_words_below_an_equal_share_have_no_map() -> None:
     weights = np.array([[0.7, 0.1], [0.1, 0.1], [0.1, 0.7], [0.1, 0.1]])
     assert shown_rows(RegionMaps("m", ("dog", "a", "ball", "."), weights)) == [0, 2]
     assert shown_rows(RegionMaps("m", ("references", "candidate", "other"), weights[:3])) == [0, 1, 2]
-
-
-def test_the_candidates_are_in_a_table_at_the_top(explanations: dict[str, Explanation]) -> None:
-    lines = text_lines(explanations["overlap"])
-    assert lines[0].split() == ["human", "rating", "overlap", "shared", "candidate"]
-    assert lines[1].split()[:4] == ["A", "1.50", "1.0000", "6.0000"]
-    assert lines[2].split()[1] == "–"

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import FeatureError, MetricError, UsageError
+from capbench.core.errors import FeatureError, UsageError
 from capbench.core.explanations import Bars, ExplainedCandidate, Matrix, RegionMaps, Table
 from capbench.core.records import FloatArray
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
-from capbench.features.class_names import regions_of
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.reo import Reo, by_word, orthogonal, scaled
+from capbench.metrics.reo import Reo, orthogonal, scaled
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
 from tests.errors import raises
 from tests.metrics.scan.models import FINGERPRINT, Files
@@ -77,13 +76,6 @@ def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]
 def test_words_that_the_model_does_not_know_are_told(files: Files) -> None:
     explanation = explained.tiger(files).explain(explained.subject("a zeppelin runs"))
     assert explanation.notes == ("not in the model's vocabulary, read as <unk>: zeppelin",)
-
-
-def test_tiger_needs_references_and_a_subject_one_image(files: Files) -> None:
-    with raises(UsageError, "missing-references", value="pond"):
-        explained.tiger(files).explain(explained.subject("a dog", references=()))
-    with raises(MetricError, "missing-caption", value="pond"):
-        explained.subject()
 
 
 # -- REO --------------------------------------------------------------------------------------------------------------
@@ -177,10 +169,6 @@ def test_orthogonal_directions_by_hand() -> None:
     np.testing.assert_allclose(orthogonal(a, np.zeros((2, 3))), a / np.linalg.norm(a, axis=1, keepdims=True))
 
 
-def test_repeated_words_are_one_word() -> None:
-    assert by_word([("a", 0.2), ("dog", 0.9), ("a", 0.4)]) == [("dog", 0.9), ("a", pytest.approx(0.3))]
-
-
 def test_without_references_reo_looks_at_the_image_alone(files: Files) -> None:
     (candidate,) = explained.reo(files).explain(explained.subject("a dog", references=())).candidates
     assert list(candidate.scores) == ["reo-image-relevance", "reo-image-extraness", "reo-image-omission"]
@@ -260,21 +248,6 @@ def test_a_caption_gets_the_rating_of_a_text_key_only_if_it_is_that_of_one_text(
     assert subject.humans == (None,)
 
 
-def test_references_of_ones_own_need_no_data_set(store: FeatureStore, tmp_path: Path) -> None:
-    looked_up = find_subject("elsewhere", store, ["a", "b", "a"], ["r"], None, find_root(None))
-    assert [(item.candidate, item.references) for item in looked_up.subject.items] == [("a", ("r",)), ("b", ("r",))]
-    assert not looked_up.under_root
-    assert looked_up.subject.picture is None
-    assert "drawn without it" in looked_up.notes[0]
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "elsewhere.png").write_bytes(b"")
-    where = tmp_path / "pictures"
-    below = find_subject("elsewhere", store, ["a"], ["r"], None, find_root(None), where).subject
-    assert below.picture == where / "elsewhere.png"
-    by_file = find_subject(str(where / "elsewhere.png"), store, ["a"], ["r"], None, find_root(None)).subject
-    assert (by_file.image, by_file.picture) == ("elsewhere", where / "elsewhere.png")
-
-
 def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
     root = find_root(None)
     with raises(FeatureError, "missing-image", value="nowhere"):
@@ -283,19 +256,3 @@ def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
         find_subject("elsewhere", store, ["a"], [], None, root)
     with pytest.raises(UsageError, match="is empty"):
         find_subject("f8k_003", store, [" "], [], None, root)
-
-
-def test_without_features_any_image_can_be_named(tmp_path: Path) -> None:
-    subject = find_subject("anything", None, ["a"], ["r"], None, find_root(None)).subject
-    assert (subject.image, subject.picture) == ("anything", None)
-
-
-def test_regions_are_named_by_number_and_class(files: Files, store: FeatureStore) -> None:
-    with open_store(files.features) as boxed:
-        regions = regions_of(boxed, explained.IMAGE)
-    assert regions.names[:3] == ("0 dog", "1 house", "2 ball")
-    assert regions.size == explained.SIZE
-    assert regions.boxes is not None
-    assert regions.boxes.shape == (7, 4)
-    bare = regions_of(store, "f8k_003")
-    assert (bare.names, bare.boxes) == (("0", "1"), None)

@@ -73,14 +73,6 @@ def test_of_a_pair_both_captions_are_explained() -> None:
     assert "B: worse 25" in text
 
 
-def test_studies_with_the_same_captions_share_a_page() -> None:
-    one, other = (with_overlap(make_source(40, name=name)) for name in ("a", "b"))
-    data = data_of(report_page([one, other], explanations=4))
-    assert len(data["explanations"]) == 4
-    pages = [panel["whys"][0]["pages"] for panel in data["panels"]]
-    assert pages[0] == pages[1]
-
-
 def test_there_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     source = with_overlap(make_source(120))
     monkeypatch.setattr(items, "MAX_EXPLANATIONS", 3)
