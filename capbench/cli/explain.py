@@ -142,38 +142,24 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
 
 
 def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[str, str]) -> None:
-    from rich import box
-    from rich.table import Table
-
     from capbench.core.explanations import letter
+    from capbench.reports.table import PUBLISHED, Cell, Column, Row, Table
+    from capbench.reports.terminal import print_lines, print_table
 
-    console = common.out()
-    console.print(scored.title, style="bold", markup=False, soft_wrap=True)
-    console.print(f"image {scored.image}", markup=False)
-    for text in scored.references:
-        console.print(f"  reference: {text}", markup=False, soft_wrap=True)
-    for place, text in enumerate(scored.candidates):
-        console.print(f"  {letter(place)}: {text}", markup=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("metric")
-    for place in range(len(scored.candidates)):
-        table.add_column(letter(place), justify="right")
-    for title, values in scored.scores.items():
-        table.add_row(title, *(_score(value) for value in values))
-    for title in waiting:
-        table.add_row(title, "missing")
+    console, letters = common.out(), [letter(place) for place in range(len(scored.candidates))]
+    print_lines(console, [f"{scored.title}, image {scored.image}"], style="bold")
+    print_lines(console, [f"  reference: {text}" for text in scored.references])
+    print_lines(console, [f"  {name}: {text}" for name, text in zip(letters, scored.candidates, strict=True)])
+    rows = [Row(title, tuple(Cell(_score(value)) for value in values)) for title, values in scored.scores.items()]
+    rows += [Row(title, (Cell("missing"), *[Cell()] * (len(letters) - 1))) for title in waiting]
+    notes: list[str] = []
     if published is not None:
         for row in published.rows:
             cells = (published.values.get((column.key, row.key)) for column in published.columns)
-            table.add_row(
-                f"{row.title} (paper)", *("" if cell is None else cell.printed for cell in cells), style="dim"
-            )
-    console.print(table)
-    lines = [*scored.notes]
-    if published is not None:
-        lines += [f"published: {published.source}", *published.notes]
-    for line in (*lines, *scored.signatures):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
+            texts = tuple(Cell("" if cell is None else cell.printed) for cell in cells)
+            rows.append(Row(f"{row.title} (paper)", texts, PUBLISHED))
+        notes = [f"published: {published.source}", *published.notes]
+    print_table(Table("", tuple(map(Column, letters)), tuple(rows), legend=(*notes, *scored.signatures)), console)
 
 
 def _score(value: float) -> str:

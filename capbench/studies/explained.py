@@ -273,21 +273,22 @@ def find_subject(
         dataset = "flickr8k-expert"
     notes: list[str] = []
     opened = None if dataset is None else open_dataset(dataset, root)
-    judged = _Judged(None if opened is None else opened.load(opened.protocol().items)[0], name)
-    if opened is not None and not judged.items and not (captions and references):
+    judgements = None if opened is None else opened.load(opened.protocol().items)[0]
+    judged = () if judgements is None else tuple(item for item in judgements.items if item.image == name)
+    if opened is not None and not judged and not (captions and references):
         message, hint = f"{opened.name} has no judgements of the image '{name}'", "add --caption and --reference"
         raise UsageError(message, code="unknown-item", value=name, hint=f"Name its data set with --dataset, or {hint}")
-    texts = list(dict.fromkeys(captions or judged.candidates))
+    texts = list(dict.fromkeys(captions or (item.candidate for item in judged)))
     if not captions and len(texts) > MOST_CANDIDATES:
         notes.append(f"the first {MOST_CANDIDATES} of {len(texts)} candidates; choose others with --caption")
         texts = texts[:MOST_CANDIDATES]
+    longest = max((item.references for item in judged), key=len, default=())
     items, humans = [], []
-    found, unclear = judged.find(texts)
-    notes += unclear
-    for text, item in zip(texts, found, strict=True):
-        texts_of_item = judged.longest if item is None else item.references
-        items.append(Item(name, text, tuple(references) or texts_of_item))
-        humans.append(None if item is None else judged.rating(item))
+    for text in texts:
+        item = _item_of(text, judged)
+        own = longest if item is None else item.references
+        items.append(Item(name, text, tuple(references) or own))
+        humans.append(None if item is None or judgements is None else _rating(item, judgements))
     picture = file if file is not None else _picture(name, opened, root, image_root)
     if picture is None:
         places = (root.path,) if opened is None else opened.image_places()
@@ -297,58 +298,22 @@ def find_subject(
     return FoundSubject(Subject(name, tuple(items), tuple(humans), picture), under_root, tuple(notes))
 
 
-class _Judged:
-    """A data set's judgements of one image."""
+def _item_of(text: str, judged: Sequence[Item]) -> Item | None:
+    """The first judged item of a caption, or of the only candidate that differs from it in case and punctuation."""
+    candidates = list(dict.fromkeys(item.candidate for item in judged))
+    alike = [candidate for candidate in candidates if caption_key(candidate) == caption_key(text)]
+    meant = text if text in candidates else alike[0] if len(alike) == 1 else None
+    return next((item for item in judged if item.candidate == meant), None)
 
-    def __init__(self, judgements: Judgements | None, image: str) -> None:
-        self._judgements = judgements
-        self.items = () if judgements is None else tuple(item for item in judgements.items if item.image == image)
 
-    @property
-    def candidates(self) -> list[str]:
-        return list(dict.fromkeys(item.candidate for item in self.items))
-
-    @property
-    def longest(self) -> tuple[str, ...]:
-        return max((item.references for item in self.items), key=len, default=())
-
-    def alike(self, text: str) -> list[str]:
-        """The candidates that a text can refer to: the one that equals it, or all with its text key."""
-        if text in self.candidates:
-            return [text]
-        key = caption_key(text)
-        return [candidate for candidate in self.candidates if caption_key(candidate) == key]
-
-    def find(self, texts: Sequence[str]) -> tuple[list[Item | None], list[str]]:
-        """The rated item of each text, or None, and notes on ambiguous texts.
-
-        A text that differs from a candidate gets its item only if no other candidate has its text key, and no other
-        text refers to the same candidate.
-        """
-        alike = {text: self.alike(text) for text in texts}
-        meant = [candidates[0] for candidates in alike.values() if len(candidates) == 1]
-        items: list[Item | None] = []
-        notes: list[str] = []
-        for text, candidates in alike.items():
-            clear = len(candidates) == 1 and (text == candidates[0] or meant.count(candidates[0]) == 1)
-            items.append(next(item for item in self.items if item.candidate == candidates[0]) if clear else None)
-            if candidates and not clear:
-                others = (
-                    candidates if len(candidates) > 1 else [t for t in texts if t != text and alike[t] == candidates]
-                )
-                listed = " and ".join(f"'{other}'" for other in others)
-                notes.append(f"no rating of '{text}' is shown: it has the same text key as {listed}; copy it exactly")
-        return items, notes
-
-    def rating(self, wanted: Item) -> float | None:
-        """Mean rating of the first aspect."""
-        judgements = self._judgements
-        if judgements is None or not judgements.ratings:
-            return None
-        ratings = next(iter(judgements.ratings.values()))
-        places = [i for i, item in enumerate(judgements.items) if item.key == wanted.key]
-        values = ratings.value[np.isin(ratings.item, places)]
-        return float(values.mean()) if len(values) else None
+def _rating(wanted: Item, judgements: Judgements) -> float | None:
+    """Mean rating of the first aspect."""
+    if not judgements.ratings:
+        return None
+    ratings = next(iter(judgements.ratings.values()))
+    places = [i for i, item in enumerate(judgements.items) if item.key == wanted.key]
+    values = ratings.value[np.isin(ratings.item, places)]
+    return float(values.mean()) if len(values) else None
 
 
 def _picture(image: str, dataset: Dataset | None, root: DataRoot, image_root: Path | None) -> Path | None:
