@@ -145,13 +145,13 @@ def main(metrics: list[str]) -> None:
     for metric in metrics or metric_names():
         with tempfile.TemporaryDirectory() as folder:
             try:
-                files = trace(metric, Path(folder))
+                run = trace(metric, Path(folder))
             except capbench.CapbenchError as error:
                 print(f"| {metric} | | | | not traced: {error.message} |")
                 continue
-        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
-        names = [str(file.relative_to(ROOT)) for file in files]
-        of_metrics = sum(name.startswith("metrics") for name in names)
+        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in run)
+        names = [str(file.relative_to(ROOT)) for file in run]
+        of_metrics = len([name for name in names if name.startswith("metrics")])
         count = f"{of_metrics} | {len(names) - of_metrics}"
         print(f"| {metric} | {count} | {lines:,} | {', '.join(names)} |", flush=True)
 

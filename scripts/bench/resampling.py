@@ -102,6 +102,7 @@ def scipy_coefficient(coefficient: Coefficient, levels: int, count: int) -> Work
 def our_permutations(coefficient: Coefficient, metrics: int) -> Work:
     """All pairwise PERM-BOTH tests with 1,000 permutations; returns the coefficients."""
     from capbench.stats.agreement import Correlations
+    from capbench.stats.resampling import observed_value
     from capbench.stats.significance import compare
 
     image, human, scores = judgements(metrics, 4)
@@ -110,8 +111,8 @@ def our_permutations(coefficient: Coefficient, metrics: int) -> Work:
     compare(data, permutations=100, correction="none")  # imports
 
     def work() -> FloatArray:
-        values = compare(data, permutations=1000, correction="none").values
-        return np.array([values[name] for name in scores])
+        compare(data, permutations=1000, correction="none")
+        return np.array([observed_value(data.statistic(name)) for name in scores])
 
     return work
 

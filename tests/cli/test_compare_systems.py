@@ -81,7 +81,7 @@ def test_nothing_is_cut_at_80_columns(
     folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = "a-long-name-of-a-captioning-system-" * 3
-    arguments = ("compare-systems", "baseline=base.json", f"{long}=good.json", "--references", "references.json")
+    arguments = ["compare-systems", "baseline=base.json", f"{long}=good.json", "--references", "references.json"]
     arguments += ("-m", "bleu", "-m", "rouge-l,meteor,cider", "--bootstrap", "100", "--permutations", "100")
     intervals = json.loads(capbench(*arguments, "--json").out)["table"]["intervals"]
     monkeypatch.setenv("COLUMNS", "80")

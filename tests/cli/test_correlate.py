@@ -128,6 +128,7 @@ def test_a_study_writes_four_files_that_agree(
     result = load_result(folder / "results.json")
     cell = result.cell("flickr8k-expert/no-own-captions/unaggregated-tau-c", "cider")
     assert cell is not None
+    assert cell.value is not None
     for name in ("results.md", "results.tex"):
         assert f"{100 * cell.value:.1f}" in (folder / name).read_text(encoding="utf-8")
     assert f"{100 * cell.value:.1f}" in ran.out

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
-from tests.metrics.faier.models import IMAGES, TEXTS, Files, make_files
+from tests.metrics.faier.models import IMAGES, TEXTS, make_files
+from tests.metrics.scan.models import Files
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ def of_files(files: Any) -> dict[str, Any]:
 def given(name: str, folder: Path) -> dict[str, Any]:
     """What a metric requires, tiny and with random weights."""
     if name in ("tiger", "reo"):
-        options = {"covariance": "identity"} if name == "reo" else {}
-        return {**of_files(make_scan(folder, IMAGES)), "options": options}
+        covariance = {"covariance": "identity"} if name == "reo" else {}
+        return {**of_files(make_scan(folder, IMAGES)), "options": covariance}
     if name == "faier":
         return of_files(make_faier(folder, variant="faier-object"))
     if name == "vilbertscore":

@@ -109,7 +109,7 @@ def value(result: StudyResult, protocol: str, column: str) -> float:
 
 
 @pytest.mark.parametrize("learner", ["auto", "monotone"])
-def test_it_stands_in_the_table_and_beats_what_it_combines(learner: str, root: DataRoot) -> None:
+def test_it_stands_in_the_table_and_beats_what_it_combines(learner: Any, root: DataRoot) -> None:
     entry = CombineEntry(**FEW, learner=learner, label="both", title="Both")
     result = run(root, "all/mean-spearman", "all/votes-strict", combine=[entry])
     assert result.columns == {"signal": "Signal", "distance": "Distance", "both": "Both"}

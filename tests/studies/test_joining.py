@@ -19,7 +19,7 @@ from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics import metric_request
 from capbench.reports.markup import to_csv, to_latex, to_markdown
 from capbench.reports.table import PUBLISHED, Row, Table
-from capbench.reports.tables import by_own_model, tables
+from capbench.reports.tables import own_models, tables
 from capbench.reports.terminal import print_result
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import changed_inputs, plan_study
@@ -459,9 +459,9 @@ def test_authors_of_a_file_from_before_are_those_of_its_models() -> None:
     assert study.published_table is not None
     models = (f"scan-{DIGITS[:16]}",)
     table = study.published_table.model_copy(update={"authors": None, "authors_models": models})
-    assert by_own_model(study, study.cells[0])
+    assert own_models(study)
     old = study.model_copy(update={"published_table": table})
-    assert not by_own_model(old, old.cells[0])
+    assert not own_models(old)
 
 
 def test_the_csv_holds_numbers_without_one_of_ours(study: StudyResult) -> None:

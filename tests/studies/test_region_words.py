@@ -15,7 +15,8 @@ from capbench.metrics.ngram import Bleu
 from capbench.studies.region_words import MEANS, EntityCaption, described_regions, region_words
 from capbench.studies.study import WordTask
 from tests.errors import raises
-from tests.metrics.faier.models import Files, make_files
+from tests.metrics.faier.models import make_files
+from tests.metrics.scan.models import Files
 
 TEXTS = ("a dog runs on the grass", "two dogs play with a red ball", "the quiet cat", "zebras in a canoe")
 

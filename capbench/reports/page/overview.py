@@ -325,22 +325,22 @@ def _rows(
         metric, lacks = result.columns[name], missing.get(name)
         cells = []
         for info, group in columns:
-            e = by_key.get((info.id, group, name))
-            if e is None or e.cell.value is None:
-                text = "–" if e is None else e.shown
-                tip = None if e is None else e.tip
+            entry = by_key.get((info.id, group, name))
+            if entry is None or entry.cell.value is None:
+                text = "–" if entry is None else entry.shown
+                tip = None if entry is None else entry.tip
                 cells.append(tag("td", text, class_="n", data_order="-9", data_tip=tip, data_copy=text))
                 continue
-            best = "strong" if e.cell.value == highest.get((info.id, group)) else None
+            best = "strong" if entry.cell.value == highest.get((info.id, group)) else None
             cells.append(
                 tag(
                     "td",
-                    tag("span", f"{e.shown}{e.mark}", class_=best),
-                    tag("span", e.interval, class_="sub") if e.interval else None,
+                    tag("span", f"{entry.shown}{entry.mark}", class_=best),
+                    tag("span", entry.interval, class_="sub") if entry.interval else None,
                     class_="n",
-                    data_order=repr(e.cell.value),
-                    data_tip=e.tip,
-                    data_copy=f"{e.shown}{e.mark} {e.interval}".strip(),
+                    data_order=repr(entry.cell.value),
+                    data_tip=entry.tip,
+                    data_copy=f"{entry.shown}{entry.mark} {entry.interval}".strip(),
                 )
             )
         note = None

@@ -28,7 +28,6 @@ from tests.metrics.faier.models import (
     IMAGES,
     TEXTS,
     TRIPLETS,
-    Files,
     know_triplets,
     make_ensemble,
     make_files,
@@ -36,6 +35,7 @@ from tests.metrics.faier.models import (
     write_model,
 )
 from tests.metrics.faier.reference import PlainFaier, Text
+from tests.metrics.scan.models import Files
 
 ITEMS = tuple(
     Item(image, candidate, references)
