@@ -178,7 +178,7 @@ def figure(
         inputs or (), metric or (), saved, group or (), resamples, seed, unit, target, left_out, scoring, json_output
     )
     path = chosen.target(Path(f"{kind}.png") if out is None else out, f"{kind}.png")
-    look = chosen.look()
+    look = chosen.look(path)
     draw, missing = _DRAWN[kind](call, look)
     if draw is not None:
         from capbench.reports.figures.style import save

@@ -449,20 +449,27 @@ class FigureLook(OptionGroup):
         str | None, Help("Width and height: 6x4 (inches), 15x10cm. Default: fits the content.", metavar="WxH")
     ] = None
     font_size: Annotated[float | None, Ge(4), Le(40), Help("Font size. Default: 9.", metavar="POINTS")] = None
-    no_caption: Annotated[bool, Help("Write the line below the figure to a text file next to it.")] = False
+    draw_caption: Annotated[
+        bool | None,
+        typer.Option(
+            "--draw-caption/--no-caption",
+            help="Draw the line below the figure, or write it to a text file. Default: a text file for PDF only.",
+            show_default=False,
+        ),
+    ] = None
     format: Annotated[Literal["png", "svg", "pdf"] | None, Help("File format. Default: from the file's extension.")] = (
         None
     )
 
-    def look(self) -> Look:
-        """Title, size, font size and caption."""
+    def look(self, path: Path | None = None) -> Look:
+        """Title, size, font size and caption of a figure, by default without a caption in a PDF."""
         from capbench.reports.figures.style import USUAL, Look
 
         return Look(
             title=(self.title or "").strip(),
             size=None if self.size is None else parse_size(self.size),
             font_size=USUAL.font_size if self.font_size is None else self.font_size,
-            caption=not self.no_caption,
+            caption=path is None or path.suffix != ".pdf" if self.draw_caption is None else self.draw_caption,
         )
 
     def endings(self, default: tuple[str, ...]) -> tuple[str, ...]:

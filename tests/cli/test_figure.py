@@ -208,6 +208,7 @@ def test_a_figures_type_and_size_are_options(capbench: Run, tmp_path: Path, monk
     assert Path("ratings.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert capbench("figure", "ratings", "cider", "--format", "pdf", "--out", "by-rating").code == 0
     assert Path("by-rating.pdf").read_bytes().startswith(b"%PDF")
+    assert Path("by-rating.txt").is_file()  # the caption
 
 
 def test_a_caption_is_below_the_figure_or_in_a_file_next_to_it(capbench: Run, tmp_path: Path) -> None:
