@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from capbench.core.arguments import Expected
 from capbench.core.errors import CapbenchWarning
 from capbench.datasets.root import DataRoot
-from capbench.studies.judged import ProgressFactory, no_progress
+from capbench.studies.scoring import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset

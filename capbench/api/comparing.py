@@ -25,11 +25,11 @@ from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test
 from capbench.core.errors import StatisticError, UsageError, count
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
-from capbench.studies.judged import refuse_means
 from capbench.studies.plan import Plan
 from capbench.studies.power import MetricPower, metric_power
 from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, run_plan
+from capbench.studies.scoring import refuse_means
 
 if TYPE_CHECKING:
     pass

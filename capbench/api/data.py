@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from capbench.datasets.inventory import FileReport
     from capbench.datasets.protocol import ItemSelection, StatisticSpec
     from capbench.datasets.root import DataRoot
-    from capbench.studies.judged import ProgressFactory
+    from capbench.studies.scoring import ProgressFactory
 
 __all__ = [
     "ImportedData",

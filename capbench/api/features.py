@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
     from capbench.features.extract import Failure, Shard
     from capbench.features.images import ImageFile
-    from capbench.studies.judged import ProgressFactory
+    from capbench.studies.scoring import ProgressFactory
 
 __all__ = [
     "ExtractedFeatures",

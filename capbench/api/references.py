@@ -29,8 +29,8 @@ from capbench.api.resolve import (
 )
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.root import find_root
-from capbench.studies.judged import judge
 from capbench.studies.references import ReferenceResult, curve_protocol, reference_curves
+from capbench.studies.scoring import load_scorable
 from capbench.studies.study import CurveTask
 
 __all__ = ["CurveInputs", "compute_curves", "references"]
@@ -103,8 +103,8 @@ def compute_curves(
     computed = []
     for opened, chosen in plan.protocols:
         try:
-            judged = judge(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
-            missing |= {f"{one.request.rows[0].title} on {chosen}": f"missing: {one.error}" for one in judged.lacking}
+            judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
+            missing |= {f"{one.request.rows[0].title} on {chosen}": f"missing: {one.error}" for one in judged.unscored}
             sample = plan.root.is_sample and opened.under_root
             computed.append(reference_curves(judged, chosen, task, sample=sample, progress=caller.progress))
         except CapbenchError as error:

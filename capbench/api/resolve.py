@@ -42,8 +42,8 @@ from capbench.metrics.needs import Features, Resources, Weights
 from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
 
 if TYPE_CHECKING:
-    from capbench.studies.judged import Judged
     from capbench.studies.plan import Plan
+    from capbench.studies.scoring import Scorable
     from capbench.studies.study import Study, Task
 
 TaskType = TypeVar("TaskType", bound="Task")
@@ -168,11 +168,11 @@ class ResolvedJudged(Resolved):
         """True if the data is the embedded sample."""
         return self.root.is_sample and self.dataset.under_root
 
-    def judged(self) -> Judged:
+    def judged(self) -> Scorable:
         """The judgements with the metrics that can score them."""
-        from capbench.studies.judged import judge
+        from capbench.studies.scoring import load_scorable
 
-        return judge(self.dataset, self.protocol.items, self.requests, self.resources, cache=self.cache)
+        return load_scorable(self.dataset, self.protocol.items, self.requests, self.resources, cache=self.cache)
 
 
 def resolve(
@@ -197,7 +197,7 @@ def resolve(
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
     refuse_absent(requests, resources)
     if base_name(dataset) in dataset_names():
-        from capbench.studies.judged import imageless
+        from capbench.studies.scoring import imageless
 
         for request in requests:
             if (error := imageless(load_dataset(base_name(dataset)), request)) is not None:

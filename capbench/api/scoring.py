@@ -51,8 +51,8 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import without_references
 from capbench.metrics.spice import Spice
-from capbench.studies.judged import judge
 from capbench.studies.score_files import Incomplete, items_with_scores
+from capbench.studies.scoring import load_scorable
 
 if TYPE_CHECKING:
     from capbench.core.workers import Engine
@@ -332,13 +332,13 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     text = captions.protocol
     chosen = opened.protocol(text.removeprefix(f"{named}/").removeprefix(f"{opened.name}/") if text else None)
     caller.on_data(root, opened.under_root)
-    judged = judge(opened, chosen.items, resolved.requests, resolved.resources).require_all()
+    judged = load_scorable(opened, chosen.items, resolved.requests, resolved.resources).require_all()
     judgements = judged.draws[_place(captions.draw, len(judged.draws), f"{opened.name}/{chosen.items.name}", caller)]
     caller.tell(f"items: {named}/{chosen.items.name}: {chosen.items.description}")
     for line in judgements.notes:
         caller.tell(f"  {line}")
     unscored = {
-        key: entry.as_incomplete() for entry in judged.lacking if entry.of_file for key in entry.request.score_columns
+        key: entry.as_incomplete() for entry in judged.unscored if entry.of_file for key in entry.request.score_columns
     }
     sample, notes, documents = root.is_sample and opened.under_root, tuple(judgements.notes), judgements.documents
     metrics = judged.requests, judged.resources

@@ -28,7 +28,7 @@ from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.studies.judged import ProgressFactory
+    from capbench.studies.scoring import ProgressFactory
     from capbench.training.settings import Training
     from capbench.training.trainer import Task, Trained, Watcher
     from capbench.training.word_vectors import TrainedVectors

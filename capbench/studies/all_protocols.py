@@ -19,11 +19,11 @@ from capbench.datasets.root import DataRoot
 from capbench.stats.correlation import correlation
 from capbench.stats.pairs import Pair
 from capbench.stats.system_agreement import fewest_systems
-from capbench.studies.judged import ProgressFactory
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
 from capbench.studies.results import StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
+from capbench.studies.scoring import ProgressFactory
 from capbench.studies.study import Study, misfit
 
 SENSITIVITY_SCHEMA_VERSION = 3

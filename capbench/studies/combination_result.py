@@ -39,9 +39,17 @@ from capbench.studies.combine import (
     with_column,
 )
 from capbench.studies.data_points import agreement
-from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, refuse_means, score_all
 from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.results import Missing, StudyResult
+from capbench.studies.scoring import (
+    ProgressFactory,
+    Scorable,
+    Scored,
+    load_scorable,
+    no_progress,
+    refuse_means,
+    score_all,
+)
 from capbench.studies.study import METRIC, BootstrapSettings, CombineSettings, Study, TestSettings
 
 _ROW = row_of(METRIC)
@@ -183,7 +191,7 @@ def combine_metrics(
         parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **numbers))
     transfers, untried = [], {}
     for there, other in tests:
-        judged = judge(there, other.items, requests, resources, cache=cache)
+        judged = load_scorable(there, other.items, requests, resources, cache=cache)
         if reason := _unscored(judged, inputs):
             untried[str(other)] = reason
             continue
@@ -227,10 +235,10 @@ def _ends(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _unscored(judged: Judged, inputs: Sequence[Input]) -> str:
+def _unscored(judged: Scorable, inputs: Sequence[Input]) -> str:
     """The problem of a score file that prevents a test on a data set; ``""`` without one."""
     keys = {entry.row.key for entry in inputs}
-    of_files = [one for one in judged.lacking if one.of_file and not keys.isdisjoint(one.request.score_columns)]
+    of_files = [one for one in judged.unscored if one.of_file and not keys.isdisjoint(one.request.score_columns)]
     return f"{of_files[0].in_words()}: {of_files[0].error}" if of_files else ""
 
 
@@ -249,7 +257,7 @@ def _compared(
         signatures={key: scored.signatures},
         missing=tuple(
             Missing(protocol=str(protocol), column=row.name, title=row.title, reason=str(lacking.error))
-            for lacking in scored.lacking
+            for lacking in scored.unscored
             if lacking.of_file
             for row in lacking.request.rows
         ),

@@ -26,8 +26,8 @@ from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import observed_value
 from capbench.stats.ties import is_constant
 from capbench.studies.data_points import balanced_sides, in_decided_groups, level_points
-from capbench.studies.judged import Scored
 from capbench.studies.results import Cell
+from capbench.studies.scoring import Scored
 
 
 def evaluate(
@@ -63,7 +63,7 @@ def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], grou
     """Cells of columns of incomplete score files, overall and in the groups (also of other rows) without all scores."""
     of_items = scored.draws[0].groups if protocol.statistic.side != "preferences" else ()
     cells = []
-    for lacking in scored.lacking:
+    for lacking in scored.unscored:
         columns = set(lacking.request.score_columns) if lacking.of_file else set()
         for row in (row for row in rows if row.key in columns):
             for group in dict.fromkeys(("", *groups, *of_items)):

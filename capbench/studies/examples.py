@@ -14,8 +14,8 @@ from capbench.core.typed_json import Strict
 from capbench.datasets.protocol import Aggregation, Protocol
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.ties import merged
-from capbench.studies.judged import Judged, ProgressFactory, no_progress
 from capbench.studies.score_files import Incomplete
+from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
 
 # TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are its
 # appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.
@@ -51,7 +51,7 @@ class RatedScores:
 
 
 def rated_scores(
-    judged: Judged,
+    judged: Scorable,
     protocol: Protocol,
     aggregation: Aggregation | None = None,
     *,

@@ -31,7 +31,7 @@ from capbench.stats.ties import merged
 from capbench.stats.variance import share_between
 from capbench.stats.within_images import within_images
 from capbench.studies.examples import MAX_LEVELS, RatingGroup, binned, by_rating
-from capbench.studies.judged import Scored
+from capbench.studies.scoring import Scored
 
 ITEMS_FILE = "items.json.gz"
 """Name of the file, next to ``results.json``."""

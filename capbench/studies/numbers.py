@@ -14,9 +14,9 @@ from capbench.metrics.metric_request import Row
 from capbench.stats.pairs import Tests
 from capbench.studies.answer import answer
 from capbench.studies.evaluate import evaluate, unscored_cells
-from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.protocol_notes import protocol_notes, tie_cautions
 from capbench.studies.results import Answer, Ceiling, Cell, ProtocolInfo, Sentinels, StudyResult
+from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.study import Study, TestSettings
 from capbench.studies.uncertainty import assess, common_scores, group_scores
 
@@ -125,7 +125,7 @@ def protocol_numbers(
             *tie_cautions(dataset, protocol, draws, tables, rows, cells),
         ),
         n_items=min(len(judgements.items) for judgements in draws),
-        n_items_whole=scored.whole,
+        n_items_whole=scored.items_before,
         draws=len(draws),
         bootstrap=assessed.bootstrap,
         version=dataset.version,

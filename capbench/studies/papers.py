@@ -23,8 +23,8 @@ from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
 from capbench.datasets.root import DataRoot
 from capbench.metrics.metric_request import MetricRequest, Row
-from capbench.studies.judged import judge
 from capbench.studies.plan import Plan, plan_study
+from capbench.studies.scoring import load_scorable
 from capbench.studies.study import RetrievalTask, Study
 from capbench.studies.study_file import find_study, load_study
 from capbench.text.spice.scene_graph import any_known
@@ -134,7 +134,7 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
     by_features = any(request.reads_features() for request in ready)
     for dataset, protocol in () if item.study else plan.protocols:
         if str(protocol) in present:
-            lacking = judge(dataset, protocol.items, ready, plan.resources).lacking if by_features else ()
+            lacking = load_scorable(dataset, protocol.items, ready, plan.resources).unscored if by_features else ()
             waiting |= {f"{row.title} on {protocol}": str(less.error) for less in lacking for row in less.request.rows}
             scorable[str(protocol)] = _scorable(dataset, ready, {less.request.label: less.groups for less in lacking})
     scored = {name for targets in scorable.values() for names in targets.values() for name in names}

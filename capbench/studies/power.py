@@ -18,8 +18,8 @@ from capbench.stats.pairs import Unit
 from capbench.stats.power import Power, power
 from capbench.studies.data_points import agreement
 from capbench.studies.evaluate import check_defined, evaluate
-from capbench.studies.judged import ProgressFactory, no_progress, score_all
 from capbench.studies.protocol_notes import photograph_note, protocol_notes
+from capbench.studies.scoring import ProgressFactory, no_progress, score_all
 
 
 @dataclass(frozen=True)

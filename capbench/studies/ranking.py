@@ -31,11 +31,11 @@ from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels
 from capbench.studies.all_protocols import ranks
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
-from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.plan import Plan
 from capbench.studies.protocol_notes import no_agreement
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import SlowPart, run_plan
+from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.sentinel_agreement import sentinel_cell
 from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_scores
 from capbench.studies.study import TestSettings

@@ -34,8 +34,8 @@ from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.scoring import complete, score
 from capbench.studies.evaluate import check_defined, evaluate
-from capbench.studies.judged import Judged, ProgressFactory, no_progress
 from capbench.studies.results import Cell
+from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
 from capbench.studies.study import CurveTask
 
 CURVES_SCHEMA_VERSION = 1
@@ -116,7 +116,7 @@ def curve_protocol(dataset: Dataset, text: str | None) -> Protocol:
 
 @stdout_to_stderr()
 def reference_curves(
-    judged: Judged,
+    judged: Scorable,
     protocol: Protocol,
     task: CurveTask | None = None,
     *,
@@ -196,7 +196,7 @@ def reference_curves(
     )
 
 
-def _check(protocol: Protocol, judged: Judged) -> None:
+def _check(protocol: Protocol, judged: Scorable) -> None:
     """Raise ProtocolError if the number of references cannot be varied under a protocol."""
     judgements, code, problem = judged.draws[0], "unsupported", ""
     if protocol.statistic.kind == "mean":
@@ -239,7 +239,12 @@ def _counts_documents(judgements: Judgements, metric: Metric) -> bool:
 
 
 def _tables(
-    judged: Judged, request: MetricRequest, metric: Metric, sweep: ReferenceSweep, bare: bool, progress: ProgressFactory
+    judged: Scorable,
+    request: MetricRequest,
+    metric: Metric,
+    sweep: ReferenceSweep,
+    bare: bool,
+    progress: ProgressFactory,
 ) -> Iterator[tuple[int, ScoreTable]]:
     """Number of references and scores, draw by draw; one draw for no references or all of them."""
     items, counts, free, dataset = sweep.items, sweep.counts, _free(request), judged.draws[0].dataset

@@ -22,7 +22,7 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import complete
 from capbench.stats.retrieval import retrieval
-from capbench.studies.judged import ProgressFactory, no_progress
+from capbench.studies.scoring import ProgressFactory, no_progress
 from capbench.studies.study import RetrievalTask
 
 

@@ -18,11 +18,11 @@ from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Scores
 from capbench.studies.evaluate import check_defined, evaluate
-from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, training_overlaps
 from capbench.studies.numbers import Numbers, protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import Missing, Practice, StudyResult
+from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable, training_overlaps
 
 if TYPE_CHECKING:
     from capbench.studies.combine import PlannedCombination
@@ -93,11 +93,11 @@ def run_plan(
         key = f"{dataset.name}/{protocol.items.name}"
         by_items.setdefault(key, []).append(protocol)
         datasets[key] = dataset
-    judged: dict[str, Judged] = {}
+    judged: dict[str, Scorable] = {}
     for key, protocols in by_items.items():
         began = time.perf_counter()
         try:
-            judged[key] = judge(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
+            judged[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
         except MissingFileError as error:
             run.missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
         run.seconds[key] = time.perf_counter() - began
@@ -115,7 +115,7 @@ def run_plan(
         scored = judged.pop(key).score(progress, by_group=by_group)
         _note_scored(key, scored, run)
         run.seconds[key] += time.perf_counter() - began
-        unscored += [lacking.error for lacking in scored.lacking if lacking.of_file]
+        unscored += [lacking.error for lacking in scored.unscored if lacking.of_file]
         for protocol in protocols:
             try:
                 tables, notes = _with_combinations(plan, protocol, scored, run, progress)
@@ -170,11 +170,12 @@ def run_plan(
     return join_published(result, plan.published, plan.rows, changed_inputs(plan))
 
 
-def _refuse_damaged_files(plan: Plan, judged: Sequence[Judged]) -> None:
+def _refuse_damaged_files(plan: Plan, judged: Sequence[Scorable]) -> None:
     """Raise the error of a score file that cannot be joined to one of the study's judgements and fits no other."""
     for request in plan.requests:
         of_label = [
-            [less for less in one.lacking if less.of_file and less.request.label == request.label] for one in judged
+            [entry for entry in one.unscored if entry.of_file and entry.request.label == request.label]
+            for one in judged
         ]
         fits = any(
             {key for less in lacking for key in less.request.score_columns} != set(request.score_columns)
@@ -186,7 +187,7 @@ def _refuse_damaged_files(plan: Plan, judged: Sequence[Judged]) -> None:
             raise damaged[0]
 
 
-def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], judged: Mapping[str, Judged]) -> None:
+def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], judged: Mapping[str, Scorable]) -> None:
     """Raise errors of combinations that do not depend on scores, such as too many folds."""
     if not plan.combinations:
         return
@@ -201,7 +202,7 @@ def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], 
                         refuse_unlearnable(protocol, one.draws[0], combination.settings)
 
 
-def _slow_part(plan: Plan, judged: Sequence[Judged]) -> SlowPart | None:
+def _slow_part(plan: Plan, judged: Sequence[Scorable]) -> SlowPart | None:
     """The slow work of all judgements, if it takes long."""
     works = [one.slow_work() for one in judged]
     labels = tuple(request.label for request in plan.requests if any(request.label in of_items for of_items in works))
@@ -217,7 +218,7 @@ def _practice(
         return None
     other, papers = dataset.protocol(dataset.other_practice[0]), dataset.other_practice[1]
     try:
-        scored = judge(dataset, other.items, plan.requests, plan.resources, cache=cache).score(progress)
+        scored = load_scorable(dataset, other.items, plan.requests, plan.resources, cache=cache).score(progress)
         cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
     except MissingFileError:
         return None
@@ -317,7 +318,7 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
     for label, count in scored.cached.items():
         run.cached[f"{key}|{label}"] = count
     waiting = {missing.column for missing in run.missing if missing.planned}
-    for lacking in scored.lacking:
+    for lacking in scored.unscored:
         if lacking.of_file or lacking.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
         reason, protocol = (str(lacking.error), "") if lacking.input_missing else (f"{key}: {lacking.error}", key)

@@ -86,8 +86,8 @@ def items_with_scores(
                 complete.append(part)
                 continue
             errors.append(error)
-            less = Incomplete(f"scores for {joined[0].scored:,} of {len(items):,}", str(error))
-            incomplete |= dict.fromkeys(part.score_columns, less)
+            column = Incomplete(f"scores for {joined[0].scored:,} of {len(items):,}", str(error))
+            incomplete |= dict.fromkeys(part.score_columns, column)
     if errors and not complete:
         raise errors[0]
     return tuple(items), tuple(complete), incomplete, notes

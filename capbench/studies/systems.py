@@ -36,8 +36,8 @@ from capbench.stats.systems import (
     resamples_to_use,
     system_pairs,
 )
-from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import TableChoices
+from capbench.studies.scoring import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,9 +22,9 @@ from capbench.stats.power import fewest_units
 from capbench.stats.significance import compare, permutations_to_use
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import HUMAN_CEILING, human_ceiling
-from capbench.studies.judged import Scored
 from capbench.studies.protocol_notes import photograph_note
 from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell
+from capbench.studies.scoring import Scored
 from capbench.studies.study import BootstrapSettings, TestSettings
 
 RANK_RULE = (

@@ -142,7 +142,7 @@ def test_images_without_features_are_refused_with_the_groups_that_have_them(
     (judgements,) = dataset.load(dataset.protocol().items)
     images = sorted({item.image for item in judgements.items if item.group == "8k"})
     write_features(tmp_path / "third.h5", images, 4)
-    flags = ("-m", "tests.studies.test_judged:Brightness", "--features", tmp_path / "third.h5")
+    flags = ("-m", "tests.studies.test_scoring:Brightness", "--features", tmp_path / "third.h5")
     refused = capbench("score", "-d", "composite", *flags)
     assert refused.code == 2
     assert "group 8k lacks nothing: request composite@8k" in refused.err

@@ -12,7 +12,7 @@ from capbench.core.errors import MetricError
 from capbench.core.records import Judgements
 from capbench.datasets.foil_sets import FoilSet, SugarCrepe, Valse
 from capbench.metrics.requests import resolve_metrics
-from capbench.studies.judged import judge
+from capbench.studies.scoring import load_scorable
 from tests.datasets.native_files import root, write_json
 from tests.errors import raises
 
@@ -58,11 +58,11 @@ def load(dataset: type[FoilSet], folder: Path, selection: str) -> Judgements:
 
 def test_a_metric_with_references_names_the_items_that_have_them(folder: Path) -> None:
     dataset = SugarCrepe(root(folder))
-    judged = judge(dataset, SugarCrepe.selections["all-pairs"], resolve_metrics(["cider"]))
+    judged = load_scorable(dataset, SugarCrepe.selections["all-pairs"], resolve_metrics(["cider"]))
     with raises(MetricError, "missing-references", value="cider") as caught:
         judged.require_all()
     assert "-d sugarcrepe -p own-caption-out" in str(caught.value.hint)
-    assert judge(dataset, SugarCrepe.selections["own-caption-out"], resolve_metrics(["cider"])).lacking == ()
+    assert load_scorable(dataset, SugarCrepe.selections["own-caption-out"], resolve_metrics(["cider"])).unscored == ()
 
 
 @pytest.mark.real_data

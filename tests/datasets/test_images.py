@@ -16,7 +16,7 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
 from capbench.datasets.user.judgements import import_file
 from capbench.metrics.needs import Resources
-from capbench.studies.judged import with_pictures_of
+from capbench.studies.scoring import with_pictures_of
 from tests.conftest import Ran
 from tests.errors import raises
 

@@ -18,7 +18,7 @@ from capbench.features.store import open_store
 from capbench.metrics.image_metric import ImageMetric, ImageOptions
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.studies.judged import judge
+from capbench.studies.scoring import load_scorable
 from tests.errors import raises
 from tests.metrics.scan.models import write_features
 
@@ -59,7 +59,7 @@ def _items(dataset: Any) -> tuple[Item, ...]:
 def _levels(dataset: Any, given: Resources, **options: Any) -> dict[tuple[str, str], float]:
     """Score by image and caption, through the cache."""
     requests = resolve_metrics([f"{HERE}:Level"], {"level": options} if options else {})
-    (table,) = judge(dataset, dataset.protocol().items, requests, given).score().tables
+    (table,) = load_scorable(dataset, dataset.protocol().items, requests, given).score().tables
     values = table.values[ScoreColumn("level", "level")]
     return {(item.image, item.candidate): value for item, value in zip(table.items, values.tolist(), strict=True)}
 

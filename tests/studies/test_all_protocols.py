@@ -17,9 +17,9 @@ from capbench.studies.all_protocols import (
     ranks,
     run_all_protocols,
 )
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
 from tests.studies.toys import TOY

@@ -22,10 +22,10 @@ from capbench.metrics.combination import image_digest
 from capbench.metrics.requests import resolve_metrics
 from capbench.stats.correlation import correlation
 from capbench.studies.combine import image_codes, inputs_of, learn_out_of_fold
-from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import CombineEntry, CombineSettings, Study
 from capbench.studies.study_file import load_study
 from tests.errors import raises
@@ -131,7 +131,7 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
     dataset = Many(root)
     requests = resolve_metrics(METRICS)
     protocol = dataset.protocol("drawn/mean-spearman")
-    scored = judge(dataset, protocol.items, requests, cache=False).score()
+    scored = load_scorable(dataset, protocol.items, requests, cache=False).score()
     inputs = inputs_of([row for request in requests for row in request.rows], requests)
     learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, CombineSettings(**FEW))
     assert learnt.values.shape == (3, 120)

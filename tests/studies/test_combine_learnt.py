@@ -25,10 +25,10 @@ from capbench.metrics.scoring import score
 from capbench.reports.combination import print_combined
 from capbench.stats.correlation import correlation
 from capbench.studies.combination_result import CombinationResult, combine_metrics
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import BootstrapSettings, CombineSettings, Study, TestSettings
 from tests.errors import raises
 from tests.studies.test_combine import Distance, Many, Signal

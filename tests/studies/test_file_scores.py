@@ -20,11 +20,11 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_joining import item_id
 from capbench.metrics.scoring import score, write_scores
 from capbench.stats.correlation import correlation
-from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.score_files import items_with_scores
+from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from capbench.studies.study_file import load_study
 from tests.errors import raises
@@ -63,7 +63,7 @@ def test_a_built_in_metrics_own_scores_give_its_own_numbers(root: DataRoot, tmp_
         name, rest = split_protocol(protocol)
         dataset = open_dataset(name, root)
         items = dataset.protocol(rest).items
-        judged = judge(dataset, items, resolve_metrics(["cider", "bleu-4"]))
+        judged = load_scorable(dataset, items, resolve_metrics(["cider", "bleu-4"]))
         (table,) = judged.score().tables
         for ending in ("csv", "jsonl", "parquet"):
             path = tmp_path / f"{name}.{ending}"
@@ -107,7 +107,7 @@ def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: Dat
     assert any(line.startswith(note) for line in result.protocols[0].notes)
     # The built-in metrics' numbers are those of the same items among all items.
     dataset = open_dataset("flickr8k-expert", root)
-    (whole,) = judge(dataset, dataset.protocol().items, resolve_metrics(["bleu-4", "cider"])).score().tables
+    (whole,) = load_scorable(dataset, dataset.protocol().items, resolve_metrics(["bleu-4", "cider"])).score().tables
     ratings = dataset.load(dataset.protocol().items)[0].ratings["expert"]
     kept = ratings.item != 0
     for key, values in whole.values.items():
@@ -255,7 +255,7 @@ def test_a_file_that_cannot_be_joined_to_one_of_two_data_sets_is_used_for_the_ot
 
 def test_scores_made_with_other_references_are_refused(root: DataRoot, tmp_path: Path) -> None:
     dataset = open_dataset("composite", root)
-    (table,) = judge(dataset, dataset.selections["all-references"], resolve_metrics(["cider"])).score().tables
+    (table,) = load_scorable(dataset, dataset.selections["all-references"], resolve_metrics(["cider"])).score().tables
     path = tmp_path / "f.csv"
     write_scores(table, path)
     with pytest.raises(DataError, match=r"row \d+: \d+ scores were computed with other references than those of"):
@@ -325,7 +325,7 @@ def test_items_without_a_score_in_one_draw_are_left_out_of_all(root: DataRoot, t
     path.write_text("".join(rows[:1] + rows[4:]), encoding="utf-8")  # three captions of the first draw
     dataset = open_dataset("pascal-50s", root)
     items = dataset.protocol("random-5-refs").items
-    judged = judge(dataset, items, [request_of_file(path)], Resources(allow_missing=True)).require_all()
+    judged = load_scorable(dataset, items, [request_of_file(path)], Resources(allow_missing=True)).require_all()
     captions = [[(item.image, item.candidate) for item in judgements.items] for judgements in judged.draws]
     assert all(of_draw == captions[0] for of_draw in captions)
     assert len(captions[0]) < len(dataset.load(items)[0].items)
@@ -336,8 +336,8 @@ def test_a_draw_without_scores_is_named(root: DataRoot, tmp_path: Path) -> None:
     dataset = open_dataset("pascal-50s", root)
     items = dataset.protocol("random-5-refs").items
     with pytest.raises(DataError) as caught:
-        judge(dataset, items, [request]).require_all()
+        load_scorable(dataset, items, [request]).require_all()
     assert "(draw 3 of 5)" in str(caught.value)
     assert "writes those of all 5 draws" in str(caught.value)
     with pytest.raises(DataError, match=r"no item of .* \(draw 3 of 5\) has a score in words.csv"):
-        judge(dataset, items, [request], Resources(allow_missing=True)).require_all()
+        load_scorable(dataset, items, [request], Resources(allow_missing=True)).require_all()

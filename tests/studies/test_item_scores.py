@@ -12,10 +12,10 @@ import pytest
 from capbench.core.errors import DataError
 from capbench.datasets.root import find_root
 from capbench.studies.item_scores import Collector, ItemScores, load_items, write_items
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTHS, TOY

@@ -21,13 +21,13 @@ from capbench.reports.markup import to_csv, to_latex, to_markdown
 from capbench.reports.table import PUBLISHED, Row, Table
 from capbench.reports.tables import own_models, tables
 from capbench.reports.terminal import print_result
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import changed_inputs, plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
 from capbench.studies.published.beside import is_printed_as, join_published
 from capbench.studies.published.tables import rescaled
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study_file import load_study
 from capbench.weights.registry import Status
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex

@@ -18,10 +18,10 @@ from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.reports.figures.curves import layers_figure
-from capbench.studies.judged import no_progress
 from capbench.studies.layers import LayerCurves, layer_curves, plan_layers, with_all_layers
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 from tests.conftest import Ran
 from tests.metrics.vilbert.models import OPTIONS, write_model, write_store

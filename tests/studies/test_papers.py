@@ -16,10 +16,10 @@ from capbench.core.cache import Cache
 from capbench.core.errors import UsageError
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.features.writing import StoreWriter
-from capbench.studies.judged import no_progress
 from capbench.studies.papers import PaperItem, Prospect, choose_items, command_lines, item_study, papers, prospect
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION

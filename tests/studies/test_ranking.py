@@ -18,10 +18,10 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.reports.ranking import ranking_table
 from capbench.stats.significance import compare
 from capbench.studies.data_points import agreement
-from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.ranking import TaskRanking, run_ranking
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import Study, TestSettings
 from capbench.studies.task_file import load_tasks, resolve_tasks
 from tests.errors import raises
@@ -96,7 +96,7 @@ def test_tests_on_one_task_are_those_of_compare_with_sampled_references(ranked: 
     dataset = open_dataset("pascal-50s", root)
     protocol = dataset.protocol("random-5-refs/direct-strict")
     plan = plan_study(Study("s", "S", (str(protocol),), metrics), root)
-    scored = judge(dataset, protocol.items, plan.requests).score()
+    scored = load_scorable(dataset, protocol.items, plan.requests).score()
     assert len(scored.tables) == 5
     scores = {row.name: np.stack([table.values[row.key] for table in scored.tables]) for row in plan.rows}
     data = agreement(protocol, scored.draws[0], scores, "image", "MM")
@@ -210,7 +210,7 @@ def test_a_second_ranking_is_of_scores_rounded_to_classes(ranked: Ranks) -> None
     root = find_root("sample")
     dataset = open_dataset("flickr8k-expert", root)
     plan = plan_study(Study("s", "S", ("flickr8k-expert",), ("rouge-l",)), root)
-    scored = judge(dataset, dataset.protocol().items, plan.requests).score()
+    scored = load_scorable(dataset, dataset.protocol().items, plan.requests).score()
     scores = scored.tables[0].values[plan.rows[0].key]
     place = np.sort(scores)[np.ceil(len(scores) * np.array([0.25, 0.5, 0.75])).astype(int) - 1]
     classes = (scores[:, None] > place).sum(axis=1)

@@ -27,8 +27,8 @@ from capbench.metrics.needs import Need, References
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
-from capbench.studies.judged import judge
 from capbench.studies.references import ReferenceCurves, curve_protocol, load_curves, reference_curves
+from capbench.studies.scoring import load_scorable
 from capbench.studies.study import CurveTask
 from tests.errors import raises
 from tests.studies.toys import Length, Toy
@@ -71,7 +71,7 @@ def curves_of(
     dataset: Dataset, requests: Sequence[MetricRequest], text: str | None = None, *, cache: bool = False, **task: Any
 ) -> ReferenceCurves:
     protocol = curve_protocol(dataset, text)
-    judged = judge(dataset, protocol.items, requests, cache=cache).require_all()
+    judged = load_scorable(dataset, protocol.items, requests, cache=cache).require_all()
     return reference_curves(judged, protocol, CurveTask(**task))
 
 

@@ -16,10 +16,10 @@ from scipy import stats
 import capbench
 from capbench.datasets.composite import HUMAN, SYSTEMS
 from capbench.datasets.root import DataRoot
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 from capbench.studies.study_file import find_study, load_study
 

@@ -11,9 +11,9 @@ import scipy.stats
 
 from capbench.core.errors import CapbenchError, MetricError, StatisticError, StudyError
 from capbench.datasets.root import DataRoot
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.run import SlowPart, run_plan
+from capbench.studies.scoring import no_progress
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTH, LENGTHS, STUDY, TOY, Slow, run
 

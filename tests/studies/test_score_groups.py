@@ -25,7 +25,7 @@ from capbench.studies.examples import (
     rated_scores,
     score_groups,
 )
-from capbench.studies.judged import judge
+from capbench.studies.scoring import load_scorable
 from tests.errors import raises
 
 
@@ -47,7 +47,9 @@ def _rated(scores: dict[str, list[float]], human: list[float]) -> RatedScores:
 
 def rated_of(dataset: Dataset, metric: str, aggregation: Aggregation | None = None) -> RatedScores:
     protocol = dataset.protocol()
-    return rated_scores(judge(dataset, protocol.items, resolve_metrics([metric]), cache=False), protocol, aggregation)
+    return rated_scores(
+        load_scorable(dataset, protocol.items, resolve_metrics([metric]), cache=False), protocol, aggregation
+    )
 
 
 def test_scores_are_cut_where_the_ratings_are() -> None:

@@ -34,10 +34,10 @@ from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
 from capbench.stats.significance import adjust, better_p_values
 from capbench.studies.data_points import agreement
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import Cell, Sentinels
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.sentinel_agreement import assess_sentinels
 from capbench.studies.sentinels import (
     PENALTY,

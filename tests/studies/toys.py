@@ -16,10 +16,10 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
 from capbench.datasets.root import DataRoot
 from capbench.metrics.base import Metric
-from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 
 LENGTHS = (1, 2, 3, 4, 5, 6)

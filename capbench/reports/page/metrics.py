@@ -11,7 +11,7 @@ from capbench.reports.page.overview import Entry, best_first, statistic_words
 from capbench.reports.table import number
 from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
-from capbench.studies.judged import ProgressFactory, no_progress
+from capbench.studies.scoring import ProgressFactory, no_progress
 
 
 def metric_sections(

@@ -23,8 +23,8 @@ from capbench.reports.page.items import dialog, explained, images_listed_first, 
 from capbench.reports.page.metrics import metric_sections
 from capbench.reports.page.overview import entries, overview, protocols_section
 from capbench.studies.item_scores import ItemScores
-from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
+from capbench.studies.scoring import ProgressFactory, no_progress
 
 # Provenance: studies, files with checksums, signatures, missing metrics, the command.
 

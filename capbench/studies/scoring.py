@@ -46,7 +46,7 @@ def no_progress(description: str, steps: int | None) -> AbstractContextManager[C
 
 
 @dataclass(frozen=True)
-class Lacking:
+class Unscored:
     """A request that cannot be scored on all items, and the reason."""
 
     request: MetricRequest
@@ -103,15 +103,15 @@ class Scored:
     tables: tuple[ScoreTable, ...]
     # by group, scores of the other requests that cover it
     groups: Mapping[str, ScoredGroup] = field(default_factory=dict)
-    lacking: tuple[Lacking, ...] = ()  # the requests that could not be scored on all items
-    whole: int | None = None  # number of items of one draw before those without scores were left out; None if none were
+    unscored: tuple[Unscored, ...] = ()  # the requests that could not be scored on all items
+    items_before: int | None = None  # of one draw, if those without scores were left out
 
     def require_all(self) -> Scored:
         """Itself, if every request is scored on all items, except incomplete columns of score files.
 
         Raises the error of the first other request.
         """
-        _raise_first(self.lacking, any_scored=bool(self.tables))
+        _raise_first(self.unscored, any_scored=bool(self.tables))
         return self
 
     def complete(self, rows: Sequence[Row], at_least: int = 1) -> list[Row]:
@@ -123,17 +123,17 @@ class Scored:
         """
         complete = [row for row in rows if self.tables and row.key in self.tables[0].values]
         if len(complete) < min(at_least, len(rows)):
-            _raise_first(self.lacking, any_scored=False)
+            _raise_first(self.unscored, any_scored=False)
         return complete
 
     def incomplete(self, rows: Sequence[Row]) -> dict[str, Incomplete]:
         """By title, rows without a number and the reason: columns of incomplete score files."""
         by_key = {row.key: row.title for row in rows}
         return {
-            by_key[key]: lacking.as_incomplete()
-            for lacking in self.lacking
-            for key in lacking.request.score_columns
-            if lacking.of_file and key in by_key
+            by_key[key]: entry.as_incomplete()
+            for entry in self.unscored
+            for key in entry.request.score_columns
+            if entry.of_file and key in by_key
         }
 
     @property
@@ -178,25 +178,25 @@ class Scored:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Judgements, and the requests that can be scored on them. Made by :func:`judge`."""
+class Scorable:
+    """Judgements, and the requests that can be scored on them. Made by :func:`load_scorable`."""
 
     dataset: Dataset
     selection: ItemSelection  # the items and their references
     draws: tuple[Judgements, ...]  # the judgements, one for each draw of references
     requests: tuple[MetricRequest, ...]  # requests that can be scored on all items
-    lacking: tuple[Lacking, ...]  # the others
+    unscored: tuple[Unscored, ...]  # the others
     resources: Resources  # features, weights and images for the metrics
     cache: bool = True  # True to use the score cache
-    whole: int | None = None  # number of items of one draw before those without scores were left out; None if none were
+    items_before: int | None = None  # of one draw, if those without scores were left out
 
-    def require_all(self) -> Judged:
+    def require_all(self) -> Scorable:
         """Itself, if every request can be scored on all items, except incomplete columns of score files.
 
         Raises MetricError: a request is missing an input; MissingFeaturesError: images have no features; groups that
         can be requested are named; DataError: a score file cannot be joined to the items, or no other request remains.
         """
-        _raise_first(self.lacking, any_scored=bool(self.requests))
+        _raise_first(self.unscored, any_scored=bool(self.requests))
         return self
 
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
@@ -228,12 +228,12 @@ class Judged:
             with progress(label, len(judgements.items) * len(self.requests)) as step:
                 tables.append(self._table(judgements, self.requests, step, by_group))
         groups = self._groups(progress, by_group)
-        return Scored(self.dataset, self.draws, tuple(tables), groups, self.lacking, self.whole)
+        return Scored(self.dataset, self.draws, tuple(tables), groups, self.unscored, self.items_before)
 
     def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, ScoredGroup]:
         scored: dict[str, ScoredGroup] = {}
         for group in self.draws[0].groups:
-            requests = [lacking.request for lacking in self.lacking if group in lacking.groups]
+            requests = [entry.request for entry in self.unscored if group in entry.groups]
             if not requests:
                 continue
             draws = tuple(group_of(self.dataset, group).part(judgements) for judgements in self.draws)
@@ -266,31 +266,31 @@ class Judged:
         return replace(table, values=both)
 
 
-def judge(
+def load_scorable(
     dataset: Dataset,
     selection: ItemSelection,  # the items and their references
     requests: Sequence[MetricRequest],
     resources: Resources | None = None,  # features, weights and images for the metrics
     *,
     cache: bool = True,  # True to use the score cache
-) -> Judged:
+) -> Scorable:
     """Load judgements, and decide which requests can be scored on all of their items, and which on some groups.
 
     Raises MissingFileError: a file of the data set is missing; DataError, FeatureError: a file is damaged.
     """
     resources = with_pictures_of(dataset, resources or Resources())
     draws = tuple(dataset.load(selection))
-    sure: list[MetricRequest] = []
-    lacking: list[Lacking] = []
+    scorable: list[MetricRequest] = []
+    unscored: list[Unscored] = []
     joins: Joins = {}
     for request in requests:
         if request.needs(Scores):
             try:
                 joins[request.label] = join_draws(request, draws)
             except DataError as error:
-                lacking.append(Lacking(request, error, of_file=True, damaged=True))
+                unscored.append(Unscored(request, error, of_file=True, damaged=True))
     requests = [request for request in requests if request.label in joins or not request.needs(Scores)]
-    whole = min(len(judgements.items) for judgements in draws)
+    items_before: int | None = min(len(judgements.items) for judgements in draws)
     nothing_left: DataError | None = None
     if resources.allow_missing:
         try:
@@ -301,22 +301,23 @@ def judge(
         found = _unmet(dataset, selection, draws, request, resources)
         if found is None and request.label in joins:
             for part, joined in by_completeness(request, joins[request.label]):
-                unscored = _unscored(dataset, selection, part, joined, nothing_left)
-                lacking += [] if unscored is None else [unscored]
-                sure += [part] if unscored is None else []
+                columns = _unscored_columns(dataset, selection, part, joined, nothing_left)
+                unscored += [] if columns is None else [columns]
+                scorable += [part] if columns is None else []
             continue
         if found is None:
             found = _unmet_by_items(dataset, draws[0].items, request, resources)
             found = found or _unworked(draws, request, resources, cache)
-        lacking += [] if found is None else [found]
-        sure += [request] if found is None else []
+        unscored += [] if found is None else [found]
+        scorable += [request] if found is None else []
     summaries = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
     if not dataset.under_root:  # a user's own file
         summaries += tuple(damaged_captions(draws[0].items))
     if summaries:
         draws = tuple(replace(judgements, notes=(*judgements.notes, *summaries)) for judgements in draws)
-    reduced = whole if min(len(judgements.items) for judgements in draws) < whole else None
-    return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache, reduced)
+    if min(len(judgements.items) for judgements in draws) == items_before:
+        items_before = None
+    return Scorable(dataset, selection, draws, tuple(scorable), tuple(unscored), resources, cache, items_before)
 
 
 def score_all(
@@ -334,7 +335,7 @@ def score_all(
     ``check`` is called with the judgements of the first draw before scoring, and may raise.
     """
     refuse_means(protocol)
-    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
     if check is not None:
         check(judged.draws[0])
     return judged.score(progress).require_all()
@@ -348,14 +349,14 @@ def refuse_means(protocol: Protocol) -> None:
         )
 
 
-def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
+def _raise_first(unscored: Sequence[Unscored], *, any_scored: bool) -> None:
     """Raise the first error that stops a command which requires all of its metrics.
 
     An incomplete column of a score file stops it only if nothing else is scored.
     """
-    for less in lacking:
-        if not less.of_file or less.damaged or not any_scored:
-            raise less.error
+    for request in unscored:
+        if not request.of_file or request.damaged or not any_scored:
+            raise request.error
 
 
 def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
@@ -370,13 +371,13 @@ def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
     return replace(resources, pictures=image_finder(dataset.root, folder, dataset))
 
 
-def _unscored(
+def _unscored_columns(
     dataset: Dataset,
     selection: ItemSelection,
     request: MetricRequest,
     joins: Sequence[Join],
     nothing_left: DataError | None,
-) -> Lacking | None:
+) -> Unscored | None:
     """A score file's columns if items have no score, with the groups that are complete; None if all have one.
 
     ``nothing_left`` is the error of leaving out items without scores, if no item would remain.
@@ -392,7 +393,7 @@ def _unscored(
         counts = [joined.scored_of(group) for joined in joins]
         scored[group] = min(counts, key=lambda count: count[0] - count[1])
     groups = tuple(group for group, (count, total) in scored.items() if group and count == total)
-    return Lacking(request, nothing_left or error, groups=groups, of_file=True, scored=scored)
+    return Unscored(request, nothing_left or error, groups=groups, of_file=True, scored=scored)
 
 
 def _unmet(
@@ -401,14 +402,14 @@ def _unmet(
     draws: Sequence[Judgements],
     request: MetricRequest,
     resources: Resources,
-) -> Lacking | None:
+) -> Unscored | None:
     """A request that requires images or inputs that are absent, or references that an item has not; else None."""
     inapplicable = imageless(dataset, request)
     if inapplicable is not None:
-        return Lacking(request, inapplicable)
+        return Unscored(request, inapplicable)
     unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
     if unmet:
-        return Lacking(request, unmet_needs(request.label, unmet), input_missing=True)
+        return Unscored(request, unmet_needs(request.label, unmet), input_missing=True)
     items = draws[0].items
     without = sum(not item.references for item in items)
     if not without or not request.needs_references:
@@ -422,7 +423,7 @@ def _unmet(
         value=request.label,
         hint=f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint,
     )
-    return Lacking(request, error)
+    return Unscored(request, error)
 
 
 def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> MetricError | None:
@@ -439,7 +440,7 @@ def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> Metri
 
 def _unmet_by_items(
     dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources
-) -> Lacking | None:
+) -> Unscored | None:
     """A request that lacks something of some items, with the groups that have it; else None."""
     error = request.unmet_by(items, resources)
     if error is None:
@@ -450,19 +451,21 @@ def _unmet_by_items(
     groups = tuple(g for g, of_group in by_group.items() if g and request.unmet_by(of_group, resources) is None)
     if groups:
         names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
-        whole = f"group{'s' if groups[1:] else ''} {', '.join(groups)} {'lack' if groups[1:] else 'lacks'} nothing"
-        hint = f"{error.hint}; {whole}: request {names}"
+        complete = f"group{'s' if groups[1:] else ''} {', '.join(groups)} {'lack' if groups[1:] else 'lacks'} nothing"
+        hint = f"{error.hint}; {complete}: request {names}"
         error = type(error)(
             error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
         )
-    return Lacking(request, error, groups=groups)
+    return Unscored(request, error, groups=groups)
 
 
-def _unworked(draws: Sequence[Judgements], request: MetricRequest, resources: Resources, cache: bool) -> Lacking | None:
+def _unworked(
+    draws: Sequence[Judgements], request: MetricRequest, resources: Resources, cache: bool
+) -> Unscored | None:
     """A request whose slow work requires something that is missing (SPICE's parser); None without such work."""
     for judgements in draws if (missing := request.missing(resources)) else ():
         for work in slow_work(judgements.items, [request], resources, cache=cache).get(request.label, ()):
             message = f"{work.unit} require {' and '.join(reason for _, reason in missing)}"
             error = SetupError(message, code=missing[0][0].code, value=request.label)
-            return Lacking(request, error, input_missing=True)
+            return Unscored(request, error, input_missing=True)
     return None

@@ -24,10 +24,10 @@ from capbench.metrics.needs import Image, Need, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.examples import rated_scores
-from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.power import metric_power
 from capbench.studies.run import run_plan
+from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import Study
 from tests.errors import raises
 from tests.metrics.scan.models import write_features
@@ -137,9 +137,9 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(root: DataRoot, third: Resources) -> None:
     dataset = Composite(root)
     requests = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
-    judged = judge(dataset, dataset.protocol().items, requests, third, cache=False)
+    judged = load_scorable(dataset, dataset.protocol().items, requests, third, cache=False)
     assert [request.label for request in judged.requests] == ["bleu"]
-    (lacking,) = judged.lacking
+    (lacking,) = judged.unscored
     assert (lacking.request.label, lacking.input_missing, lacking.groups) == ("brightness", False, ("8k",))
     scored = judged.score(no_progress)
     assert list(scored.groups) == ["8k"]
@@ -213,7 +213,8 @@ def test_what_one_data_set_lacks_costs_no_number_of_the_other(
     plan = plan_study(study, root)
     Brightness.asked.clear()
     lacking = [
-        judge(dataset, protocol.items, plan.requests, plan.resources).lacking for dataset, protocol in plan.protocols
+        load_scorable(dataset, protocol.items, plan.requests, plan.resources).unscored
+        for dataset, protocol in plan.protocols
     ]
     assert Brightness.asked == []  # nothing is scored before needs are checked
     assert [[less.error.code for less in of_items] for of_items in lacking] == [[], [code] if code else []]
@@ -231,7 +232,7 @@ def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoo
     said = set()
     for refused in (
         lambda: metric_power(dataset, protocol, two, resources=third, cache=False),
-        lambda: rated_scores(judge(dataset, protocol.items, one, third, cache=False), protocol),
+        lambda: rated_scores(load_scorable(dataset, protocol.items, one, third, cache=False), protocol),
     ):
         with pytest.raises(MissingFeaturesError) as caught:
             refused()
@@ -253,8 +254,8 @@ def test_a_group_asked_for_alone_gives_the_studys_number(root: DataRoot, third: 
 
 def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -> None:
     dataset = Composite(root)
-    judged = judge(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
-    assert judged.lacking[0].input_missing
+    judged = load_scorable(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
+    assert judged.unscored[0].input_missing
     assert len(judged.score().tables) == 1
     with raises(MetricError, "missing-features", value="tiger"):
         judged.require_all()
@@ -266,9 +267,9 @@ def test_each_label_has_features_of_its_own(root: DataRoot, third: Resources, tm
     write_features(tmp_path / "all.h5", sorted({item.image for item in judgements.items}), 4)
     resources = Resources(features=third.features, features_of={"whole": str(tmp_path / "all.h5")})
     requests = resolve_metrics([f"{HERE}:Brightness", f"whole={HERE}:Brightness"])
-    judged = judge(dataset, dataset.protocol().items, requests, resources, cache=False)
+    judged = load_scorable(dataset, dataset.protocol().items, requests, resources, cache=False)
     assert [request.label for request in judged.requests] == ["whole"]
-    assert [lacking.request.label for lacking in judged.lacking] == ["brightness"]
+    assert [lacking.request.label for lacking in judged.unscored] == ["brightness"]
 
 
 def test_columns_of_other_metrics_are_extracted_once(root: DataRoot) -> None:
@@ -310,7 +311,7 @@ def test_a_metric_that_misses_a_draw_has_no_number_and_the_others_have_all_draws
     study = Study("s", "S", (protocol,), (f"{HERE}:Tooled", "bleu-1", "rouge-l"))
     plan = plan_study(study, root)
     ((dataset, one_reference),) = plan.protocols
-    lacking = judge(dataset, one_reference.items, plan.requests, plan.resources, cache=False).lacking
+    lacking = load_scorable(dataset, one_reference.items, plan.requests, plan.resources, cache=False).unscored
     assert Words.extracted == []
     assert [(less.request.label, less.input_missing) for less in lacking] == ([("tooled", True)] if known < 5 else [])
     if known < 5:
