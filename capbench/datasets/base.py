@@ -29,8 +29,8 @@ class Dataset(abc.ABC):
     """Name on the command line and in protocol ids."""
     title: ClassVar[str]
     """Title for tables and prose."""
-    citation: ClassVar[str]
-    """The publication of the judgements, one line."""
+    citation: ClassVar[str] = ""
+    """The publication of the judgements, one line; ``""`` if the catalog has it."""
     licence: ClassVar[str] = "unknown"
     """Terms of the captions, candidates and references together."""
     derived: ClassVar[bool] = False

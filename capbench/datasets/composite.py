@@ -208,10 +208,6 @@ class Composite(Dataset):
     title: ClassVar[str] = "Composite"
     image_folders: ClassVar[Sequence[str]] = ("composite/images", "flickr8k/images", "flickr30k/images", "coco/images")
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "S. Aditya, Y. Yang, C. Baral, C. Fermüller, Y. Aloimonos: From Images to Sentences through Scene "
-        "Description Graphs using Commonsense Reasoning and Knowledge. arXiv:1511.03292, 2015"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(*_SELECTIONS)
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **correlations("correctness", prefix="correctness"),

@@ -50,10 +50,6 @@ class _InContext(Dataset):
     image_folders: ClassVar[Sequence[str]] = ("context_blv/images",)
     groups: ClassVar[Sequence[str] | None] = ()
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "E. Kreiss, C. Bennett, S. Hooshmand, E. Zelikman, M. R. Morris, C. Potts: Context Matters for Image "
-        "Descriptions for Accessibility: Challenges for Referenceless Evaluation Metrics. EMNLP 2022"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection("all-descriptions", "all rated descriptions; no references")
     )

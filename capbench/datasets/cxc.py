@@ -34,10 +34,6 @@ from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, co
 from capbench.datasets.row_models import Image, Row, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions
 
-_CITATION = (
-    "Z. Parekh, J. Baldridge, D. Cer, A. Waters, Y. Yang: Crisscrossed Captions: Extended Intramodal and Intermodal "
-    "Semantic Similarity Judgments for MS-COCO. EACL 2021"
-)
 _CAPTION = re.compile(r"COCO_val2014:sentid:(\d{1,9})")
 _ORIGINAL = "c2i_original"
 _SCALE = (0.0, 5.0)
@@ -86,7 +82,6 @@ class _Caption:
 
 
 class _Cxc(Dataset):
-    citation: ClassVar[str] = _CITATION
     version, versions = AS_PUBLISHED
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
     split: ClassVar[str] = "val"

@@ -100,10 +100,6 @@ class _GeneratedDistractions(_Distractions):
     table: ClassVar[str]  # name of the table of changes
     generated: ClassVar[bool] = True
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
-    citation: ClassVar[str] = (
-        "After M. Hodosh and J. Hockenmaier: Focused Evaluation for Image Description with Binary Forced-Choice Tasks. "
-        "Workshop on Vision and Language 2016; pairs made by capbench's rules"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(_OWN_OUT, _IN_GRAPH)
     groups: ClassVar[Sequence[str] | None] = TASKS
 
@@ -206,10 +202,6 @@ class DistractionsGiven(_Distractions):
         "flickr30k/images",
         "flickr8k/images",
         "coco/images",
-    )
-    citation: ClassVar[str] = (
-        "M. Hodosh and J. Hockenmaier: Focused Evaluation for Image Description with Binary Forced-Choice Tasks. "
-        "Workshop on Vision and Language 2016, or whoever made the file"
     )
     versions: ClassVar[Mapping[str, str]] = {"1": "as given"}
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(

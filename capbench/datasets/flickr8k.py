@@ -26,10 +26,6 @@ from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, co
 from capbench.datasets.row_models import Image, Row, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 
-_CITATION = (
-    "M. Hodosh, P. Young, J. Hockenmaier: Framing Image Description as a Ranking Task. "
-    "Journal of Artificial Intelligence Research 47, 2013"
-)
 _CAPTIONS = "flickr8k/Flickr8k.token.txt"
 _COEFFICIENTS = ("tau-b", "tau-c", "spearman", "pearson")
 _AGGREGATIONS = ("unaggregated", "mean", "median", "mode")
@@ -90,7 +86,6 @@ class _Crowd(_Pair):
 
 
 class _Flickr8k(Dataset):
-    citation: ClassVar[str] = _CITATION
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     version, versions = AS_PUBLISHED
     groups: ClassVar[Sequence[str] | None] = ()

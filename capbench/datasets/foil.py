@@ -85,10 +85,6 @@ class Foil(Dataset):
     title: ClassVar[str] = "FOIL"
     image_folders: ClassVar[Sequence[str]] = ("foil/images", "coco/images")
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "R. Shekhar and others: FOIL it! Find One mismatch between Image and Language caption. ACL 2017; "
-        "L. Parcalabescu and others: VALSE. ACL 2022"
-    )
     file_name: ClassVar[str] = _PAIRS
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
@@ -176,9 +172,6 @@ class FoilFull(Foil):
     derived: ClassVar[bool] = False
     in_default: ClassVar[bool] = False
     title: ClassVar[str] = "FOIL, full test set"
-    citation: ClassVar[str] = (
-        "R. Shekhar and others: FOIL it! Find One mismatch between Image and Language caption. ACL 2017"
-    )
     # These pairs have no votes.
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         name: selection for name, selection in Foil.selections.items() if name != "validated"

@@ -142,10 +142,6 @@ class Valse(FoilSet):
     licence: ClassVar[str] = "CC BY 4.0, MIT (VALSE)"
     derived: ClassVar[bool] = True
     title: ClassVar[str] = "VALSE"
-    citation: ClassVar[str] = (
-        "L. Parcalabescu, M. Cafagna, L. Muradjan, A. Frank, I. Calixto, A. Gatt: VALSE: A Task-Independent Benchmark "
-        "for Vision and Language Models Centered on Linguistic Phenomena. ACL 2022"
-    )
     folder: ClassVar[str] = "valse"
     image_folders: ClassVar[Sequence[str]] = ("valse/images", "coco/images")
     parts: ClassVar[Sequence[str]] = (
@@ -188,10 +184,6 @@ class SugarCrepe(FoilSet):
     licence: ClassVar[str] = "CC BY 4.0, MIT (SugarCrepe)"
     derived: ClassVar[bool] = True
     title: ClassVar[str] = "SugarCrepe"
-    citation: ClassVar[str] = (
-        "C.-Y. Hsieh, J. Zhang, Z. Ma, A. Kembhavi, R. Krishna: SugarCrepe: Fixing Hackable Benchmarks for "
-        "Vision-Language Compositionality. NeurIPS 2023"
-    )
     folder: ClassVar[str] = "sugarcrepe"
     image_folders: ClassVar[Sequence[str]] = ("sugarcrepe/images", "coco/images")
     parts: ClassVar[Sequence[str]] = (

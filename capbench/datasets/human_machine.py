@@ -149,10 +149,6 @@ class HmCocoWhereImage(_HumanMachine):
     licence: ClassVar[str] = "CC BY 4.0, MIT (where-image2)"
     derived: ClassVar[bool] = True
     title: ClassVar[str] = "Human and machine, COCO (twelve captioners)"
-    citation: ClassVar[str] = (
-        "After S. Wang and others: FAIEr. CVPR 2021; captions of M. Tanti, A. Gatt, K. Camilleri: Where to put the "
-        "image in an image caption generator. Natural Language Engineering 2018"
-    )
     corpus: ClassVar[str] = "coco-test"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
 
@@ -167,9 +163,6 @@ class HmCoco(_HumanMachine):
     licence: ClassVar[str] = "CC BY 4.0, MIT (SMURF)"
     derived: ClassVar[bool] = True
     title: ClassVar[str] = "Human and machine, COCO"
-    citation: ClassVar[str] = (
-        "After S. Wang and others: FAIEr. CVPR 2021; captions of J. Feinglass, Y. Yang: SMURF. ACL 2021"
-    )
     corpus: ClassVar[str] = "coco-test"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"where-image": HmCocoWhereImage}
@@ -185,7 +178,6 @@ class HmFlickr8k(_HumanMachine):
     name: ClassVar[str] = "hm-flickr8k"
     licence: ClassVar[str] = "research and education, not commercial"
     title: ClassVar[str] = "Human and machine, Flickr8k"
-    citation: ClassVar[str] = HmCocoWhereImage.citation
     corpus: ClassVar[str] = "flickr8k"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
 

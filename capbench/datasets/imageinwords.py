@@ -91,10 +91,6 @@ class ImageInWords(Dataset):
     title: ClassVar[str] = "ImageInWords"
     image_folders: ClassVar[Sequence[str]] = ("iiw/images",)
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "R. Garg, A. Burns, B. Karagol Ayan and others: ImageInWords: Unlocking Hyper-Detailed Image Descriptions. "
-        "EMNLP 2024"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection("all-pairs", "all pairs whose two descriptions are published; no references")
     )

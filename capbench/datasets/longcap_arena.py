@@ -37,10 +37,6 @@ class LongCapArena(Dataset):
     derived: ClassVar[bool] = True
     title: ClassVar[str] = "LongCap-Arena"
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "K. Matsuda, Y. Wada, S. Hirano, S. Otsuki, K. Sugiura: VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating "
-        "Long Image Captions. EMNLP 2025"
-    )
     image_folders: ClassVar[Sequence[str]] = ("longcap-arena/images", "nocaps/images")
     """Those of the embedded sample are nocaps scenes."""
     selections: ClassVar[Mapping[str, ItemSelection]] = {

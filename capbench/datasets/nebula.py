@@ -107,10 +107,6 @@ class Nebula(_RatedCaptions):
     title: ClassVar[str] = "Nebula"
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published", "spica": "scores corrected by Spica's judgements"}
-    citation: ClassVar[str] = (
-        "K. Matsuda, Y. Wada, K. Sugiura: DENEB: A Hallucination-Robust Automatic Evaluation Metric for Image "
-        "Captioning. ACCV 2024"
-    )
     stem: ClassVar[str] = "nebula/nebula_test"
 
     @classmethod
@@ -150,8 +146,4 @@ class Polaris(_RatedCaptions):
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Polaris"
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "Y. Wada, K. Kaneda, D. Saito, K. Sugiura: Polos: Multimodal Metric Learning from Human Feedback for Image "
-        "Captioning. CVPR 2024"
-    )
     stem: ClassVar[str] = "polaris/polaris_test"

@@ -30,7 +30,6 @@ class Nocaps(Dataset):
     title: ClassVar[str] = "nocaps (validation)"
     image_folders: ClassVar[Sequence[str]] = ("nocaps/images",)
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = "H. Agrawal et al.: nocaps: novel object captioning at scale. ICCV 2019"
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "first-vs-rest", "the first caption of an image is the candidate, the other nine are the references"

@@ -218,7 +218,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
 
 
 _OF_WHOLE = (
-    *("citation", "statistics", "default", "aliases", "most_references", "with_references", "other_practice"),
+    *("statistics", "default", "aliases", "most_references", "with_references", "other_practice"),
     *("judges_images", "under_root", "file_columns", "version", "versions"),
 )
 _ENDINGS = "|".join(map(re.escape, SUFFIXES))

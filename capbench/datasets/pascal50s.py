@@ -309,9 +309,6 @@ class Pascal50S(Dataset):
     title: ClassVar[str] = "PASCAL-50S"
     image_folders: ClassVar[Sequence[str]] = ("pascal50s/images",)
     version, versions = AS_PUBLISHED
-    citation: ClassVar[str] = (
-        "R. Vedantam, C. L. Zitnick, D. Parikh: CIDEr: Consensus-based Image Description Evaluation. CVPR 2015"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "random-5-refs",

@@ -72,10 +72,6 @@ class Flickr8kPseudo(Dataset):
     licence: ClassVar[str] = "research and education, not commercial"
     generated: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k pseudo-judgements"
-    citation: ClassVar[str] = (
-        "Drawn by capbench's rules from the captions of M. Hodosh, P. Young, J. Hockenmaier: Framing Image Description "
-        "as a Ranking Task. JAIR 2013; rated by CIDEr, METEOR and ROUGE-L"
-    )
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "candidates by the first rules, seed 0"}
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(

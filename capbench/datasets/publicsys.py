@@ -46,10 +46,6 @@ class PublicSys(Dataset):
     image_folders: ClassVar[Sequence[str]] = ("publicsys/images", "coco/images")
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "a user's file"}
-    citation: ClassVar[str] = (
-        "A. Rohrbach, L. A. Hendricks, K. Burns, T. Darrell, K. Saenko: Object Hallucination in Image Captioning. "
-        "EMNLP 2018"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection("all-references", "all captions; all references of the image", source="REO")
     )

@@ -39,10 +39,6 @@ class Flickr8kSwaps(Dataset):
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
-    citation: ClassVar[str] = (
-        "After M. Jiang and others: TIGEr: Text-to-Image Grounding for Image Caption Evaluation. EMNLP-IJCNLP 2019, "
-        "section 4.6; pairs made by capbench's rules from Flickr8k (Hodosh and others 2013)"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "changed-reference-out",

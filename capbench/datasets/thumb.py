@@ -79,10 +79,6 @@ class Thumb(Dataset):
         "misaligned": "THumB 1.0 before January 2022, with human captions of other images",
         "1": "THumB 1.0 since January 2022",
     }
-    citation: ClassVar[str] = (
-        "J. Kasai, K. Sakaguchi, L. Dunagan, J. Morrison, R. Le Bras, Y. Choi, N. A. Smith: Transparent Human "
-        "Evaluation for Image Captioning. NAACL 2022"
-    )
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "all-systems",

@@ -72,7 +72,7 @@ def _publication(name: str) -> str:
     from capbench.datasets.base import load_dataset
 
     try:
-        return load_dataset(name).citation
+        return load_dataset(name).citation or "a data set without a publication in capbench"
     except CapbenchError:
         return "a data set without a publication in capbench"
 
