@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from capbench.core.errors import MissingFileError, ModelError, UsageError, check_choice, suggest
 from capbench.core.files import atomic_write, lock, read_json, sha256_file, write_text
@@ -56,14 +56,6 @@ class Entry(BaseModel):
     shapes: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     note: str | None = None
     steps: str | None = None
-
-    @model_validator(mode="after")
-    def _one_hash(self) -> Entry:
-        if sum(digits is not None for digits in (self.sha256, self.sha256_prefix, self.sha256_observed)) > 1:
-            raise ValueError("give one of 'sha256', 'sha256_prefix' and 'sha256_observed'")
-        if self.url is not None and not (self.sha256 or self.sha256_prefix or self.sha256_observed):
-            raise ValueError(f"an address requires a checksum, or 'sha256: {UNKNOWN}' if it is unknown")
-        return self
 
     @property
     def expected(self) -> str | None:
