@@ -134,7 +134,7 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         raise DataError("has no images, but the candidates do", code="missing-image", path=known.path, hint=hint)
     items: list[Item] = []
     left_out = 0
-    ids = _Ids()
+    owners: dict[str, Item] = {}  # id → first item with this id
     for row, record in records:
         name = image = parse_image(_name(image_field(record, path, row)), "image", path=path, row=row)
         texts: tuple[str, ...] = ()
@@ -161,9 +161,9 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
             next((_caption(_name(record[key]), key, path, row) for key in keys if record.get(key) is not None), "")
             for keys in (("system",), ("id", "candidate_id"))
         )
-        candidate_id = given or ids.free(image, system, text)
+        candidate_id = given or _free_id(owners, image, system, text)
         item = Item(image, text, texts, candidate_id, group, system)
-        owner = ids.owners.setdefault(candidate_id, item)
+        owner = owners.setdefault(candidate_id, item)
         if owner is not item and (owner.image, owner.system, owner.candidate) != (image, system, text):
             problem = f"the id '{candidate_id}' has another caption, image or system above ('{owner.candidate[:60]}')"
             hint = "Ids must be different"
@@ -171,34 +171,19 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         items.append(item)
     if not items:
         raise _no_candidates(path)
-    del ids  # as large as the items' texts
+    del owners  # as large as the items' texts
     with_candidate = {item.image for item in items}
     without = [image for image, texts in (references or {}).items() if texts and image not in with_candidate]
     return UserCaptions(tuple(items), tuple(without), left_out)
 
 
-class _Ids:
-    """Ids of candidates, including generated ones; a candidate is (image, system, text)."""
-
-    def __init__(self) -> None:
-        self.owners: dict[str, Item] = {}  # id → first item with this id
-        self._names: dict[tuple[str, str, str], str] = {}
-        self._next: dict[str, int] = {}
-
-    def free(self, image: str, system: str, text: str) -> str:
-        """The image's id, with a number if another candidate has it; equal candidates get the same id."""
-        if image not in self.owners:  # fast path: most images have one candidate
-            return image
-        candidate = (image, system, text)
-        while candidate not in self._names:
-            number = self._next.get(image, 1)
-            candidate_id = image if number == 1 else f"{image}#{number}"
-            owner = self.owners.get(candidate_id)
-            owned_by = candidate if owner is None else (owner.image, owner.system, owner.candidate)
-            if owned_by[0] == image:
-                self._names.setdefault(owned_by, candidate_id)
-            self._next[image] = number + 1  # this number need not be tried again
-        return self._names[candidate]
+def _free_id(owners: Mapping[str, Item], image: str, system: str, text: str) -> str:
+    """The image's id, with a number if another candidate has it; equal candidates get the same id."""
+    name, number = image, 1
+    while (owner := owners.get(name)) and (owner.image, owner.system, owner.candidate) != (image, system, text):
+        number += 1
+        name = f"{image}#{number}"
+    return name
 
 
 def _in_order(texts: Sequence[str], path: Path, known: _Known) -> UserCaptions:
