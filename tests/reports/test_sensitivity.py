@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -98,14 +99,18 @@ def tested(found: SensitivityResult) -> SensitivityResult:
     """Tests under all protocols but one; ROUGE over CIDEr is real under two of the other ones."""
     tops = {"mean-tau-b": ("cider",), "mean-spearman": ("bleu_4", "cider"), "votes-strict": ("cider", "bleu_4")}
     pair = Pair(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
+    how: dict[str, Any] = {
+        "test": "permutation",
+        "correction": "bh",
+        "alpha": 0.05,
+        "unit": "image",
+        "units": 6,
+        "resamples": 1000,
+    }
     comparisons = tuple(
         Tests(
             protocol=id_,
-            test="permutation",
-            correction="bh",
-            alpha=0.05,
-            unit="image",
-            units=6,
+            **how,
             resamples=1000,
             seed=7,
             level=None,
@@ -116,15 +121,10 @@ def tested(found: SensitivityResult) -> SensitivityResult:
         for id_ in VALUES
         if "single" not in id_
     )
-    infos = [
-        info.model_copy(update={"notes": (f"{info.id}: no tests between metrics: one image",)})
-        if "single" in info.id
-        else info
-        for info in found.result.protocols
-    ]
-
-    def reversal(protocol: str, better: str, difference: float, real: bool) -> Reversal:
-        return Reversal(
+    note = {"notes": ("toy/all_pairs/single-tau-b: no tests between metrics: one image",)}
+    infos = tuple(info.model_copy(update=note if "single" in info.id else {}) for info in found.result.protocols)
+    reversals = tuple(
+        Reversal(
             protocol=f"toy/{protocol}",
             better=better,
             worse="cider",
@@ -134,14 +134,14 @@ def tested(found: SensitivityResult) -> SensitivityResult:
             default_p_adjusted=0.03,
             real=real,
         )
-
-    reversals = (
-        reversal("all_pairs/mean-spearman", "bleu_4", 0.05, True),
-        reversal("all_pairs/mean-spearman", "rouge", 0.04, True),
-        reversal("all_pairs/single-tau-b", "rouge", 0.2, False),
-        reversal("few/votes-strict", "rouge", 0.025, True),
+        for protocol, better, difference, real in (
+            ("all_pairs/mean-spearman", "bleu_4", 0.05, True),
+            ("all_pairs/mean-spearman", "rouge", 0.04, True),
+            ("all_pairs/single-tau-b", "rouge", 0.2, False),
+            ("few/votes-strict", "rouge", 0.025, True),
+        )
     )
-    result = found.result.model_copy(update={"comparisons": comparisons, "protocols": tuple(infos)})
+    result = found.result.model_copy(update={"comparisons": comparisons, "protocols": infos})
     toy = found.datasets[0].model_copy(update={"reversals": reversals})
     return found.model_copy(update={"result": result, "datasets": (toy,)})
 

@@ -132,14 +132,6 @@ def test_a_straight_line_is_in_the_monotone_basis_and_costs_as_much_there() -> N
     assert [float(bent.shares[bent.owner == place].sum()) for place in range(3)] == pytest.approx([1, 1, 1])
 
 
-def test_quantiles_that_coincide_make_fewer_pieces() -> None:
-    inputs = np.concatenate([np.zeros(90), np.linspace(0, 1, 30)])[:, None]
-    basis = Basis.of(inputs, ("zeros",), monotone=True)
-    assert len(basis.knots[0]) == 1  # five sixths, above which no other quantile lies
-    mostly_one = Basis.of(np.repeat([[0.0], [1.0]], [95, 5], axis=0), ("two",), monotone=True)
-    assert len(mostly_one.knots[0]) == 0
-
-
 def test_pairs_on_which_people_are_even_are_left_out() -> None:
     first, second = np.array([[1.0], [2.0], [3.0]]), np.array([[2.0], [1.0], [0.0]])
     examples = Examples.of_pairs(first, second, np.array([-1, 0, 1]), np.array([5, 6, 7]))

@@ -211,16 +211,6 @@ def test_seeds_deal_other_folds_of_almost_equal_size() -> None:
     assert len({fold.tobytes() for fold in folds}) == 4
 
 
-def test_captions_of_images_that_nobody_judged_get_a_score() -> None:
-    inputs, ratings, unit = judged(7, images=20)
-    rated = unit != 4
-    result = nested_scores(
-        Examples.of_ratings(inputs[rated], ratings[rated], unit[rated]), inputs, unit, Settings("ridge", 4, 3), NAMES
-    )
-    assert np.isfinite(result.scores).all()
-    assert len(result.scores) == len(unit)
-
-
 @pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
 def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_intervals(learner: Learner) -> None:
     inputs, ratings, unit = judged(8)

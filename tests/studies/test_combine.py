@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from capbench.core.errors import StatisticError, StudyError
+from capbench.core.errors import StudyError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
 from capbench.datasets.opening import open_dataset
@@ -187,20 +186,6 @@ def test_a_study_file_says_which_and_how(tmp_path: Path) -> None:
         CombineEntry(label="x", title="X", of=("cider",), lower=("cider",), inner_folds=3, seed=9),
         CombineEntry(),
     )
-
-
-def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_scored(root: DataRoot) -> None:
-    entry = CombineEntry(label="both", folds=41)
-    study = Study("s", "S", protocols=(MANY,), metrics=METRICS, combine=(entry,))
-    begun: list[str] = []
-
-    def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
-        begun.append(what)
-        return no_progress(what, steps)
-
-    with raises(StatisticError, "too-few", value=40):
-        run_plan(plan_study(study, root), progress, cache=False)
-    assert not begun
 
 
 @pytest.mark.real_data

@@ -246,15 +246,6 @@ def _inputs(items: Sequence[Item]) -> FloatArray:
     return np.stack([signal, -distance], axis=1)
 
 
-def test_the_same_seed_gives_the_same_and_another_one_deals_other_folds(root: DataRoot) -> None:
-    first, again = combined(root), combined(root)
-    assert first.rows() == again.rows()
-    assert first.comparison.cells == again.comparison.cells
-    other = combined(root, settings=replace(FEW, seed=1))
-    assert value(other.comparison, "combination") != value(first.comparison, "combination")
-    assert value(other.comparison, "signal") == value(first.comparison, "signal")
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "code", "refused"),
     [
