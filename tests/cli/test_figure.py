@@ -50,19 +50,6 @@ def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run, tmp
     assert drawn.read_bytes() == (out / "curves.svg").read_bytes()
 
 
-def test_references_as_json(capbench: Run) -> None:
-    ran = capbench(
-        "correlate", "--references-curve", "-d", "flickr8k-expert", "-m", "rouge-l", "--draws", "2", "--json"
-    )
-    found = json.loads(ran.out)
-    assert found["counts"] == [1, 2, 3, 4, 5]
-    assert found["sample"] is True
-    assert found["statistic"] == "τ-c"
-    means = [point["mean"] for point in found["points"]]
-    assert means[0] == min(means)
-    assert [len(point["values"]) for point in found["points"]] == [2, 2, 2, 2, 1]
-
-
 def test_counts_are_lists_and_ranges() -> None:
     assert parse_counts("1,2,5-8, 3") == (1, 2, 3, 5, 6, 7, 8)
     for text in ("", "a", "1,", "5-2", "-3", "1-", "1.5", "1-999999999"):
@@ -95,16 +82,6 @@ def test_ratings_prints_the_means_that_it_draws(capbench: Run, tmp_path: Path) -
     assert groups[0]["mean"] < groups[-1]["mean"]
 
 
-def test_metrics_of_a_figure_are_arguments_options_and_lists_with_commas(capbench: Run, tmp_path: Path) -> None:
-    for number, names in enumerate(
-        (("rouge-l", "bleu-1"), ("-m", "rouge-l,bleu-1"), ("rouge-l", "--metric", "bleu-1"))
-    ):
-        ran = capbench("figure", "ratings", "-d", "composite", *names, "--json", "-o", tmp_path / f"{number}.svg")
-        assert ran.code == 0, ran.err
-        assert list(json.loads(ran.out)["metrics"]) == ["ROUGE-L", "BLEU-1"]
-    assert len({path.read_bytes() for path in tmp_path.glob("*.svg")}) == 1
-
-
 def test_score_groups_prints_shares_that_add_up(capbench: Run, tmp_path: Path) -> None:
     out = tmp_path / "groups.svg"
     ran = capbench("figure", "score-groups", "cider", "rouge-l", "-o", out, "--json")
@@ -123,13 +100,6 @@ def test_a_training_log_is_drawn(capbench: Run, tmp_path: Path) -> None:
     ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
     assert ran.code == 0, ran.err
     assert (tmp_path / "log.png").exists()
-
-
-def test_a_log_in_which_nothing_stands_yet_is_told(capbench: Run, tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").touch()
-    ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
-    assert ran.code == 2
-    assert "log.jsonl: is still empty. Wait for the run's first lines" in ran.err
 
 
 def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
@@ -224,21 +194,6 @@ def test_a_caption_is_below_the_figure_or_in_a_file_next_to_it(capbench: Run, tm
     for fact in ("no-own-captions/unaggregated-tau-c", "100 resamples", "permutation test", "α = 0.05"):
         assert fact in text
     assert without.stat().st_size < with_caption.stat().st_size
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "value"),
-    [
-        (["--size", "6"], "wrong-format", "6"),
-        (["--size", "600x400"], "out-of-range", "600x400"),
-        (["--format", "svg", "--out", "a.png"], "conflict", "svg"),
-    ],
-)
-def test_options_that_cannot_be_are_one_line_before_anything_is_scored(
-    capbench: Run, options: list[str], code: str, value: str
-) -> None:
-    ran = capbench("figure", "ratings", "cider", *options)
-    assert (ran.code, ran.failure.code, ran.failure.value) == (2, code, value)
 
 
 def test_sizes_have_units() -> None:

@@ -115,21 +115,9 @@ def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> 
     assert "hm-coco does not contain the image 'nowhere'" in lacking.err
 
 
-def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
-    texts = ["the rapist", "therapist", "1.5", "15", "狗", "猫", "狗"]
-    rows = [f"a,{text},a reference,{place},s{place}" for place, text in enumerate(texts)]
-    Path("r.csv").write_text("\n".join(["image,candidate,reference_1,rating,system", *rows]) + "\n", encoding="utf-8")
-    ran = capbench(
-        "explore", "examples", study("one", "image: {id: a, dataset: r.csv}\nmetrics: [rouge-l]\n"), "--json"
-    )
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["candidates"] == texts[:-1]
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("retrieval: 5\nmetrics: [cider]\n", "retrieval=5"),
         ("retrieval: {images: 1}\nmetrics: [cider]\n", "retrieval.images=1"),
         ("retrieval: {picture: x}\nmetrics: [cider]\n", "'picture'"),
         ("retrieval: {}\ncurves: {}\nmetrics: [cider]\n", "'curves'"),
@@ -137,7 +125,6 @@ def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
         ("retrieval: {}\n", "'metrics'"),
         ("curves: {}\nmetrics: [cider]\n", "'protocols'"),
         ("image: {id: a, candidates: []}\nmetrics: [cider]\n", "image.candidates"),
-        ("words: {references: [0]}\nmetrics: [faier]\n", "words.references"),
     ],
 )
 def test_a_task_that_does_not_fit_is_refused_in_one_line(capbench: Run, text: str, named: str) -> None:
@@ -176,21 +163,3 @@ def test_scores_of_a_part_of_an_images_captions_leave_the_other_metrics_alone(ca
     found = json.loads(ran.out)
     assert found["scores"] == whole["scores"]
     assert list(found["lacking"]) == ["mine"]
-
-
-def test_metrics_of_a_study_are_left_out(capbench: Run) -> None:
-    text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, bleu-1, bleu-4]\ntitle: Four captions\n"
-    ran = capbench("explore", "examples", study("three", text), "--without", "bleu-4", "--json")
-    assert ran.code == 0, ran.err
-    assert list(json.loads(ran.out)["scores"]) == ["ROUGE-L", "BLEU-1"]
-    assert json.loads(ran.out)["title"] == "Four captions"
-    ran = capbench("explore", "examples", study("three", text), "--without", "bleu")
-    assert "BLEU" not in ran.out
-    assert "Four captions" in ran.out.splitlines()[1]  # below the line on the sample
-    ran = capbench("explore", "examples", study("three", text), "--without", "spice")
-    assert (ran.code, "--without spice" in ran.err) == (0, True)
-    for name in ("a.md", "a.txt"):
-        ran = capbench("explore", "examples", study("three", text), "--out", name)
-        assert (ran.failure.code, ran.failure.value) == ("wrong-value", Path(name).suffix)
-    ran = capbench("explore", "examples", "-m", "cider", "--without", "cider")
-    assert (ran.code, ran.failure.code) == (2, "missing-option")
