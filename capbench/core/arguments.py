@@ -113,8 +113,7 @@ Correction = Literal["holm", "bh", "none"]
 BootstrapMethod = Literal["percentile", "bca"]
 Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
 Seed = Annotated[int, Ge(0)]
-OpenShare = Annotated[float, Gt(0), Lt(1)]
-"""A number between 0 and 1, exclusive."""
+OpenShare = Annotated[float, Gt(0), Lt(1)]  # A number between 0 and 1, exclusive
 Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
 Corrected = Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs.")]
 Alpha = Annotated[OpenShare, Help("Significance level, two-sided.", metavar="SHARE")]

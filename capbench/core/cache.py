@@ -34,10 +34,8 @@ _ENTRIES: Final = (
     "checksum INTEGER NOT NULL, PRIMARY KEY (space, key)) WITHOUT ROWID"
 )
 
-written: Final[Counter[str]] = Counter()
-"""Cache name → number of entries that this process has written to it."""
-reused: Final[Counter[str]] = Counter()
-"""Cache name → number of results that this process has taken from it."""
+written: Final[Counter[str]] = Counter()  # cache name → number of entries that this process has written to it
+reused: Final[Counter[str]] = Counter()  # cache name → number of results that this process has taken from it
 
 
 class Cache:

@@ -23,8 +23,7 @@ from capbench import __version__
 from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.core.files import atomic_write, cache_dir, check_writable, lock, real_path, sha256_file
 
-Progress = Callable[[int, int | None], None]
-"""Called with the number of bytes received and the total, if known."""
+Progress = Callable[[int, int | None], None]  # called with the number of bytes received and the total, if known
 
 _BLOCK = 1 << 17
 _TEMPORARY = (408, 416, 429)

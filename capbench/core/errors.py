@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Collection
+from functools import partial
 from typing import ClassVar
 
 ERROR_CODES: dict[str, str] = {
@@ -110,19 +111,8 @@ class CapbenchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword arguments do not pickle by themselves, and errors cross process borders.
-        return (_rebuild, (type(self), self.message, self.code, self.value, self.path, self.row, self.hint))
-
-
-def _rebuild(
-    kind: type[CapbenchError],
-    message: str,
-    code: str,
-    value: object,
-    path: str | None,
-    row: int | str | None,
-    hint: str | None,
-) -> CapbenchError:
-    return kind(message, code=code, value=value, path=path, row=row, hint=hint)
+        parts = {name: getattr(self, name) for name in ("code", "value", "path", "row", "hint")}
+        return partial(type(self), self.message, **parts), ()
 
 
 class UnfinishedError(CapbenchError):
@@ -200,8 +190,7 @@ class CapbenchWarning(UserWarning):
     """A message for the user that stops nothing; the command line prints ``warning:`` and its text."""
 
 
-_BEGINNINGS = 3
-"""Maximum number of suggested choices that begin with the word."""
+_BEGINNINGS = 3  # maximum number of suggested choices that begin with the word
 
 
 def count(number: int, noun: str) -> str:
@@ -250,8 +239,7 @@ def unwritable(error: OSError, path: str | os.PathLike[str], hint: str) -> Usage
 # Packages outside the core are extras of pyproject.toml, which the installed package's metadata repeat.
 
 _MODULES = {"pot": "ot"}  # package → module, where the names differ
-_NOT_FEATURES = ("all", "dev", "docs", "test")
-"""Extras that collect others, or that only developers need."""
+_NOT_FEATURES = ("all", "dev", "docs", "test")  # extras that collect others, or that only developers need
 
 
 def extras() -> dict[str, dict[str, str]]:

@@ -243,8 +243,7 @@ def option(
 class Options:
     """Base class of declared options. A subclass is a frozen dataclass with fields made by :func:`option`."""
 
-    removed: ClassVar[Mapping[str, object]] = {}
-    """Options of earlier versions, each with the only value that remains."""
+    removed: ClassVar[Mapping[str, object]] = {}  # options of earlier versions, each with the only value that remains
 
     @classmethod
     def stored(cls, values: Mapping[str, Any]) -> Self:

@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 
     from capbench.core.workers import Engine
 
-LONG_S: Final = 30.0
-"""Seconds of expected work that are announced before the start, and interval of progress lines."""
+LONG_S: Final = 30.0  # seconds of expected work that are announced before the start, and interval of progress lines
 
 # The time left is estimated from the measured speed, once this share of the steps is done or this time has passed.
 _MEASURED_SHARE: Final = 0.05
 _MEASURED_S: Final = 10.0
 
-Progress = Callable[[int], None]
-"""Called with the number of steps done since the last call."""
+Progress = Callable[[int], None]  # called with the number of steps done since the last call
 
 
 @runtime_checkable

@@ -23,10 +23,8 @@ Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
 """Coefficients between scores and ratings: four correlations, and pairwise accuracy with tie calibration."""
 WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "acc-eq-held-out", "difference-pearson"]
 """Coefficients between scores and ratings within images."""
-SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]
-"""Coefficients between scores and ratings within sources."""
-GradedCoefficient = Literal["pearson", "tau-b"]
-"""Coefficients between score differences and graded preferences."""
+SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]  # coefficients between scores and ratings within sources
+GradedCoefficient = Literal["pearson", "tau-b"]  # coefficients between score differences and graded preferences
 SystemCoefficient = Literal["pearson", "tau-b", "accuracy", "soft-accuracy"]
 """Coefficients between systems' mean scores and mean ratings."""
 TieRule = Literal["strict", "ties-right", "ties-half"]

@@ -24,8 +24,7 @@ BY_CHANCE = 0.1
 """Captions of different photographs can be equal ("A dog runs through the grass ."): of the captions of an unrelated
 data set, up to 3 % occur among Flickr8k's training captions. From this share on, captions count as read, whatever the
 names of their photographs."""
-DEV = "its dev split"
-"""The data that selected the weights of a network that is evaluated on captions during training."""
+DEV = "its dev split"  # the data that selected the weights of a network that is evaluated on captions during training
 
 _SIZE = 8
 _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")

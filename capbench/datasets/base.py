@@ -14,8 +14,7 @@ from capbench.datasets.catalog import CaptionTerms, catalog
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, base_name, resolve
 from capbench.datasets.root import DataRoot
 
-AS_PUBLISHED = "1", {"1": "as published"}
-"""Version and versions of a data set with one version."""
+AS_PUBLISHED = "1", {"1": "as published"}  # version and versions of a data set with one version
 
 
 class Dataset(abc.ABC):
@@ -25,26 +24,18 @@ class Dataset(abc.ABC):
     ``capbench.datasets``, or passed to the command line as ``module:Class``.
     """
 
-    name: ClassVar[str]
-    """Name on the command line and in protocol ids."""
-    title: ClassVar[str]
-    """Title for tables and prose."""
-    citation: ClassVar[str] = ""
-    """The publication of the judgements, one line; ``""`` if the catalog has it."""
-    licence: ClassVar[str] = "unknown"
-    """Terms of the captions, candidates and references together."""
+    name: ClassVar[str]  # name on the command line and in protocol ids
+    title: ClassVar[str]  # title for tables and prose
+    citation: ClassVar[str] = ""  # the publication of the judgements, one line; ``""`` if the catalog has it
+    licence: ClassVar[str] = "unknown"  # terms of the captions, candidates and references together
     derived: ClassVar[bool] = False
     """True if a licence is stated for all captions and permits publishing data derived from them, such as parses."""
     in_default: ClassVar[bool] = False
     """True for a data set of studies that name none. Those with far more items must be named."""
-    selections: ClassVar[Mapping[str, ItemSelection]]
-    """Item selections by name."""
-    statistics: ClassVar[Mapping[str, StatisticSpec]]
-    """Statistics by name."""
-    default: ClassVar[tuple[str, str]]
-    """Names of the selection and the statistic that are usual in the literature."""
-    aliases: ClassVar[Mapping[str, str]] = {}
-    """Other spellings of ``items/statistic``."""
+    selections: ClassVar[Mapping[str, ItemSelection]]  # item selections by name
+    statistics: ClassVar[Mapping[str, StatisticSpec]]  # statistics by name
+    default: ClassVar[tuple[str, str]]  # names of the selection and the statistic that are usual in the literature
+    aliases: ClassVar[Mapping[str, str]] = {}  # other spellings of ``items/statistic``
     most_references: ClassVar[str] = ""
     """Name of the selection with all references, if the default one omits some: for curves over their number."""
     with_references: ClassVar[str] = ""
@@ -65,10 +56,8 @@ class Dataset(abc.ABC):
     and an item's image is only the unit of intervals and tests."""
     generated: ClassVar[bool] = False
     """True if capbench makes the judgements from captions, so that no human judged its images."""
-    under_root: ClassVar[bool] = True
-    """False if the files belong to the user and are outside the data folder."""
-    version: ClassVar[str] = ""
-    """Version of the judgements, as in ids (``nebula:1``); ``""`` if there are no versions."""
+    under_root: ClassVar[bool] = True  # False if the files belong to the user and are outside the data folder
+    version: ClassVar[str] = ""  # version of the judgements, as in ids (``nebula:1``); ``""`` if there are no versions
     versions: ClassVar[Mapping[str, str]] = {}
     """Version → description, the oldest first. A corrected file, or a reader that returns other judgements than before,
     is a new version."""

@@ -50,12 +50,9 @@ from capbench.datasets.row_models import Image, Row, Text, distinct, parsed, rea
 from capbench.datasets.tables import read_table
 from capbench.datasets.user.caption_readers import Captions, read_captions_file
 
-CANDIDATES = 3
-"""Candidates per image."""
-SYSTEMS = ("human reference", "neural captioner", "scene description")
-"""Author of the candidate at each position."""
-HUMAN = 0
-"""Position of the human caption."""
+CANDIDATES = 3  # candidates per image
+SYSTEMS = ("human reference", "neural captioner", "scene description")  # author of the candidate at each position
+HUMAN = 0  # position of the human caption
 SUBSETS = ("8k", "30k", "coco")
 SCALE = (1, 5)
 Rating = Annotated[int, Field(ge=1, le=5)]

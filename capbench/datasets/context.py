@@ -45,8 +45,7 @@ class _InContext(Dataset):
 
     file_name: ClassVar[str]
     reader_column: ClassVar[str]
-    columns: ClassVar[Mapping[str, str]]
-    """Aspect of the ratings → column of the file."""
+    columns: ClassVar[Mapping[str, str]]  # aspect of the ratings → column of the file
     image_folders: ClassVar[Sequence[str]] = ("context_blv/images",)
     groups: ClassVar[Sequence[str] | None] = ()
     version, versions = AS_PUBLISHED

@@ -38,10 +38,8 @@ _CAPTION = re.compile(r"COCO_val2014:sentid:(\d{1,9})")
 _ORIGINAL = "c2i_original"
 _SCALE = (0.0, 5.0)
 _CAPTIONS_PER_IMAGE = 5
-OWN, CROSSED = "own", "crossed"
-"""Groups of items: captions of the rated image, and captions of other images."""
-CO_CAPTIONS = "co-captions"
-"""Group of pairs of captions of one image; the other pairs are :data:`CROSSED`."""
+OWN, CROSSED = "own", "crossed"  # groups of items: captions of the rated image, and captions of other images
+CO_CAPTIONS = "co-captions"  # group of pairs of captions of one image; the other pairs are :data:`CROSSED`
 
 
 def _caption_number(text: object) -> int:
@@ -84,8 +82,7 @@ class _Caption:
 class _Cxc(Dataset):
     version, versions = AS_PUBLISHED
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-    split: ClassVar[str] = "val"
-    """Split of COCO: ``val`` or ``test``."""
+    split: ClassVar[str] = "val"  # split of COCO: ``val`` or ``test``
 
     def _file(self, kind: str, what: str) -> Path:
         return self.root.file(f"cxc/{kind}_{self.split}.csv", what=what)

@@ -91,10 +91,8 @@ class _Flickr8k(Dataset):
     groups: ClassVar[Sequence[str] | None] = ()
     model: ClassVar[type[_Expert | _Crowd]]
     file_name: ClassVar[str]
-    json_name: ClassVar[str]
-    """The same judgements in CLIPScore's JSON."""
-    in_json: ClassVar[tuple[str, ...]]
-    """The selections for which the JSON is sufficient."""
+    json_name: ClassVar[str]  # the same judgements in CLIPScore's JSON
+    in_json: ClassVar[tuple[str, ...]]  # the selections for which the JSON is sufficient
 
     def _json(self, selection: ItemSelection) -> tuple[Path, list[JudgedImage]] | None:
         """Path and content of the JSON, or None if the original files exist or the JSON does not."""

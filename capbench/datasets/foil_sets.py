@@ -58,10 +58,8 @@ class PartPair(Row):
 class FoilSet(Dataset):
     """Pairs of a correct caption and a foil in several parts, each of them a file."""
 
-    parts: ClassVar[Sequence[str]]
-    """Names of the parts, which are those of the files."""
-    folder: ClassVar[str]
-    """Folder of the files."""
+    parts: ClassVar[Sequence[str]]  # names of the parts, which are those of the files
+    folder: ClassVar[str]  # folder of the files
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
     version, versions = AS_PUBLISHED
     with_references: ClassVar[str] = "own-caption-out"

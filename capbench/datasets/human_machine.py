@@ -61,8 +61,7 @@ class _Caption(Row):
 class _HumanMachine(Dataset):
     """Base class of the sets of human and machine captions; a subclass reads the captions."""
 
-    corpus: ClassVar[str]
-    """Name of the caption corpus with the references."""
+    corpus: ClassVar[str]  # name of the caption corpus with the references
     version, versions = AS_PUBLISHED
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(

@@ -70,8 +70,7 @@ class _RatedCaptions(Dataset):
     default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")
     groups: ClassVar[Sequence[str] | None] = ()
     image_folders: ClassVar[Sequence[str]] = ("nebula/images", "polaris/images")
-    stem: ClassVar[str]
-    """Path of the data set's file without the ending."""
+    stem: ClassVar[str]  # path of the data set's file without the ending
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """One item per row in the order of the file; ``ratings["score"]`` has one real-valued rating per item."""

@@ -110,10 +110,8 @@ class GroupDataset(Dataset):
 
     groups = ()
 
-    whole: Dataset
-    """The complete data set."""
-    group: str
-    """Name of the group as in ids."""
+    whole: Dataset  # the complete data set
+    group: str  # name of the group as in ids
 
     def image_places(self) -> tuple[Path, ...]:
         """The image folders of the complete data set."""

@@ -46,8 +46,7 @@ from capbench.datasets.row_models import Image, Row, Text, parsed
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
 """Human-human correct, human-human incorrect, human-machine, machine-machine; 1 to 4 in ``pair_pascal.mat``."""
-TRIPLETS = 48
-"""Triplets (one reference, two candidates, one vote) of each pair."""
+TRIPLETS = 48  # triplets (one reference, two candidates, one vote) of each pair
 _CACHE_FOLDER, _CACHE_VERSION = "pascal50s", 1  # to increase when the reader or the cached form changes
 
 

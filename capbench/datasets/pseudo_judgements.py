@@ -34,8 +34,7 @@ from capbench.datasets.judgement_files import ByName, paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name, correlations
 from capbench.datasets.user.caption_readers import read_token
 
-KINDS = ("looks-alike", "near-text", "mid-text", "anywhere")
-"""Where candidates come from; :attr:`Item.group` holds it."""
+KINDS = ("looks-alike", "near-text", "mid-text", "anywhere")  # where candidates come from; :attr:`Item.group` holds it
 _TOKEN = "flickr8k/Flickr8k.token.txt"
 _DEV = "flickr8k/Flickr_8k.devImages.txt"
 _FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"

@@ -68,8 +68,7 @@ def text_list(cell: object) -> object:
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern="^[^\0\x1f]*$")]
 """A text without surrounding white space, otherwise unchanged."""
-Image = Annotated[Text, AfterValidator(_image)]
-"""An image's id, from its id or file name."""
+Image = Annotated[Text, AfterValidator(_image)]  # an image's id, from its id or file name
 M = TypeVar("M", bound=Row)
 _CODES = {
     "missing": "missing-key",

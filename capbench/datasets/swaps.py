@@ -25,8 +25,7 @@ from capbench.datasets.user.caption_readers import read_token
 
 _TOKEN = "flickr8k/Flickr8k.token.txt"
 COMPONENTS = ("object", "action", "property")
-CATEGORIES = ("colour", "count", "size", "state")
-"""Categories of properties."""
+CATEGORIES = ("colour", "count", "size", "state")  # categories of properties
 
 
 class Flickr8kSwaps(Dataset):

@@ -31,8 +31,7 @@ _WORDS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?", re.ASCII)
 _UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
 _BLANKS = str.maketrans("\t\n\r", "   ")
-Number = int | str
-"""The place of a row in its file: the number of its first line, from 1, or a few words."""
+Number = int | str  # the place of a row in its file: the number of its first line, from 1, or a few words
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ COCO_80: Final[tuple[str, ...]] = (
 )
 """The 80 classes of COCO's detection annotations in their usual order (Lin et al. 2014)."""
 
-KNOWN: Final = {"coco-80": COCO_80}
-"""Lists of class names by name."""
+KNOWN: Final = {"coco-80": COCO_80}  # lists of class names by name
 
 
 def class_names(known_or_file: str) -> tuple[str, ...]:

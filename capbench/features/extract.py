@@ -256,8 +256,7 @@ def _naming_what_is_stored(writer: StoreWriter, images: Sequence[str], *, restar
         raise KeyboardInterrupt(f"{stored:,} of {len(images):,} images are stored; {again} to resume") from interruption
 
 
-Group = Sequence[ImageFile]
-"""Images that pass through the network together."""
+Group = Sequence[ImageFile]  # images that pass through the network together
 
 
 def grouped(images: Sequence[ImageFile], detector: Detector) -> list[Group]:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import h5py
 
 FORMAT = "capbench-features"
-VERSION = 1
-"""Version of a file without class probabilities."""
+VERSION = 1  # version of a file without class probabilities
 VERSION_WITH_PROBABILITIES = 2
 """Version of a file with class probabilities: an older capbench then asks for an update and does not report damage."""
 VERSIONS = (VERSION, VERSION_WITH_PROBABILITIES)

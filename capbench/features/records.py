@@ -18,8 +18,7 @@ from capbench.core.errors import FeatureError
 BOX_TOLERANCE_PX = 1.0
 """Detectors clip boxes in the resized image: scaled back, they may exceed the original by a fraction of a pixel."""
 
-UNKNOWN = "unknown"
-"""Value of a fingerprint's field that an imported file does not contain."""
+UNKNOWN = "unknown"  # value of a fingerprint's field that an imported file does not contain
 
 PROBABILITY_SLACK = 0.01
 """Maximum difference between the sum of a region's probabilities and 1: half precision rounds each of 1,601."""

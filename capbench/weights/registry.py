@@ -30,8 +30,7 @@ from capbench.weights.ensembles import read_ensemble
 if TYPE_CHECKING:
     import torch
 
-UNKNOWN = "unknown"
-"""Value of ``sha256`` for an address whose publisher does not state one."""
+UNKNOWN = "unknown"  # value of ``sha256`` for an address whose publisher does not state one
 
 
 class Entry(BaseModel):

@@ -20,8 +20,7 @@ from capbench.core.errors import ModelError
 from capbench.core.training_record import Digests, TrainingRecord
 from capbench.weights.arrays import read_metadata
 
-KEY = "trained_on"
-"""Key of the record in the facts of a training."""
+KEY = "trained_on"  # key of the record in the facts of a training
 
 _KIND = "capbench.training/1"
 _OLD_SIZE = 5

@@ -43,8 +43,7 @@ REFERENCE_FORM = (
     'or {"image": …, "references": […]} or {"image": …, "caption": "…"} on lines (JSONL) or in a table; for candidates '
     "in plain text a JSON list of lists, or a .txt file with one a line"
 )
-Record: TypeAlias = tuple[int | str, Mapping[str, Any]]
-"""A row and its place."""
+Record: TypeAlias = tuple[int | str, Mapping[str, Any]]  # a row and its place
 References: TypeAlias = Captions | list[list[str]] | None
 """By image, or a list for each candidate without an image; None for items without references."""
 CandidatesGiven = Mapping[Any, str | Sequence[str]] | Iterable[str] | Iterable[Mapping[str, Any]]

@@ -35,8 +35,7 @@ SIDED = ["candidate", "candidate_id", "system"]
 PAIRED = [f"{name}_{side}" for name in SIDED for side in "ab"] + ["preferred", "votes_a", "votes_b", "grade"]
 _FIELDS = sorted(COMMON + RATED + PAIRED)
 _ALIASES = {"image_id": "image", "caption": "candidate", "score": "rating"}
-RATING = "rating"
-"""Name of the unnamed aspect."""
+RATING = "rating"  # name of the unnamed aspect
 _NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
 _REF = re.compile(r"ref(\d{1,9})", re.ASCII)
 _ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -162,23 +161,12 @@ def read_user_file(
 
 
 def _check_name(path: Path) -> None:
-    """Raise DataError for a file of another kind, or one whose name cannot be part of protocol ids."""
-    suffix = path.suffix.lower()
+    """Raise DataError for a file of another kind."""
     if not path.name.lower().endswith(SUFFIXES):
-        problem, hint = f"has the ending '{suffix}'", f"Use one of {', '.join(SUFFIXES)}"
-        if path.is_dir():
-            problem = "is a folder, not a file of judgements"
-            hint = "Name a file of judgements; pass a folder of published data sets with --data"
-        else:
-            check_readable(path)
-        if suffix in OTHER_SPREADSHEETS:
-            hint = "Export the table as .xlsx or CSV (UTF-8)"
-        raise DataError(problem, code="wrong-format", value=suffix, path=path, hint=hint)
-    try:
-        path.name.encode()
-    except UnicodeEncodeError as error:
-        problem, name = "has a name that is not UTF-8", ascii(str(path))
-        raise DataError(problem, code="unsupported", path=name, hint="Rename the file") from error
+        check_readable(path)
+        hint = "Export the table as .xlsx or CSV (UTF-8)" if path.suffix.lower() in OTHER_SPREADSHEETS else ""
+        hint = hint or f"Use one of {', '.join(SUFFIXES)}"
+        raise DataError(f"has the ending '{path.suffix}'", code="wrong-format", value=path.suffix, path=path, hint=hint)
 
 
 class _Report:

@@ -59,10 +59,8 @@ class ImportedDataset(Dataset):
 
     under_root = False
 
-    path: Path
-    """The file with the judgements."""
-    table: UserJudgements
-    """The checked rows."""
+    path: Path  # the file with the judgements
+    table: UserJudgements  # the checked rows
 
     def image_places(self) -> tuple[Path, ...]:
         """The folder ``images`` next to the file."""

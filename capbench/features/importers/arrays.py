@@ -82,8 +82,7 @@ def read_milvlg(path: Path) -> Iterator[ImportedImage]:
     yield ImportedImage(RegionFeatures(image, width, height, boxes, features, **flat), path)
 
 
-_CAPTIONS = 5
-"""Captions of an image in SCAN's lists of captions."""
+_CAPTIONS = 5  # captions of an image in SCAN's lists of captions
 
 
 def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
