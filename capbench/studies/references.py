@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from capbench import __version__
-from capbench.core.errors import DataError, ProtocolError, UsageError
+from capbench.core.errors import DataError, MetricError, ProtocolError, UsageError
 from capbench.core.files import read_json
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress
@@ -263,6 +263,9 @@ def _tables(
     with progress(request.label, len(items) * len(sweep.orders)) as step:
         arrays = metric.sweep(sweep, step)
         for draw, array in enumerate(arrays or ()):
+            if array.ndim != 3 or array.shape[:2] != (len(counts), len(items)):
+                message = f"{metric.name} returned a sweep of shape {array.shape} for {len(items)} items"
+                raise MetricError(message, code="wrong-shape", value=array.shape)
             for count, statistics in zip(counts, array, strict=True):
                 if (draw, count) in sets:
                     scores = metric.scores(np.ascontiguousarray(statistics))
