@@ -99,27 +99,10 @@ def tested(found: SensitivityResult) -> SensitivityResult:
     """Tests under all protocols but one; ROUGE over CIDEr is real under two of the other ones."""
     tops = {"mean-tau-b": ("cider",), "mean-spearman": ("bleu_4", "cider"), "votes-strict": ("cider", "bleu_4")}
     pair = Pair(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
-    how: dict[str, Any] = {
-        "test": "permutation",
-        "correction": "bh",
-        "alpha": 0.05,
-        "unit": "image",
-        "units": 6,
-        "resamples": 1000,
-    }
+    how: dict[str, Any] = {"test": "permutation", "correction": "bh", "alpha": 0.05, "unit": "image", "units": 6}
+    how |= {"resamples": 1000, "seed": 7, "level": None, "ranks": {}, "pairs": (pair,)}
     comparisons = tuple(
-        Tests(
-            protocol=id_,
-            **how,
-            resamples=1000,
-            seed=7,
-            level=None,
-            top=tops[id_.split("/")[2]],
-            ranks={},
-            pairs=(pair,),
-        )
-        for id_ in VALUES
-        if "single" not in id_
+        Tests(protocol=id_, top=tops[id_.split("/")[2]], **how) for id_ in VALUES if "single" not in id_
     )
     note = {"notes": ("toy/all_pairs/single-tau-b: no tests between metrics: one image",)}
     infos = tuple(info.model_copy(update=note if "single" in info.id else {}) for info in found.result.protocols)
