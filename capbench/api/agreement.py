@@ -97,7 +97,7 @@ def correlate(
         sentinels: True for the agreement of sentinels, and tests of the metrics against them; see docs/sentinels.md.
         without: metrics, labels or columns that are left out.
         progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricInputs` and :class:`capbench.studies.study.Statistics`.
+        inputs: see :class:`capbench.api.resolve.MetricInputs` and :class:`capbench.api.arguments.Statistics`.
     """
     caller = python_caller(progress)
     if study is None:

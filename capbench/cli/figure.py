@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,13 +14,13 @@ from capbench.cli import common
 from capbench.cli.commands import split_names
 from capbench.cli.options import FigureLook, LeftOut, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, write_reports
+from capbench.core.arguments import Help, Resamples, Seed, Unit
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from capbench.api.arguments import Statistics
-    from capbench.reports.figures.compared import Compared
     from capbench.reports.figures.style import Look
     from capbench.studies.examples import RatedScores
 
@@ -56,7 +57,7 @@ class _Call:
     group: Sequence[str]
     resamples: int | None
     seed: int | None
-    unit: common.Unit
+    unit: Unit
     target: Target
     left_out: LeftOut
     inputs: ScoringInputs
@@ -98,43 +99,27 @@ def figure(
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric, or several with commas; repeatable."),
+        list[str] | None, Help("Metric, or several with commas; repeatable.", ("--metric", "-m"), "NAME")
     ] = None,
     target: Target,
     saved: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="forest, significance: the output of 'capbench compare --json', or a results.json.",
-        ),
+        Help("forest, significance: the output of 'capbench compare --json', or a results.json.", ("--from",), "FILE"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Output: .png, .svg or .pdf. Default: KIND.png, or report.html."
-        ),
+        Help("Output: .png, .svg or .pdf. Default: KIND.png, or report.html.", ("--out", "-o"), "FILE"),
     ] = None,
     chosen: FigureLook,
     group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="NAME", help="curves: also draw a panel of this group; repeatable."),
+        list[str] | None, Help("curves: also draw a panel of this group; repeatable.", metavar="NAME")
     ] = None,
     resamples: Annotated[
-        int | None,
-        typer.Option(
-            "--bootstrap",
-            metavar="N",
-            min=100,
-            help="Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.",
-        ),
+        Resamples | None,
+        Help("Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.", ("--bootstrap",), "N"),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, help="Seed of resamples and permutations. Default: 0, or the study's."),
-    ] = None,
-    unit: Annotated[common.Unit, typer.Option("--unit", help="forest, significance: unit of resampling.")] = "image",
+    seed: Annotated[Seed | None, Help("Seed of resamples and permutations. Default: 0, or the study's.")] = None,
+    unit: Annotated[Unit, Help("forest, significance: unit of resampling.")] = "image",
     explanations: ExplanationsOption = None,
     left_out: LeftOut,
     scoring: ScoringInputs,
@@ -192,42 +177,30 @@ def figure(
 # One function for each kind: it prints its numbers, and returns the figure and whether something is missing (listed).
 
 
-def _forest(call: _Call, look: Look) -> tuple[Figure, bool]:
-    from capbench.reports.figures.compared import forest_figure
-
-    compared, missing = _compared(call)
-    return forest_figure(compared, look), missing
-
-
-def _significance(call: _Call, look: Look) -> tuple[Figure, bool]:
-    from capbench.reports.figures.compared import significance_figure
-
-    compared, missing = _compared(call)
-    return significance_figure(compared, look), missing
-
-
-def _compared(call: _Call) -> tuple[Compared, bool]:
-    """The metrics to draw, from a saved result or from a comparison that is run."""
+def _compared(draw: str, call: _Call, look: Look) -> tuple[Figure, bool]:
+    """A figure of metrics from a saved result, or from a comparison that is run."""
     from capbench.api.comparing import plan_comparison, run_comparison
-    from capbench.reports.figures.compared import from_study
+    from capbench.reports.figures import compared
     from capbench.studies.results import load_result
 
-    metrics = call.metrics()
+    metrics, missing = call.metrics(), False
     if call.saved is not None:
         if metrics:
             raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
-        return from_study(load_result(call.saved), call.target.protocol), False
-    caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
-    statistics: Statistics = {"unit": call.unit, "seed": call.seed or 0}
-    if call.resamples is not None:
-        statistics |= {"bootstrap": call.resamples, "permutations": call.resamples}
-    target, inputs = call.target, call.inputs.values()
-    plan = plan_comparison(target.dataset, metrics, target.protocol, inputs, caller, statistics, sentinels=False)
-    result = run_comparison(plan, caller, cache=call.inputs.cache)
-    (info,) = result.protocols
-    for line in (*info.notes, *result.undefined_lines(), *result.reasons()):
-        common.note(line)
-    return from_study(result), bool(result.undefined or result.missing)
+        result = load_result(call.saved)
+    else:
+        caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
+        statistics: Statistics = {"unit": call.unit, "seed": call.seed or 0}
+        if call.resamples is not None:
+            statistics |= {"bootstrap": call.resamples, "permutations": call.resamples}
+        target, inputs = call.target, call.inputs.values()
+        plan = plan_comparison(target.dataset, metrics, target.protocol, inputs, caller, statistics, sentinels=False)
+        result = run_comparison(plan, caller, cache=call.inputs.cache)
+        for line in (*result.protocols[0].notes, *result.undefined_lines(), *result.reasons()):
+            common.note(line)
+        missing = bool(result.undefined or result.missing)
+    found = compared.from_study(result, None if call.saved is None else call.target.protocol)
+    return getattr(compared, f"{draw}_figure")(found, look), missing
 
 
 def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
@@ -336,8 +309,8 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
 
 
 _DRAWN: dict[str, Callable[[_Call, Look], tuple[Figure | None, bool]]] = {
-    "forest": _forest,
-    "significance": _significance,
+    "forest": partial(_compared, "forest"),
+    "significance": partial(_compared, "significance"),
     "curves": _curves,
     "ratings": _ratings,
     "score-groups": _score_groups,

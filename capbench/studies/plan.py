@@ -30,29 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A study with every name resolved.
-
-    Attributes:
-        study: the study.
-        root: the data folder.
-        protocols: one for each entry of the study, with its data set.
-        requests: the metrics; those that cannot be computed become rows with the reason.
-        rows: the table's rows, in the order of the study.
-        published: the table to compare with.
-        left_out: rows that the user leaves out, with the reason; they have no entry in ``requests``.
-        combinations: combinations of the metrics; their rows come last in ``rows``.
-        notes: notes on names to leave out that the study does not contain, one line each.
-    """
+    """A study with every name resolved, and the data found."""
 
     study: Study
     root: DataRoot
-    protocols: tuple[tuple[Dataset, Protocol], ...]
-    requests: tuple[MetricRequest, ...]
-    rows: tuple[Row, ...]
+    protocols: tuple[tuple[Dataset, Protocol], ...]  # one for each entry of the study
+    requests: tuple[MetricRequest, ...]  # those that cannot be computed become rows with the reason
+    rows: tuple[Row, ...]  # in the order of the study, combinations last
     published: PublishedTable | None = None
-    left_out: Mapping[Row, str] = field(default_factory=dict)
+    left_out: Mapping[Row, str] = field(default_factory=dict)  # by the user, with the reason; not in `requests`
     combinations: tuple[PlannedCombination, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on names to leave out that the study does not contain
 
     @property
     def resources(self) -> Resources:
@@ -78,9 +66,6 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         root: the data folder.
         task: True to plan it for the command of its task. Otherwise a study with a task has nothing left except the
             published table that it names.
-
-    Raises:
-        StudyError: something does not fit; all problems are listed.
     """
     if study.task is not None and not task:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
