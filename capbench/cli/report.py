@@ -56,14 +56,7 @@ ExplanationsOption = Annotated[
 def explaining(
     source: ReportSource, requests: Sequence[MetricRequest], resources: Resources, number: int | None
 ) -> ReportSource:
-    """A study with the explainers of its metrics.
-
-    Args:
-        source: the study.
-        requests: its metrics.
-        resources: inputs of the metrics.
-        number: value of ``--explanations``.
-    """
+    """A study with the explainers of its metrics."""
     from dataclasses import replace
 
     from capbench.studies.explained import explainers
@@ -102,20 +95,7 @@ def write_page(
     title: str | None = None,
     image_root: Path | None = None,
 ) -> None:
-    """Write the report, and note its path and size.
-
-    Args:
-        sources: the studies.
-        out: path of the report.
-        root: the data folder, for pictures.
-        explanations: value of ``--explanations``.
-        title: title of the report.
-        image_root: folder of the pictures; by default the data sets' image folders.
-
-    Raises:
-        UsageError: the file cannot be written.
-        DataError: the folder of pictures contains no picture.
-    """
+    """Write the report, and note its path and size."""
     from capbench.reports.page import write_report
     from capbench.reports.page.items import USUAL_NUMBER
 
@@ -156,18 +136,7 @@ def write_page(
 def write_reports(
     results: Sequence[Path], out: Path, title: str | None, explanations: int | None, flags: Inputs
 ) -> None:
-    """Write an HTML report of study results; with the inputs of metrics, the report also explains scores.
-
-    Args:
-        results: results.json files, or folders with one.
-        out: path of the report.
-        title: title of the report.
-        explanations: value of ``--explanations``.
-        flags: inputs of the studies' metrics, and the data folder.
-
-    Raises:
-        CapbenchError: a file cannot be read or written, or an input belongs to no metric of the studies.
-    """
+    """Write an HTML report of study results; with the inputs of metrics, the report also explains scores."""
     from capbench.core.files import check_folder, check_writable
     from capbench.reports.page import read_source
 

@@ -58,6 +58,21 @@ def wide(content: Html, label: str) -> Html:
     return tag("div", content, class_="wide", role="region", aria_label=label, tabindex=0)
 
 
+def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], label: str, *, texts: int = 1) -> Html:
+    """A table in a region that scrolls; the first ``texts`` columns have texts, the others numbers."""
+    sides = [None if place < texts else "n" for place in range(len(heads))]
+    head = tag("tr", *(tag("th", text, scope="col", class_=side) for text, side in zip(heads, sides, strict=True)))
+    body = [
+        tag(
+            "tr",
+            tag("th", row[0], scope="row", class_=sides[0]),
+            *(tag("td", text, class_=side) for text, side in zip(row[1:], sides[1:], strict=True)),
+        )
+        for row in rows
+    ]
+    return wide(tag("table", tag("thead", head), tag("tbody", *body), class_="plain"), label)
+
+
 def data_block(name: str, value: Any) -> Html:
     """Data for the page's script, encoded so that no text can end the element.
 

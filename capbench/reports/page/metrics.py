@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from capbench.core.records import FloatArray
 from capbench.reports.methods import decided, p_value_text, test_note
-from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, tag, wide
+from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, plain_table, tag
 from capbench.reports.page.overview import Entry, best_first, statistic_words
 from capbench.reports.table import number
 from capbench.stats.significance import at_floor
@@ -59,7 +59,6 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             if title in titles:  # another study, or another protocol of the same words
                 title = f"{title} ({info.id}, {result.name})"
             titles.add(title)
-            heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
             rows = []
             for pair in tests.pairs:
                 ends = [number(end) for end in (pair.low, pair.high) if end is not None]
@@ -74,16 +73,14 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
                     [
                         *(result.columns.get(column, column) for column in (pair.better, pair.worse)),
                         number(pair.difference),
-                        f"[{', '.join(ends)}]" if ends else "",
+                        f"[{', '.join(ends)}]" if ends else "–",
                         p_value_text(pair.p_adjusted, is_bound=bound).removeprefix("= "),
                         "significant" if pair.significant else "not significant",
                     ]
                 )
-            filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
-            head = tag("tr", *(tag("th", heads[place], scope="col") for place in filled))
-            body = [tag("tr", *(tag("td", row[place]) for place in filled)) for row in rows]
-            table = tag("table", tag("thead", head), tag("tbody", *body), class_="plain pairs")
-            blocks += [tag("h2", title), wide(table, f"Table: {title}"), tag("p", test_note(tests), class_="note")]
+            heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
+            table = plain_table(heads, rows, f"Table: {title}", texts=6)
+            blocks += [tag("h2", title), table, tag("p", test_note(tests), class_="note")]
     return blocks
 
 
@@ -106,33 +103,23 @@ def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
         return _figure(f"Differences on {where}", chart.element(), tag("p", text))
     chart = levels_chart(levels, edges, f"{title} on {where}: scores by rating")
     rows = [
-        tag(
-            "tr",
-            tag("th", f"{level.rating:.3g}", scope="row", class_="n"),
-            tag("td", f"{level.n:,}", class_="n"),
-            tag("td", f"{level.mean:.4g}", class_="n"),
-            tag("td", "–" if level.sd is None else f"{level.sd:.3g}", class_="n"),
-        )
+        (f"{level.rating:.3g}", f"{level.n:,}", f"{level.mean:.4g}", "–" if level.sd is None else f"{level.sd:.3g}")
         for level in reversed(levels)  # as in the chart
     ]
-    heads = tag("tr", *(tag("th", head, scope="col", class_="n") for head in ("rating", "captions", "mean", "sd")))
-    by_rating = tag("table", tag("thead", heads), tag("tbody", *rows), class_="plain")
+    by_rating = plain_table(("rating", "captions", "mean", "sd"), rows, f"Table: {title} by rating, {where}", texts=0)
     within = image_levels(scores, human, images)
     facts = [
-        ("Within images", _known(within.within), f"τ-b of each image's captions, mean over {within.images:,} images"),
-        ("Between images", _known(within.between), f"τ-b of image means, {within.images_between:,} images"),
+        ("Within images", f"τ-b of each image's captions, mean over {within.images:,} images", _known(within.within)),
+        ("Between images", f"τ-b of image means, {within.images_between:,} images", _known(within.between)),
         (
             "Variance between images",
-            _share(within.share),
             f"of the scores; of human ratings {_share(within.human_share)}",
+            _share(within.share),
         ),
     ]
-    lines = [
-        tag("tr", tag("th", h, scope="row"), tag("td", v, class_="n"), tag("td", t, class_="soft")) for h, v, t in facts
-    ]
     side = [
-        wide(by_rating, f"Table: {title} by rating, {where}"),
-        wide(tag("table", tag("tbody", *lines), class_="plain"), f"Table: {title} within images, {where}"),
+        by_rating,
+        plain_table(("scores", "meaning", "value"), facts, f"Table: {title} within images, {where}", texts=2),
         _systems(title, where, scores, human, [table.systems[place] for place in places.tolist()]),
     ]
     return _figure(f"Scores by mean rating on {where}", chart.element(), joined(side))
@@ -142,26 +129,13 @@ def _systems(title: str, where: str, scores: FloatArray, human: FloatArray, syst
     means = system_means(scores, human, systems)
     if not means:
         return None
-    by_score: Mapping[str, int] = {
-        mean.system: rank for rank, mean in enumerate(sorted(means, key=lambda mean: -mean.score), 1)
-    }
+    by_score = sorted(means, key=lambda mean: -mean.score)
     rows = [
-        tag(
-            "tr",
-            tag("th", mean.system, scope="row"),
-            tag("td", f"{mean.human:.3f}", class_="n"),
-            tag("td", f"{mean.score:.4g}", class_="n"),
-            tag("td", f"{by_score[mean.system]}", class_="n"),
-            tag("td", f"{mean.n:,}", class_="n"),
-        )
+        (mean.system, f"{mean.human:.3f}", f"{mean.score:.4g}", f"{by_score.index(mean) + 1}", f"{mean.n:,}")
         for mean in means
     ]
-    heads = [tag("th", "system", scope="col")]
-    heads += [
-        tag("th", head, scope="col", class_="n") for head in ("human rating", "metric", "metric's rank", "captions")
-    ]
-    shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
-    return wide(shown, f"Table: systems under {title}, {where}")
+    heads = ("system", "human rating", "metric", "metric's rank", "captions")
+    return plain_table(heads, rows, f"Table: systems under {title}, {where}")
 
 
 def _figure(title: str, chart: str, side: Html) -> Html:

@@ -18,7 +18,7 @@ from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports.explain import STYLE
 from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
-from capbench.reports.page.elements import Html, ReportSource, data_block, joined, tag, wide
+from capbench.reports.page.elements import Html, ReportSource, data_block, joined, plain_table, tag
 from capbench.reports.page.items import dialog, explained, images_listed_first, items_section, panels, thumbnails
 from capbench.reports.page.metrics import metric_sections
 from capbench.reports.page.overview import entries, overview, protocols_section
@@ -54,15 +54,8 @@ def _study(source: ReportSource) -> Html:
         lines.append(tag("p", f"Published numbers: {result.published}"))
     lines.append(tag("p", f"Data sets: {', '.join(_data_sets(result))}."))
     if source.files:
-        rows = [
-            tag("tr", tag("th", file.path, scope="row"), tag("td", tag("code", file.sha256))) for file in source.files
-        ]
-        head = tag("tr", tag("th", "file", scope="col"), tag("th", "SHA-256", scope="col"))
-        lines.append(
-            wide(
-                tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"), f"Table: files of {result.name}"
-            )
-        )
+        rows = [(file.path, tag("code", file.sha256)) for file in source.files]
+        lines.append(plain_table(("file", "SHA-256"), rows, f"Table: files of {result.name}", texts=2))
     elif not source.written:
         lines.append(tag("p", "The numbers were computed for this page and are in no other file."))
     if result.missing:
