@@ -147,9 +147,6 @@ def test_the_code_says_what_is_wrong(arguments: dict[str, Any], code: str, value
 RESULTS: list[tuple[str, Callable[[], object]]] = [
     ("column", lambda: cb.score(CANDIDATES, REFERENCES, length)[3]),  # type: ignore[index]
     ("column", lambda: cb.score(CANDIDATES, REFERENCES, length).corpus_score(None)),  # type: ignore[arg-type]
-    ("column", lambda: cb.correlate(EXPERT, length).value(3)),  # type: ignore[arg-type]
-    ("protocol", lambda: cb.correlate(EXPERT, length).value("length", 3)),  # type: ignore[arg-type]
-    ("group", lambda: cb.correlate(EXPERT, length).value("length", group=None)),  # type: ignore[arg-type]
     ("candidates", lambda: cb.score([cb.Item(3, "a dog", ())], metrics=length)),  # type: ignore[arg-type]
     ("candidates", lambda: cb.score([cb.Item("a", "a dog", ["a"])], metrics=length)),  # type: ignore[arg-type]
     ("references", lambda: cb.score(cb.load(EXPERT), REFERENCES, length)),
@@ -162,7 +159,7 @@ def test_wrong_types_of_results_and_items_are_named(name: str, call: Callable[[]
     with pytest.raises(cb.CapbenchError) as caught:
         call()
     line = str(caught.value)
-    assert name in line or "group" in line
+    assert name in line
     assert "\n" not in line
 
 
