@@ -55,11 +55,8 @@ def check_metric(
     found = plugins.load_any("capbench.metrics", metric) if isinstance(metric, str) else metric
     if not isinstance(found, type):
         if not callable(found):
-            raise UsageError(
-                f"{str(metric)[:60]} is not a metric",
-                code="wrong-type",
-                hint="Pass a subclass of Metric or a function",
-            )
+            hint = "Pass a subclass of Metric or a function"
+            raise UsageError(f"{str(metric)[:60]} is not a metric", code="wrong-type", hint=hint)
         found = metric_of_function(found)
     resources = Resources(
         features=None if features is None else os.fspath(features),

@@ -153,12 +153,9 @@ def refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> No
         from capbench.weights.registry import is_known
 
         if not is_known(path):
-            raise ModelError(
-                "the model does not exist, and none of these metrics uses it",
-                code="missing-file",
-                path=path,
-                hint="Correct the path, or omit the model",
-            )
+            message = "the model does not exist, and none of these metrics uses it"
+            hint = "Correct the path, or omit the model"
+            raise ModelError(message, code="missing-file", path=path, hint=hint)
 
 
 def check_store(path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
     from capbench.datasets.catalog import Catalog
     from capbench.datasets.inventory import FileReport
-    from capbench.datasets.protocol import ItemSelection, StatisticSpec
     from capbench.datasets.root import DataRoot
     from capbench.studies.scoring import ProgressFactory
 
@@ -159,17 +158,6 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
     }
 
 
-def _protocols_of(dataset: Dataset | type[Dataset]) -> dict[str, Any]:
-    def described(choices: Iterable[ItemSelection | StatisticSpec]) -> dict[str, str]:
-        return {one.name: f"{one.description} ({one.source})" if one.source else one.description for one in choices}
-
-    return {
-        "default": str(dataset.protocol()),
-        "items": described(dataset.selections.values()),
-        "statistics": described(dataset.statistics.values()),
-    }
-
-
 def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
     """All facts of imported judgements; ``folder`` is their folder."""
     from capbench.datasets.opening import open_dataset
@@ -193,29 +181,30 @@ def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
 def protocol_facts(dataset: str | None, root: DataRoot) -> list[dict[str, Any]]:
     """The protocols of a data set, or of all registered ones: items, statistics, groups and versions."""
     from capbench.datasets.base import dataset_names, load_dataset
-    from capbench.datasets.opening import open_dataset, spelled
+    from capbench.datasets.opening import open_dataset
 
     # The protocols of imported judgements depend on their content.
-    return [
-        {
-            "dataset": cls.name,
-            "title": cls.title,
-            "default": str(cls.protocol()),
-            "items": [
-                {"name": s.name, "description": s.description, "draws": s.draws, "seed": s.seed, "source": s.source}
-                for s in cls.selections.values()
-            ],
-            "statistics": [
-                {"name": s.name, "description": s.description, "source": s.source} for s in cls.statistics.values()
-            ],
-            "groups": [spelled(group) for group in cls.groups or ()],
-            "beside": [f"{cls.name}@{name}" for name in cls.beside],
-            "aliases": dict(cls.aliases),
-            "version": cls.version,
-            "versions": dict(cls.versions),
-        }
-        for cls in ([open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names()))
-    ]
+    chosen = [open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names())
+    return [_protocols_of(cls) for cls in chosen]
+
+
+def _protocols_of(cls: Dataset | type[Dataset]) -> dict[str, Any]:
+    from capbench.datasets.opening import spelled
+
+    items = ("name", "description", "draws", "seed", "source")
+    statistics = ("name", "description", "source")
+    return {
+        "dataset": cls.name,
+        "title": cls.title,
+        "default": str(cls.protocol()),
+        "items": [{name: getattr(one, name) for name in items} for one in cls.selections.values()],
+        "statistics": [{name: getattr(one, name) for name in statistics} for one in cls.statistics.values()],
+        "groups": [spelled(group) for group in cls.groups or ()],
+        "beside": [f"{cls.name}@{name}" for name in cls.beside],
+        "aliases": dict(cls.aliases),
+        "version": cls.version,
+        "versions": dict(cls.versions),
+    }
 
 
 def variance_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]:

@@ -67,12 +67,9 @@ def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> Name
                 tokens[name] = list(dict.fromkeys(ptb.tokenize(texts)))
             step(1)
     if not tokens:
-        raise UsageError(
-            f"no published data set is in {root.path}",
-            code="missing-data",
-            value=str(root.path),
-            hint="'capbench data info' lists the missing files of every data set",
-        )
+        message = f"no published data set is in {root.path}"
+        hint = "'capbench data info' lists the missing files of every data set"
+        raise UsageError(message, code="missing-data", value=str(root.path), hint=hint)
     return NamedCaptions(total, tokens, skipped, frozenset(tokens) - set(names))
 
 
@@ -103,12 +100,8 @@ def _texts(name: str, root: DataRoot) -> list[str]:
         if error.code != "unknown-name" or error.value != name:
             raise
         choices = [*dataset_names(), *imported_names(root), *CORPORA]
-        raise UsageError(
-            f"'{name}' is not a data set, a corpus of captions or a file",
-            code="unknown-name",
-            value=name,
-            hint=suggest(name, choices),
-        ) from error
+        message, hint = f"'{name}' is not a data set, a corpus of captions or a file", suggest(name, choices)
+        raise UsageError(message, code="unknown-name", value=name, hint=hint) from error
     texts: dict[str, None] = {}
     for selection in opened.selections.values():
         # Sampled references are references of the other selections.

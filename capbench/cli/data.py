@@ -62,11 +62,7 @@ def _print_info(entry: dict[str, Any]) -> None:
     for path, text in notes.items():
         _show(f"  note on {path}: {text}")
     if protocols := entry.get("protocols"):
-        _show(f"  default protocol: {protocols['default']}", "bold")
-        for kind in ("items", "statistics"):
-            _show(f"  {kind}:")
-            for name, text in protocols[kind].items():
-                _show(f"    {name}: {text}")
+        _print_protocols(protocols)
     common.out().print()
 
 
@@ -139,7 +135,13 @@ def info(
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
         chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
-        _print_protocol_facts([entry for entries in chosen for entry in entries], json_output=json_output)
+        facts = [entry for entries in chosen for entry in entries]
+        if json_output:
+            common.print_json(facts)
+        for entry in facts if not json_output else ():
+            _show(entry["title"], "bold")
+            _print_protocols(entry)
+            print()
         return
     if variance:
         common.check_applies(ctx, ["verify"], "--variance")
@@ -215,34 +217,28 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
         raise typer.Exit(1)
 
 
-def _print_protocol_facts(entries: list[dict[str, Any]], *, json_output: bool) -> None:
-    """Print the protocols of data sets."""
-    if json_output:
-        common.print_json(entries)
-        return
-    for entry in entries:
-        name = entry["dataset"]
-        _show(f"{entry['title']}", "bold")
-        _show(f"  default: {entry['default']}")
-        for kind in ("items", "statistics"):
-            _show(f"  {kind}:")
-            width = max(len(choice["name"]) for choice in entry[kind])
-            for choice in entry[kind]:
-                source = f" ({choice['source']})" if choice["source"] else ""
-                _show(f"    {choice['name']:<{width}}  {choice['description']}{source}")
-        known = {choice["name"] for kind in ("items", "statistics") for choice in entry[kind]}
-        # The list already has an alias that begins with the name of items or a statistic.
-        aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
-        others = [f"{alias} ({id_})" for alias, id_ in aliases.items() if alias.partition("/")[0] not in known]
-        for label, texts in (
-            ("single groups", [f"{name}@{group}" for group in entry["groups"]]),
-            ("from other files", entry["beside"]),
-            ("other names", others),
-            ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
-        ):
-            if texts:
-                _show(f"  {label}: {', '.join(texts)}")
-        common.out().print()
+def _print_protocols(entry: dict[str, Any]) -> None:
+    """Print the protocols of a data set."""
+    name = entry["dataset"]
+    _show(f"  default protocol: {entry['default']}", "bold")
+    for kind in ("items", "statistics"):
+        _show(f"  {kind}:")
+        width = max(len(choice["name"]) for choice in entry[kind])
+        for choice in entry[kind]:
+            source = f" ({choice['source']})" if choice["source"] else ""
+            _show(f"    {choice['name']:<{width}}  {choice['description']}{source}")
+    known = {choice["name"] for kind in ("items", "statistics") for choice in entry[kind]}
+    # The list already has an alias that begins with the name of items or a statistic.
+    aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
+    others = [f"{alias} ({id_})" for alias, id_ in aliases.items() if alias.partition("/")[0] not in known]
+    for label, texts in (
+        ("single groups", [f"{name}@{group}" for group in entry["groups"]]),
+        ("from other files", entry["beside"]),
+        ("other names", others),
+        ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
+    ):
+        if texts:
+            _show(f"  {label}: {', '.join(texts)}")
 
 
 def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
@@ -346,12 +342,9 @@ def download(
     root = find_root(data)
     wanted = resolve_targets(names, known, root)
     if url is not None and len(wanted) != 1:
-        raise UsageError(
-            f"--url requires one source, but {', '.join(names)} has {len(wanted)}",
-            code="ambiguous",
-            value=names[0],
-            hint="Name one source or one file",
-        )
+        message = f"--url requires one source, but {', '.join(names)} has {len(wanted)}"
+        hint = "Name one source or one file"
+        raise UsageError(message, code="ambiguous", value=names[0], hint=hint)
     common.announce_root(root, json_output=json_output)
     done: list[Obtained] = []
     failed: dict[str, str] = {}

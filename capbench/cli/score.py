@@ -44,12 +44,9 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
             raise OSError("it is closed")
         content = sys.stdin.buffer.read()
     except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror or error}",
-            code="unreadable",
-            path=_STDIN,
-            hint="Pass captions on standard input, or name a file: --candidates FILE",
-        ) from error
+        message = f"cannot be read: {error.strerror or error}"
+        hint = "Pass captions on standard input, or name a file: --candidates FILE"
+        raise DataError(message, code="unreadable", path=_STDIN, hint=hint) from error
     first = content.lstrip()[:1]
     ending = {b"[": "json", b"{": "jsonl"}.get(first, "txt")
     if ending == "jsonl" and _is_object(content):
