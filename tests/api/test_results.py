@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 import capbench as cb
-from capbench.core.errors import ProtocolError, StudyError, UsageError
+from capbench.core.errors import ProtocolError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
-from capbench.studies.results import StudyResult
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.studies.toys import Slow
@@ -28,17 +27,6 @@ EVIL = "<script>alert('x')</script> & a dog"
 def overlap(image: str, candidate: str, references: tuple[str, ...]) -> float:
     words = set(candidate.lower().split())
     return max(len(words & set(text.lower().split())) for text in references) / len(words)
-
-
-def test_correlate_gives_the_numbers_of_the_command_line(capbench: Capbench) -> None:
-    ours = cb.correlate("flickr8k-expert", ["bleu-1", "rouge-l"], bootstrap=200, compare="permutation", seed=3)
-    flags = ("--bootstrap", "200", "--compare", "permutation", "--seed", "3", "--json")
-    theirs = json.loads(capbench("correlate", "-d", "flickr8k-expert", "-m", "bleu-1", "-m", "rouge-l", *flags).out)
-    assert isinstance(ours, StudyResult)
-    answer = json.loads(ours.model_dump_json())
-    for varying in ("created", "seconds", "cached"):
-        del answer[varying], theirs[varying]
-    assert answer == theirs
 
 
 def test_correlate_takes_protocols_options_and_labels_as_the_command_line_does(capbench: Capbench) -> None:
@@ -210,18 +198,6 @@ def test_a_score_file_without_all_scores_is_warned_of_and_leaves_the_other_metri
     assert (cell.column, cell.placeholder) == ("mine", "scores for 1 of 300")
 
 
-def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
-    with pytest.warns(cb.CapbenchWarning, match="NNEval is not computed"):
-        result = cb.correlate("flickr8k-expert", ["bleu-1", "nneval"])
-    assert [missing.column for missing in result.missing] == ["nneval"]
-    with raises(UsageError, "unknown-name", value="nneval") as caught:
-        result.value("nneval")
-    assert "NNEval network" in str(caught.value)
-    assert "NNEval" in result._repr_html_()
-    with raises(cb.CapbenchError, "missing-weights", value="nneval"):
-        cb.compare("flickr8k-expert", ["bleu-1", "nneval"])
-
-
 @pytest.mark.parametrize(
     ("call", "code", "named"),
     [
@@ -307,8 +283,3 @@ def test_score_tables_become_frames() -> None:
     assert set(long["column"]) == {"bleu-1", "overlap"}
     assert long["signature"].str.contains("function:").any()
     assert table.corpus_score("overlap") == 1.0
-
-
-def test_studies_list_all_problems() -> None:
-    with pytest.raises(StudyError, match=r"cidr.*bluu"):
-        cb.correlate("flickr8k-expert", ["cidr", "bluu"])

@@ -38,11 +38,9 @@ def test_scores_whose_checksum_is_wrong_are_computed_again(capbench: Callable[..
 @pytest.mark.parametrize(
     "command",
     [
-        "score -d flickr8k-expert -m bleu-4",
         "correlate -d flickr8k-expert -m bleu-4",
         "compare bleu-4 rouge-l -d flickr8k-expert",
         "rank bleu-4 rouge-l",
-        "leaderboard bleu-4 -d flickr8k-expert",
         "figure forest bleu-4 rouge-l --out forest.svg",
         "train combination -m bleu-4 -m rouge-l -d flickr8k-expert",
     ],

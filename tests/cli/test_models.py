@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 from typer.testing import CliRunner, Result
 
 from capbench.cli import models
@@ -161,14 +160,6 @@ def test_the_shapes_of_vilberts_entries_are_those_of_the_released_files(parity: 
     entry = registry.entry(name)
     assert entry.tensors == len(released)
     assert entry.shapes == {tensor: tuple(released[tensor]) for tensor in entry.shapes}
-
-
-def test_every_command_has_an_example() -> None:
-    group = typer.main.get_command(models.app)
-    commands = getattr(group, "commands", {})
-    assert set(commands) == {"list", "download", "add", "combine"}
-    for command in commands.values():
-        assert "Example: capbench models" in (command.help or "")
 
 
 def test_download_shows_the_source_installs_and_reports_what_fails(

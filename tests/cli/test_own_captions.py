@@ -57,12 +57,6 @@ def test_an_option_with_one_value_is_given_once(flags: tuple[str, ...], capbench
     assert (ran.failure.code, ran.failure.value) == ("duplicate", name)
 
 
-def test_repeats_are_refused_in_commands_of_groups_too(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("figure", "forest", "bleu-1", "bleu-2", "--seed", "1", "--seed", "2")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert (ran.failure.code, ran.failure.value) == ("duplicate", "--seed")
-
-
 def test_images_without_a_candidate_are_told(folder: Path, capbench: Callable[..., Ran]) -> None:
     ran = capbench(*OWN, "own.jsonl")
     assert ran.code == 0, ran.err
@@ -89,41 +83,16 @@ def test_standard_input_scores_as_the_file_does(
     assert (failure.code, failure.path, failure.row) == ("missing-caption", "standard input", 1)
 
 
-@pytest.mark.parametrize("indent", [None, 2])
 def test_captions_by_image_score_as_lines_do(
-    indent: int | None, folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [json.loads(line) for line in Path("own.jsonl").read_text(encoding="utf-8").splitlines()]
-    content = json.dumps({row["image"]: row["caption"] for row in rows}, indent=indent)
+    content = json.dumps({row["image"]: row["caption"] for row in rows}, indent=2)
     Path("own.json").write_text(content, encoding="utf-8")
     scores = json.loads(capbench(*OWN, "own.jsonl", "--json").out)["scores"]
     assert json.loads(capbench(*OWN, "own.json", "--json").out)["scores"] == scores
     type_in(monkeypatch, content)
     assert json.loads(capbench(*OWN, "-", "--json").out)["scores"] == scores
-
-
-def test_references_as_candidates_are_one_error(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*OWN, "references.json")
-    assert (ran.code, ran.failure.code, ran.failure.path) == (2, "wrong-type", "references.json")
-    assert (ran.failure.row, ran.failure.value) == ("image 'a'", ["a big dog runs over the grass"])
-
-
-def test_a_corpus_score_below_its_limit_is_exit_code_3(folder: Path, capbench: Callable[..., Ran]) -> None:
-    write_all()
-    assert capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99").code == 0
-    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu=1.5")
-    assert ran.code == 3
-    assert "bleu-1: the corpus score 1 is below 1.5" in ran.err
-
-
-def test_a_limit_is_not_passed_by_captions_of_some_images(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99", "--json")
-    assert (ran.code, json.loads(ran.out)["missing_captions"]) == (1, 3)
-    assert capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=1.5").code == 3
-    write_all()
-    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99", "--json")
-    assert (ran.code, json.loads(ran.out)["missing_captions"]) == (0, 0)
-    assert "no caption" not in ran.err
 
 
 @pytest.mark.parametrize(
@@ -158,18 +127,9 @@ def test_several_captions_of_half_of_the_images_are_scored(
         assert code or json.loads(ran.out)["n"] == 5 + 3 * len(repeated)
 
 
-def test_captions_of_a_data_set_are_all_scored(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("score", "-m", "bleu-1", "--keep-first")
-    assert (ran.code, ran.failure.code, ran.failure.value) == (2, "conflict", "flickr8k-expert")
-
-
 @pytest.mark.parametrize(
     "limits",
-    [
-        ("--fail-under", "bleu-1=0.5,rouge-l=1.5"),
-        ("--fail-under", "BLEU-1=0.5", "--fail-under", "Rouge-L=1.5"),
-        ("--fail-under", "bleu-1=0.5, ROUGE-L=1.5"),
-    ],
+    [("--fail-under", "bleu-1=0.5, ROUGE-L=1.5"), ("--fail-under", "BLEU-1=0.5", "--fail-under", "Rouge-L=1.5")],
 )
 def test_limits_are_listed_and_named_by_title(
     limits: tuple[str, ...], folder: Path, capbench: Callable[..., Ran]
@@ -179,12 +139,6 @@ def test_limits_are_listed_and_named_by_title(
     assert ran.code == 3, ran.err
     bars = {name: verdict["bar"] for name, verdict in json.loads(ran.out)["fail_under"].items()}
     assert bars == {"bleu-1": 0.5, "rouge-l": 1.5}
-
-
-def test_a_metric_with_several_columns_is_not_one_limit(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*OWN, "own.jsonl", "-m", "bleu", "--fail-under", "bleu=0.5")
-    assert (ran.code, ran.failure.code, ran.failure.value) == (2, "ambiguous", "bleu")
-    assert all(f"bleu-{order}" in ran.err for order in range(1, 5))
 
 
 def test_the_verdict_on_limits_is_in_the_json(folder: Path, capbench: Callable[..., Ran]) -> None:
@@ -226,38 +180,23 @@ def test_a_score_below_its_limit_outranks_a_missing_one(
     }
 
 
-def test_a_limit_is_printed_with_the_digits_in_which_it_differs_from_the_score(
-    folder: Path, capbench: Callable[..., Ran]
-) -> None:
-    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=1.0000001")
-    assert ran.code == 3
-    assert "bleu-1: the corpus score 1 is below 1.0000001" in ran.err
-
-
 @pytest.mark.parametrize(
     ("limits", "code", "value"),
     [
         (["bleu-1"], "wrong-format", "bleu-1"),
         (["bleu-1=nan"], "wrong-format", "bleu-1=nan"),
-        (["bleu-1=1_0"], "wrong-format", "bleu-1=1_0"),
         (["bleu-1=\u0661"], "wrong-format", "bleu-1=\u0661"),
         (["cider=1"], "unknown-name", "cider"),
-        (["bleu=1", "bleu-1=2"], "duplicate", "bleu-1"),
+        (["bleu=1"], "ambiguous", "bleu"),
+        (["bleu-1=1", "BLEU-1=2"], "duplicate", "BLEU-1"),
     ],
 )
 def test_limits_that_cannot_be_meant_are_refused(
     limits: list[str], code: str, value: str, folder: Path, capbench: Callable[..., Ran]
 ) -> None:
-    ran = capbench(*OWN, "own.jsonl", *(part for limit in limits for part in ("--fail-under", limit)))
+    ran = capbench(*OWN, "own.jsonl", "-m", "bleu-2", *(part for limit in limits for part in ("--fail-under", limit)))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert (ran.failure.code, ran.failure.value) == (code, value)
-
-
-def test_doctor_says_on_stderr_what_is_wrong_with_the_data_folder(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("doctor", "--no-java", "--data", "no/where")
-    assert ran.code == 2
-    assert "the data folder from --data does not exist" in ran.out
-    assert ran.err.startswith("error: no/where: the data folder from --data does not exist")
 
 
 def test_captions_that_look_like_formulas_are_escaped_when_asked_for(
@@ -279,14 +218,3 @@ def test_captions_that_look_like_formulas_are_escaped_when_asked_for(
     assert [row["value"] for row in written["escaped.csv"]] == [row["value"] for row in written["plain.csv"]]
     refused = capbench(*OWN, "own.jsonl", "--out", "a.jsonl", "--escape-formulas")
     assert (refused.code, refused.failure.code) == (2, "missing-option")
-
-
-def test_cider_of_one_image_is_noticed_only_without_a_corpus(folder: Path, capbench: Callable[..., Ran]) -> None:
-    Path("one.json").write_text('{"a": "a kite on a beach"}', encoding="utf-8")
-    Path("one-references.json").write_text('{"a": ["a kite above the beach"]}', encoding="utf-8")
-    one = ("score", "--candidates", "one.json", "--references", "one-references.json", "-m", "cider", "--json")
-    for flags, noticed in (((), True), (("--option", "cider.df=coco-val"), False)):
-        ran = capbench(*one, *flags)
-        assert ran.code == 0, ran.err
-        assert (json.loads(ran.out)["scores"][0]["corpus"] == 0) == noticed
-        assert ("CIDEr of a single image is 0" in ran.err) == noticed

@@ -48,23 +48,6 @@ def test_the_sample_is_named_in_the_first_line(capbench: Callable[..., Ran]) -> 
     assert "flickr8k-expert:1/no-own-captions" in ran.err
 
 
-def test_json_is_nothing_but_json(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("score", "--metric", "bleu", "--json")
-    found = json.loads(ran.out)
-    assert found["n"] == 300
-    assert [row["column"] for row in found["scores"]] == ["bleu-1", "bleu-2", "bleu-3", "bleu-4"]
-    assert all(row["min"] <= row["mean"] <= row["max"] for row in found["scores"])
-
-
-def test_a_second_run_reads_the_cache_and_says_so(capbench: Callable[..., Ran]) -> None:
-    first = capbench("score", "--metric", "cider")
-    second = capbench("score", "--metric", "cider")
-    assert "came from the cache" not in first.err
-    assert "300 scores came from the cache" in second.err.splitlines()
-    assert first.out == second.out
-    assert "came from the cache" not in capbench("score", "--metric", "cider", "--no-cache").err
-
-
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_scores_go_to_a_file_in_the_long_schema(ending: str, capbench: Callable[..., Ran], tmp_path: Path) -> None:
     import pandas as pd
@@ -91,20 +74,6 @@ def test_another_selection_of_items_gives_other_scores(capbench: Callable[..., R
     assert kept > without
     full = json.loads(capbench(*arguments, "--protocol", "composite/all-references/correctness-tau-b").out)
     assert full["scores"][0]["mean"] == kept
-
-
-def test_every_draw_can_be_scored(capbench: Callable[..., Ran]) -> None:
-    means = set()
-    for draw in ("1", "5"):
-        ran = capbench("score", "-m", "bleu-1", "-p", "pascal-50s/random-5-refs", "--draw", draw, "--json")
-        means.add(json.loads(ran.out)["scores"][0]["mean"])
-    assert len(means) == 2
-
-
-def test_document_frequencies_of_a_named_corpus_change_the_signature(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("score", "--metric", "cider", "--option", "cider.df=coco-val")
-    assert ran.code == 0
-    assert "df:coco-val(20 documents" in ran.out
 
 
 def test_captions_of_ones_own_are_scored_by_every_metric(capbench: Callable[..., Ran], tmp_path: Path) -> None:
@@ -161,19 +130,6 @@ def test_all_leaves_out_and_names_metrics_without_a_sample_model(capbench: Calla
     assert "--model NAME=FILE" in line
 
 
-def test_a_metric_without_a_sample_model_is_refused_by_its_own_name(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("score", "-m", "bertscore", "--model", "sample")
-    assert ran.code == 2
-    (line,) = [line for line in ran.err.splitlines() if "error" in line]
-    assert "no sample of a BERT-like model" in line
-
-
-def test_a_comparison_names_what_all_leaves_out(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "flickr8k-expert", "-m", "all", "--model", "sample")
-    assert ran.code == 0, ran.err
-    assert len([line for line in ran.err.splitlines() if "leaves out" in line]) == 1
-
-
 def test_without_metrics_those_that_require_only_references_are_scored(capbench: Callable[..., Ran]) -> None:
     ran = capbench("score", "--json")
     assert ran.code == 0, ran.err
@@ -185,24 +141,6 @@ def test_without_metrics_those_that_require_only_references_are_scored(capbench:
     # References are their only requirement, and they start no other program.
     requests = resolve_metrics(list(BUILT_IN["capbench.metrics"]))
     assert tuple(r.label for r in requests if [type(need) for need in r.metric.needs] == [References]) == TEXT_METRICS
-
-
-def test_without_metrics_own_captions_need_references(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    captions, references = tmp_path / "captions.json", tmp_path / "references.json"
-    captions.write_text('{"1": "a dog runs", "2": "a red car"}')
-    references.write_text('{"1": ["a dog is running"], "2": ["a red car on a road"]}')
-    ran = capbench("score", "--candidates", captions, "--references", references, "--json")
-    assert ran.code == 0, ran.err
-    assert {row["column"] for row in json.loads(ran.out)["scores"]} >= {"bleu-4", "rouge-l", "meteor", "cider"}
-    assert capbench("score", "--candidates", captions).failure.code == "missing-option"
-
-
-def test_without_metrics_only_score_files_are_shown(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    scored = tmp_path / "mine.csv"
-    assert capbench("score", "-m", "rouge-l", "--out", scored).code == 0
-    ran = capbench("score", "--scores", f"mine={scored}", "--json")
-    assert len(json.loads(ran.out)["scores"]) == 1
-    assert "metrics: " not in ran.err
 
 
 def test_the_number_of_resamples_has_one_spelling_and_a_default(capbench: Callable[..., Ran]) -> None:

@@ -120,13 +120,6 @@ def test_another_file_under_the_name_is_refused(source: Path, repository: Server
     assert _names(spice_folder()) == ["parser-1.0.jar"]
 
 
-def test_a_folder_that_lacks_a_file_or_is_none_is_named(source: Path) -> None:
-    (source / "parser-1.0.jar").unlink()
-    for folder in (source, source / "nowhere"):
-        error = _fails("--from", folder)
-        assert (error.code, error.path) == ("missing-file", str(folder / "parser-1.0.jar"))
-
-
 def test_without_the_file_the_other_way_is_told(repository: Server) -> None:
     repository.status = [404]
     error = _fails()
