@@ -92,7 +92,7 @@ def rated_scores(
         sample,
         notes,
         protocol.version,
-        scored.incomplete(rows),
+        scored.incomplete,
     )
 
 

@@ -126,15 +126,11 @@ class Scored:
             _raise_first(self.unscored, any_scored=False)
         return complete
 
-    def incomplete(self, rows: Sequence[Row]) -> dict[str, Incomplete]:
+    @property
+    def incomplete(self) -> dict[str, Incomplete]:
         """By title, rows without a number and the reason: columns of incomplete score files."""
-        by_key = {row.key: row.title for row in rows}
-        return {
-            by_key[key]: entry.as_incomplete()
-            for entry in self.unscored
-            for key in entry.request.score_columns
-            if entry.of_file and key in by_key
-        }
+        of_files = [entry for entry in self.unscored if entry.of_file]
+        return {row.title: entry.as_incomplete() for entry in of_files for row in entry.request.rows}
 
     @property
     def all_tables(self) -> tuple[ScoreTable, ...]:
