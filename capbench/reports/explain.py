@@ -336,7 +336,7 @@ code { font-size: .75rem; color: #5c5c5c } img { max-width: 100%; height: auto; 
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; white-space: nowrap }
 th, td { border-bottom: 1px solid #c9c9c9; padding: .2rem .6rem; text-align: right }
-th:first-child, td:first-child, th:last-child, td:last-child { text-align: left }
+th:first-child, td:first-child, th:last-child, td:last-child { text-align: left } td:last-child { white-space: normal }
 details { margin: .6rem 0 } summary { cursor: pointer }
 """
 """The content of every page's only ``<style>``; a page that contains explanations allows it by its checksum."""
