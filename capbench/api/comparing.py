@@ -102,7 +102,8 @@ def plan_comparison(
     study = study_of(dataset, metrics, protocol, inputs, caller)
     study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
     usual: Statistics = {"bootstrap": RESAMPLES, "compare": "permutation"}
-    plan = plan_agreement(study, inputs, caller, {**usual, **statistics}, all_required=True)
+    stated = {name: value for name, value in statistics.items() if value is not None}
+    plan = plan_agreement(study, inputs, caller, {**usual, **stated}, all_required=True)
     if len(plan.rows) < 2:
         raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
     for _, chosen in plan.protocols:

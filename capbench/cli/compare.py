@@ -13,11 +13,6 @@ from capbench.core.arguments import Bootstrap, Correction, Help, Resamples, Seed
 
 if TYPE_CHECKING:
     from capbench.api.arguments import Statistics
-    from capbench.studies.power import MetricPower
-
-RESAMPLES = 1000
-_RESAMPLES_OF_POWER = 500
-"""Default number of resamples at each number of images."""
 
 
 @with_groups
@@ -70,7 +65,9 @@ def compare(
     """
     from capbench.api.comparing import plan_comparison, power_judged, run_comparison
     from capbench.api.resolve import resolve_judged
-    from capbench.reports.compare import print_comparison
+    from capbench.reports.compare import power_table, print_comparison
+    from capbench.reports.table import TableStyle
+    from capbench.reports.terminal import print_table
     from capbench.studies.item_scores import Collector
 
     if share is not None:
@@ -79,12 +76,12 @@ def compare(
         common.refuse_options(of_tests | others, "does not apply to --power")
         caller = common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE")
         judged = resolve_judged(names.names, target.dataset, target.protocol, inputs.values(), caller)
-        choices = {"alpha": alpha, "gap": gap, "resamples": bootstrap or _RESAMPLES_OF_POWER, "seed": seed}
-        power = power_judged(judged, power=share, unit=unit, **choices)
+        drawn = {} if bootstrap is None else {"resamples": bootstrap}
+        power = power_judged(judged, power=share, alpha=alpha, gap=gap, seed=seed, unit=unit, **drawn)
         if json_output:
             common.print_json(power.as_json())
         else:
-            _print_power(power)
+            print_table(power_table(power), common.out(), details=details)
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if json_output:
@@ -100,7 +97,7 @@ def compare(
     # The resamples of a bootstrap test are those of the intervals.
     draws = bootstrap if test == "bootstrap" else permutations
     statistics: Statistics = {"alpha": alpha, "unit": unit, "seed": seed, "correction": correction}
-    statistics |= {"permutations": draws, "bootstrap": bootstrap or RESAMPLES, "compare": test or "permutation"}
+    statistics |= {"permutations": draws, "bootstrap": bootstrap, "compare": test}
     caller = common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE")
     plan = plan_comparison(
         target.dataset,
@@ -116,51 +113,8 @@ def compare(
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:
-        from capbench.reports.compare import print_comparison
-        from capbench.reports.table import TableStyle
-
         print_comparison(result, common.out(), details=details, style=TableStyle(digits=digits))
         if cite:
             print(f"\n{result.cite()}", end="")
     write_report(report, result, collector, plan, explanations)
     common.leave_if_missing(result)
-
-
-def _print_power(result: MetricPower) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from capbench.core.records import signature_lines
-    from capbench.datasets.protocol import with_version
-    from capbench.reports.table import number
-
-    def show(value: float) -> str:
-        return number(value)
-
-    power = result.power
-    better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
-    values = f"{result.statistic} {show(result.values[better])} against {show(result.values[worse])}"
-    if power.gap == abs(power.difference):
-        purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
-    else:
-        purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
-    console = common.out()
-    console.print(
-        f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
-        f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s.",
-        markup=False,
-        soft_wrap=True,
-    )
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in (f"{power.unit}s", "standard error", "power"):
-        shown.add_column(head, justify="right")
-    for point in power.points:
-        shown.add_row(f"{point.units:,}", show(point.standard_error), f"{100 * point.power:.0f} %")
-    console.print(shown)
-    drawn = (
-        f"{with_version(result.protocol, result.version)}: {result.n:,} {result.data_points}; standard errors of the "
-        f"difference from {power.resamples:,} resamples of each number of {power.unit}s, seed {power.seed}; "
-        f"two-sided test, α = {power.alpha:g}"
-    )
-    for line in (drawn, *result.notes, *signature_lines(result.signatures)):
-        console.print(line, style="dim", markup=False, soft_wrap=True)

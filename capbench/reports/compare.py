@@ -1,15 +1,18 @@
-"""Sentences on pairs of metrics."""
+"""Sentences on pairs of metrics, and the table of a power analysis."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from capbench.core.errors import count
+from capbench.core.records import signature_lines
+from capbench.datasets.protocol import with_version
 from capbench.reports.methods import p_value_text
-from capbench.reports.table import USUAL_TABLE, TableStyle
+from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, TableStyle
 from capbench.reports.terminal import print_result
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
+from capbench.studies.power import MetricPower
 from capbench.studies.results import StudyResult
 from capbench.studies.uncertainty import too_few_units
 
@@ -94,3 +97,34 @@ def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun:
         return f" Without the correction for {count(corrected, noun)}, the difference is significant."
     contains = "does not contain 0" if excludes_zero else "contains 0"
     return f" The interval {contains}, but the test decides: the two methods differ near the significance level."
+
+
+def power_table(result: MetricPower) -> Table:
+    """The number of units that distinguish two metrics, and the power at each number of units."""
+    power, show = result.power, USUAL_TABLE.number
+    better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
+    values = f"{result.statistic} {show(result.values[better])} against {show(result.values[worse])}"
+    if power.gap == abs(power.difference):
+        purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
+    else:
+        purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
+    return Table(
+        "",
+        (Column("standard error"), Column("power")),
+        tuple(
+            Row(f"{point.units:,}", (Cell(show(point.standard_error)), Cell(f"{100 * point.power:.0f} %")))
+            for point in power.points
+        ),
+        answer=(
+            f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
+            f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s.",
+        ),
+        notes=(
+            f"{with_version(result.protocol, result.version)}: {result.n:,} {result.data_points}; standard errors of "
+            f"the difference from {power.resamples:,} resamples of each number of {power.unit}s, seed {power.seed}; "
+            f"two-sided test, α = {power.alpha:g}",
+            *result.notes,
+            *signature_lines(result.signatures),
+        ),
+        head=f"{power.unit}s",
+    )

@@ -125,8 +125,8 @@ def test_a_users_file_is_named_with_its_folder_group_and_protocol(capbench: Call
 def test_compare_and_power_take_a_group_and_say_what_is_kept(
     named: tuple[str, ...], capbench: Callable[..., Ran]
 ) -> None:
-    for command in (("compare", "--permutations", "100", "--details"), ("compare", "--power")):
-        ran = capbench(*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100")
+    for command in (("compare", "--permutations", "100"), ("compare", "--power")):
+        ran = capbench(*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100", "--details")
         assert ran.code == 0, ran.err
         assert f"{PRINTED}: 75 " in ran.out
         assert KEPT in ran.out
