@@ -62,7 +62,9 @@ def test_the_number_of_a_protocol_is_that_of_all_pairs_overall_and_by_group(
     (info,) = json.loads(ran.out)["protocols"]
     (note,) = [note for note in info["notes"] if "chance level" in note]
     assert f" {max(tied, (1 - tied) / 2):.4f}:" in note
-    assert note in " ".join(capbench("correlate", "--protocol", PROTOCOL, "--metric", "bleu.bleu-1").out.split())
+    assert note in " ".join(
+        capbench("correlate", "--protocol", PROTOCOL, "--metric", "bleu.bleu-1", "--details").out.split()
+    )
 
 
 def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbench: Callable[..., Ran]) -> None:

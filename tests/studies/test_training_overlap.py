@@ -91,7 +91,7 @@ def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
 def test_tables_mark_the_metrics_that_have_read_the_captions(
     capbench: Callable[..., Any], options: list[str], tmp_path: Path
 ) -> None:
-    ran = capbench("correlate", "-d", "composite", *options, "--out", tmp_path / "out")
+    ran = capbench("correlate", "-d", "composite", *options, "--by-source", "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
     (table,) = (tmp_path / "out").glob("*.md")
     rows: dict[str, list[list[bool]]] = {}
@@ -107,13 +107,15 @@ def test_tables_mark_the_metrics_that_have_read_the_captions(
 def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., Any], options: list[str]) -> None:
     flags = ("-d", "composite", *options, "--bootstrap", "100", "--permutations", "100")
     found = json.loads(capbench("compare", *flags, "--json").out)
-    titles = ["WMD (whole)", "WMD distance (whole)", "WMD (part)", "WMD distance (part)"]
-    assert found["read"] == titles
-    trained = {one["label"]: one["trained"] for one in found["training"] if not one["group"]}
+    titles = {"WMD (whole)", "WMD distance (whole)", "WMD (part)", "WMD distance (part)"}
+    (training,) = found["training"].values()
+    trained = {one["label"]: one["trained"] for one in training if not one["group"]}
     assert (trained["whole"], trained["clean"], trained["old"]) == (25, 0, 0)
     lines = capbench("compare", *flags).out.splitlines()
     assert [line for line in lines if line.startswith("§ its training has read")]
-    assert {line.partition("  ")[0].strip() for line in lines if "§ " in line and " – " in line} == set(titles)
+    marked = {line for line in lines if "§ " in line and "[" in line}
+    assert {title for title in titles for line in marked if line.startswith(f"{title} ")} == titles
+    assert len(marked) == len(titles)
 
 
 def test_scores_name_what_was_read(capbench: Callable[..., Any], options: list[str]) -> None:
