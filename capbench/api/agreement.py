@@ -54,7 +54,6 @@ __all__ = [
     "correlate",
     "correlate_all_protocols",
     "plan_agreement",
-    "refuse_with_all_protocols",
     "study_of",
     "warn_of_missing",
 ]
@@ -226,25 +225,8 @@ def plan_agreement(
     return plan
 
 
-def refuse_with_all_protocols(arguments: Mapping[str, object], caller: Caller) -> None:
-    """Raise UsageError for arguments of a command that rankings under every protocol exclude."""
-    for name, value in arguments.items():
-        if value:
-            flag, every = caller.spelled(name) if name != "study" else "a study file", caller.spelled("all_protocols")
-            raise UsageError(
-                f"{every} ranks the metrics under every protocol, so {flag} does not apply",
-                code="conflict",
-                value=flag,
-                hint=f"Omit {flag}; {caller.spelled('compare')} tests which changes of rank are significant",
-            )
-
-
 def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple[str, ...]:
-    """The study's protocols of some data sets.
-
-    Raises:
-        UsageError: the study has no protocol of one of them.
-    """
+    """The study's protocols of some data sets. Raises UsageError if it has none of one of them."""
     names = {protocol: protocol.partition("/")[0] for protocol in study.protocols}
     fitting = {p: {name, name.partition("@")[0]}.intersection(datasets) for p, name in names.items()}
     for dataset in datasets:

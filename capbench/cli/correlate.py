@@ -14,6 +14,7 @@ from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyF
 from capbench.cli.references import CurveFlags, references
 from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
 from capbench.core.arguments import Help
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.studies.item_scores import Collector
@@ -87,7 +88,7 @@ def correlate(
 
     Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50 --group MM
     """
-    from capbench.api.agreement import plan_agreement, refuse_with_all_protocols, study_of
+    from capbench.api.agreement import plan_agreement, study_of
     from capbench.core.files import check_writable
     from capbench.datasets.root import results_folder
 
@@ -117,8 +118,11 @@ def correlate(
     if json_output or all_protocols:
         common.refuse_options({"cite": cite}, f"does not apply to {'--json' if json_output else '--all-protocols'}")
     if all_protocols:
-        of_command = {"study": study, "protocol": flags.protocol, "sentinels": sentinels}
-        refuse_with_all_protocols({**of_command, "bootstrap": statistics.get("bootstrap")}, caller)
+        excluded = {"protocol": flags.protocol, "sentinels": sentinels, "bootstrap": statistics.get("bootstrap")}
+        common.refuse_options(excluded, "does not apply to --all-protocols")
+        if study is not None:
+            message = "--all-protocols ranks metrics under every protocol, and a study file names its protocols"
+            raise UsageError(message, code="conflict", value=study, hint="Name data sets with --dataset instead")
     written: dict[str, object] = {"escape_formulas": escape_formulas, "items": items}
     if study is None and out is None:
         common.refuse_options(written, "requires --out", code="missing-option", hint="Add --out DIR, or omit it")

@@ -511,10 +511,9 @@ def parse_size(text: str) -> tuple[float, float]:
 
 SentinelsOption = Annotated[
     bool | None,
-    typer.Option(
-        "--sentinels/--no-sentinels",
-        help="Test the metrics against sentinels (docs/sentinels.md). Default: only in 'compare' and --report's page.",
-        show_default=False,
+    Help(
+        "Test the metrics against sentinels (docs/sentinels.md). Default: only in 'compare' and --report's page.",
+        ("--sentinels/--no-sentinels",),
     ),
 ]
 
@@ -523,27 +522,14 @@ SentinelsOption = Annotated[
 class StudyFlags(OptionGroup):
     """Data sets, metrics and protocols of a study without a file."""
 
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option("--dataset", "-d", metavar="NAME", help="Data set; repeatable, or a list."),
-    ] = None
+    dataset: Annotated[list[str] | None, Help("Data set; repeatable, or a list.", ("--dataset", "-d"), "NAME")] = None
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            metavar="NAME",
-            help="Metric or 'all'; repeatable, or a list: cider,meteor.",
-        ),
+        Help("Metric or 'all'; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME"),
     ] = None
     protocol: Annotated[
         list[str] | None,
-        typer.Option(
-            "--protocol",
-            "-p",
-            metavar="ID",
-            help="Protocol dataset/items/statistic, or part of it with --dataset; repeatable.",
-        ),
+        Help("Protocol dataset/items/statistic, or part of it with --dataset; repeatable.", ("--protocol", "-p"), "ID"),
     ] = None
 
 
@@ -552,12 +538,7 @@ class LeftOut(OptionGroup):
     """Metrics of a study file that are left out."""
 
     without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without",
-            metavar="NAME",
-            help="Leave out this metric, label or column; repeatable, or a list.",
-        ),
+        list[str] | None, Help("Leave out this metric, label or column; repeatable, or a list.", metavar="NAME")
     ] = None
 
     @property

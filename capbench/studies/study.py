@@ -413,9 +413,7 @@ class Study:
         return bootstrap, compare
 
 
-OF_COMMANDS = (
-    *("options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "own"),
-)
+OF_COMMANDS = ["options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "own"]
 """Fields of :class:`Study` that are not keys of a file."""
 
 
