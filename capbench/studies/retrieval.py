@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from capbench.core.errors import DataError, MetricError
+from capbench.core.errors import DataError
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import part_of
 from capbench.core.records import FloatArray, IntArray, Item
@@ -134,19 +134,16 @@ def metric_retrieval(
         alike = [other.key.column for other in request.rows if (other.key.column in free) == (column in free)]
         with progress(request.label, n * len(gallery.captions)) as step:
             matrices |= _pair_by_pair(metric, request.label, gallery, alike, references, step)
-    results = []
-    for row in request.rows:
-        numbers = retrieval(_checked(matrices[row.key.column], metric, gallery), gallery.image_of)
-        results.append(
-            MetricRetrieval(
-                metric=row.name,
-                title=row.title,
-                references=row.key.column not in free,
-                signature=metric.signature(),
-                **numbers.to_dict(),
-            )
+    return [
+        MetricRetrieval(
+            metric=row.name,
+            title=row.title,
+            references=row.key.column not in free,
+            signature=metric.signature(),
+            **retrieval(matrices[row.key.column], gallery.image_of).to_dict(),
         )
-    return results
+        for row in request.rows
+    ]
 
 
 def _items(gallery: CaptionGallery, references: Mapping[str, tuple[str, ...]]) -> tuple[Item, ...]:
@@ -172,26 +169,11 @@ def _pair_by_pair(
     n, m = len(gallery.images), len(gallery.captions)
     scores = {column: np.empty(n * m) for column in columns}
     for start in range(0, n * m, metric.batch_size):
-        pairs = [divmod(pair, m) for pair in range(start, min(start + metric.batch_size, n * m))]
-        images = [gallery.images[row] for row, _ in pairs]
-        batch = [
-            Item(image, gallery.captions[place], references[image])
-            for image, (_, place) in zip(images, pairs, strict=True)
-        ]
+        pairs = (divmod(pair, m) for pair in range(start, min(start + metric.batch_size, n * m)))
+        named = ((gallery.images[row], gallery.captions[place]) for row, place in pairs)
+        batch = [Item(image, text, references[image]) for image, text in named]
         metric.open(batch)
         of_batch = metric.scores(np.asarray(metric.statistics(batch, progress), dtype=np.float64))
         for column in columns:
             scores[column][start : start + len(batch)] = of_batch[column]
     return {column: values.reshape(n, m) for column, values in scores.items()}
-
-
-def _checked(matrix: FloatArray, metric: Metric, gallery: CaptionGallery) -> FloatArray:
-    n, m = len(gallery.images), len(gallery.captions)
-    if matrix.shape == (n, m) and np.isfinite(matrix).all():
-        return matrix
-    raise MetricError(
-        f"{metric.name} returned a matrix of shape {matrix.shape} for {n} images and {m} captions, or one with "
-        "values that are not finite numbers",
-        code="wrong-shape" if matrix.shape != (n, m) else "not-a-number",
-        value=metric.name,
-    )
