@@ -27,7 +27,12 @@ __all__ = ["MAX_BYTES", "check", "published_checksums", "sdist_paths", "tracked_
 # By suffix. The leaderboard's score files are 15 MB of the source distribution.
 MAX_BYTES = {".whl": 15_000_000, ".gz": 30_000_000}
 _NAME = f"capbench-{__version__}"
-_IN_WHEEL = {"capbench/": "capbench/", "configs/": "capbench/_configs/", "data/sample/": "capbench/_sample/"}
+_IN_WHEEL = {
+    "capbench/": "capbench/",
+    "configs/": "capbench/_configs/",
+    "data/sample/": "capbench/_sample/",
+    "results/leaderboard/leaderboard.json": "capbench/_leaderboard.json",
+}
 _METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 _NOT_IN_SDIST = (".ci/", ".github/", "Dockerfile")
 

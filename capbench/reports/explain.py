@@ -423,10 +423,12 @@ def text_lines(explanation: Explanation) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table: the first column at the left, numbers at the right, and candidates at the end."""
+    texts = rows[0][-1] == "candidate"
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
-        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others[:-1], widths[1:-1], strict=True))]
-        yield "  ".join([*cells, *others[-1:]]).rstrip()
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *(cells[:-1] + others[-1:] if texts else cells)]).rstrip()
 
 
 def _lines(panel: Panel, regions: Sequence[str]) -> Iterator[str]:
