@@ -192,15 +192,11 @@ def _build(result: StudyResult, *, by_source: bool, style: TableStyle) -> _Build
         groups = [g for g in builder.groups(info) if by_source or g in printed_ones or g.casefold() in wanted]
         builder.offered += [Column(group, info.dataset_title) for group in builder.groups(info)]
         if groups:
-            # The main table already compares the main value with the paper, and the title names the protocol.
-            overall = "mean" if info.kind == "accuracy" else "pooled"
-            places = [builder.place(info, group, group) for group in groups]
-            places.append(replace(builder.place(info, "", overall), compared=False))
+            # The main table has the value of all items, and the title names the protocol.
+            places = [replace(builder.place(info, group, group), title=info.dataset_title) for group in groups]
             source = ", ".join(word for word in (info.dataset_title, builder.details[info.id]) if word)
-            what = "group" if info.level == "pairs" else "source"
-            builder.add(
-                f"{source} by {what}, {info.statistic}", [replace(place, title=info.dataset_title) for place in places]
-            )
+            what = "group" if info.kind == "accuracy" or info.level == "pairs" else "source"
+            builder.add(f"{source} by {what}, {info.statistic}", places)
     unplaced = unplaced_columns(result)
     if not result.protocols and (result.columns or not unplaced):
         builder.add(result.title, [])

@@ -10,8 +10,7 @@ import io
 import re
 import textwrap
 import warnings
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -262,15 +261,16 @@ def heading(protocol: str, statistic: str) -> str:
     return f"{title}{f', {group}' if at else ''}, {statistic_title(statistic)}"
 
 
-# Styles of metrics: the same colour, marker, dashes and hatching in every figure, determined by the metric's name.
-#
-# Colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted"). All known metrics have different styles, and
-# those that the papers show in one figure have different colours, as far as there are enough.
+# Styles of metrics. The colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted").
 
-_BLUE, _VERMILION, _GREEN, _PINK, _ORANGE, _SKY, _BLACK = COLOURS
-_WINE, _OLIVE = "#882255", "#999933"
-_PALETTE = (*COLOURS, _WINE, _OLIVE)
+_PALETTE = (*COLOURS, "#882255", "#999933")
 _HATCHES = ("", "///", "...", "xx")
+# The first nine differ in colour, as far as papers show them together.
+_KNOWN = (
+    "bleu-4 cider meteor spice rouge-l bleu-1 tiger faier vilbertscore-f bleu-2 bleu-3 spider wmd nneval bertscore-f "
+    "bertscore-p bertscore-r bert-tbr rrs wds mean-grounding reo-relevance reo-extraness reo-omission clipscore pac-s "
+    "faier-1-ref faier-4-ref faier-r-ref vilbertscore-p vilbertscore-r"
+)
 
 
 @dataclass(frozen=True)
@@ -287,66 +287,15 @@ class MetricStyle:
         return _HATCHES[LINES.index(self.dashes)]
 
 
-KNOWN: Mapping[str, MetricStyle] = {
-    "bleu-1": MetricStyle(_SKY, "<"),
-    "bleu-2": MetricStyle(_SKY, ">", "--"),
-    "bleu-3": MetricStyle(_SKY, "X", "-."),
-    "bleu-4": MetricStyle(_BLUE, "o"),
-    "rouge-l": MetricStyle(_ORANGE, "s"),
-    "meteor": MetricStyle(_GREEN, "^"),
-    "cider": MetricStyle(_VERMILION, "D"),
-    "spice": MetricStyle(_PINK, "v"),
-    "spider": MetricStyle(_PINK, "P", "--"),
-    "wmd": MetricStyle(_ORANGE, "<", "--"),
-    "wmd-distance": MetricStyle(_ORANGE, ">", "-."),
-    "nneval": MetricStyle(_GREEN, "P", "--"),
-    "bertscore-f": MetricStyle(_BLUE, "P", "--"),
-    "bertscore-p": MetricStyle(_BLUE, "X", "-."),
-    "bertscore-r": MetricStyle(_BLUE, "<", ":"),
-    "bert-tbr": MetricStyle(_PINK, "X", "-."),
-    "tiger": MetricStyle(_BLACK, "X"),
-    "rrs": MetricStyle(_BLACK, "<", "--"),
-    "wds": MetricStyle(_BLACK, ">", "-."),
-    "mean-grounding": MetricStyle(_BLACK, "o", ":"),
-    "reo-relevance": MetricStyle(_VERMILION, "o", "--"),
-    "reo-extraness": MetricStyle(_VERMILION, "s", "-."),
-    "reo-omission": MetricStyle(_VERMILION, "^", ":"),
-    "reo-relevance-image": MetricStyle(_ORANGE, "o", ":"),
-    "reo-extraness-image": MetricStyle(_GREEN, "s", "-."),
-    "reo-omission-image": MetricStyle(_GREEN, "v", ":"),
-    "faier": MetricStyle(_WINE, "o"),
-    "faier-1-ref": MetricStyle(_WINE, "s", "--"),
-    "faier-4-ref": MetricStyle(_WINE, "^", "-."),
-    "faier-r-ref": MetricStyle(_WINE, "D", ":"),
-    "vilbertscore-f": MetricStyle(_OLIVE, "o"),
-    # These are in the figure of layers, in which dashes identify the network.
-    "vilbertscore-p": MetricStyle(_VERMILION, "P", "--"),
-    "vilbertscore-r": MetricStyle(_BLUE, "D", ":"),
-    "clipscore": MetricStyle(_SKY, "o", ":"),
-}
-"""Styles by :func:`metric_key`."""
-
-
-def metric_key(title: str) -> str:
-    """A metric's title as a key: ``FAIEr-4 ref`` → ``faier-4-ref``."""
-    return re.sub(r"[^\w]+", "-", title.lower()).strip("-")
-
-
 def metric_styles(titles: Iterable[str]) -> dict[str, MetricStyle]:
-    """Styles of the metrics in one figure, by title.
-
-    A metric that is not in :data:`KNOWN` gets a style from its name's CRC-32. If two metrics of a figure then have the
-    same style, the later one gets the next free style.
-    """
-    every = [MetricStyle(c, m, d) for d in LINES for m in MARKERS for c in _PALETTE]
-    taken: set[MetricStyle] = set(KNOWN.values())
+    """Styles of the metrics in one figure, by title; the same in every figure for capbench's own."""
     styles: dict[str, MetricStyle] = {}
+    known = _KNOWN.split(" ")
+    others = len(known)
     for title in titles:
-        key = metric_key(title)
-        style = KNOWN.get(key)
-        if style is None:
-            place = zlib.crc32(key.encode()) % len(every)
-            style = next(one for one in (*every[place:], *every[:place]) if one not in taken)
-            taken.add(style)
-        styles[title] = style
+        key = re.sub(r"[^\w]+", "-", title.lower()).strip("-")
+        place = known.index(key) if key in known else others
+        others += key not in known
+        turn, colour = divmod(place, len(_PALETTE))
+        styles[title] = MetricStyle(_PALETTE[colour], MARKERS[(place + turn) % len(MARKERS)], LINES[turn % len(LINES)])
     return styles

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from capbench.core.errors import count
 from capbench.reports.methods import MARK, READ_MARK, SENTINEL_MARK, decided, no_better, sentinel_title
 from capbench.reports.page.elements import Html, ReportSource, axis, interval_chart, joined, tag, wide
-from capbench.reports.table import number
+from capbench.reports.table import Row, Table, number
 from capbench.reports.tables import details, tables
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
 
@@ -107,7 +107,7 @@ def signature_of(result: StudyResult, cell: Cell) -> str:
 def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     """The section with the best metrics, forest plots and the studies' tables."""
     blocks = [*_answers(sources), _glance(sources, numbers), _forests(sources, numbers)]
-    blocks += [_study(place, source.result, numbers, alone=len(sources) == 1) for place, source in enumerate(sources)]
+    blocks += [_study(place, source.result, alone=len(sources) == 1) for place, source in enumerate(sources)]
     return tag("section", tag("h2", "Overview"), *blocks, id="overview")
 
 
@@ -262,113 +262,63 @@ def _forest(values: Sequence[Entry], result: StudyResult, about: str) -> Html:
     )
 
 
-def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: bool) -> Html:
-    """The table of a study with several columns, and what it says about them."""
-    by_key = {(e.info.id, e.cell.group, e.cell.column): e for e in numbers if e.study == place}
-    columns = [(info, group) for info in result.protocols for group in (*info.groups, "")]
-    columns = [c for c in columns if any((c[0].id, c[1]) == key[:2] for key in by_key)]
+def _study(place: int, result: StudyResult, *, alone: bool) -> Html:
+    """The tables of a study that have several columns, and what it says about them."""
     title = None if alone else tag("h3", f"{result.title} ({result.name})")
-    if not columns:
+    if not result.protocols:
         return joined([title, tag("p", "Nothing could be computed: see the section Provenance.")])
     made = tables(result, by_source=True)
-    notes = [line for table in made for line in (*table.legend, *table.footnotes, *table.notes)]
+    shown = [line for table in made for line in (*table.warnings, *table.legend)]
+    notes = [line for table in made for line in (*table.footnotes, *table.notes)]
+    names = (f"matrix-{place}-{at}" for at in range(len(made)))
+    blocks = [_matrix(table, name, result.name) for table, name in zip(made, names, strict=True) if table.columns[1:]]
+    blocks += [tag("p", line, class_="note") for line in dict.fromkeys(shown)]
     listed = tag("ul", *(tag("li", line) for line in dict.fromkeys(notes)), class_="note")
-    about = tag("details", tag("summary", "Data and methods"), listed)
-    if len(columns) == 1:
-        return joined([title, about])
-    shown = details(result.protocols)
-    heads = [tag("th", "metric", scope="col")]
-    for info, group in columns:
-        grouped = any(other is info and name for other, name in columns)
-        part = group or (("mean" if info.kind == "accuracy" else "all") if grouped else "")
+    return joined([title, *blocks, tag("details", tag("summary", "Data and methods"), listed)])
+
+
+def _matrix(table: Table, name: str, study: str) -> Html:
+    """A table that is sorted, filtered by data set and copied; the human ceiling and sentinels stay below."""
+    heads = [tag("th", table.head, scope="col")]
+    for column in table.columns:
+        group, full = unbroken(column.group), unbroken(column.full or column.head)
+        over = tag("span", group, class_="over") if group else None
         heads.append(
-            tag(
-                "th",
-                tag("span", unbroken(info.dataset_title), class_="over"),
-                f"{statistic_words(info)}{f', {part}' if part else ''}",
-                tag("span", shown[info.id], class_="sub") if shown[info.id] else None,
-                scope="col",
-                class_="n",
-                data_dataset=info.dataset_title,
-                data_copy=f"{info.dataset_title} {info.statistic}{f' {part}' if part else ''}",
-            )
+            tag("th", over, full, scope="col", class_="n", data_dataset=column.group, data_copy=column.heading)
         )
-    head, foot = tag("thead", tag("tr", *heads)), _foot(result, columns)
-    body = tag("tbody", *_rows(result, numbers, by_key, columns))
-    table = tag("table", head, body, foot, class_="tips matrix", id=f"matrix-{place}")
-    datasets = list(dict.fromkeys(info.dataset_title for info, _ in columns))
-    chooser = _filter(f"matrix-{place}", "Data set", datasets) if len(datasets) > 1 else None
-    named = f"{count(len(result.columns), 'metric')} × 100, the best of the first column first"
+
+    def line(row: Row) -> Html:
+        cells = [
+            tag(
+                "td",
+                tag("span", cell.marked, class_="strong" if cell.bold else None),
+                tag("span", cell.below, class_="sub") if cell.below else None,
+                class_="n",
+                data_order=cell.value.split(" ")[0] if re.match(r"[-+]?\d", cell.value) else "-1e9",
+                data_copy=f"{cell.marked} {cell.below}".strip(),
+            )
+            for cell in row.cells
+        ]
+        return tag("tr", tag("th", row.title, scope="row", data_copy=row.title), *cells)
+
+    foot = [line(row) for row in table.rows if row.part]
+    datasets = list(dict.fromkeys(column.group for column in table.columns))
+    made = tag(
+        "table",
+        tag("thead", tag("tr", *heads)),
+        tag("tbody", *(line(row) for row in table.rows if not row.part)),
+        tag("tfoot", *foot) if foot else None,
+        class_="matrix",
+        id=name,
+    )
+    chooser = _filter(name, "Data set", datasets) if len(datasets) > 1 else None
     return joined(
         [
-            title or tag("h3", "All columns"),
-            tag("div", chooser, copy_buttons(f"matrix-{place}"), class_="tools"),
-            wide(table, f"Table: {result.title} ({result.name})"),
-            tag("p", f"{named}. Small figures are intervals. Select a heading to sort.", class_="note"),
-            about,
+            tag("h3", table.title),
+            tag("div", chooser, copy_buttons(name), class_="tools"),
+            wide(made, f"Table: {table.title} ({study})"),
         ]
     )
-
-
-def _rows(
-    result: StudyResult,
-    numbers: Sequence[Entry],
-    by_key: dict[tuple[str, str, str], Entry],
-    columns: Sequence[tuple[ProtocolInfo, str]],
-) -> Iterator[Html]:
-    missing = {m.column: m for m in result.missing if m.column}
-    highest: dict[tuple[str, str], float] = {}
-    for (protocol, group, _), e in by_key.items():
-        if e.cell.value is not None and e.info.kind != "mean":
-            highest[protocol, group] = max(e.cell.value, highest.get((protocol, group), e.cell.value))
-    for name in best_first(result, numbers):
-        metric, lacks = result.columns[name], missing.get(name)
-        cells = []
-        for info, group in columns:
-            entry = by_key.get((info.id, group, name))
-            if entry is None or entry.cell.value is None:
-                text = "–" if entry is None else entry.shown
-                tip = None if entry is None else entry.tip
-                cells.append(tag("td", text, class_="n", data_order="-9", data_tip=tip, data_copy=text))
-                continue
-            best = "strong" if entry.cell.value == highest.get((info.id, group)) else None
-            cells.append(
-                tag(
-                    "td",
-                    tag("span", f"{entry.shown}{entry.mark}", class_=best),
-                    tag("span", entry.interval, class_="sub") if entry.interval else None,
-                    class_="n",
-                    data_order=repr(entry.cell.value),
-                    data_tip=entry.tip,
-                    data_copy=f"{entry.shown}{entry.mark} {entry.interval}".strip(),
-                )
-            )
-        note = None
-        if lacks is not None and not any((info.id, group, name) in by_key for info, group in columns):
-            note = tag("span", f"{'requires ' if lacks.planned else ''}{lacks.reason}", class_="sub")
-        yield tag("tr", tag("th", metric, note, scope="row", data_copy=metric), *cells)
-
-
-def _foot(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> Html | None:
-    """Rows of the human ceiling and of sentinels, which are not sorted with the metrics."""
-    rows = []
-    if result.ceilings:
-        cells = [_ceiling_cell(info, result.ceiling(info.id, group)) for info, group in columns]
-        rows.append(tag("tr", tag("th", "human ceiling", scope="row"), *cells))
-    found = (cell for one in result.sentinels for cell in one.cells if cell.value is not None)
-    for name in dict.fromkeys(cell.column for cell in found):
-        cells = [_sentinel_cell(result, info, name, group) for info, group in columns]
-        rows.append(tag("tr", tag("th", sentinel_title(name), scope="row"), *cells))
-    return tag("tfoot", *rows) if rows else None
-
-
-def _sentinel_cell(result: StudyResult, info: ProtocolInfo, name: str, group: str) -> Html:
-    sentinels = result.sentinels_of(info.id)
-    cell = None if sentinels is None else sentinels.cell(name, group)
-    if sentinels is None or cell is None or cell.value is None:
-        return tag("td", "" if cell is None else "–", class_="n")
-    tip = f"sentinel, not a metric: {sentinels.inputs[name]}\nprotocol {info.versioned_id}"
-    return tag("td", number(cell.value), class_="n", data_tip=f"{tip}\nsignature {sentinels.signatures[name]}")
 
 
 def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
