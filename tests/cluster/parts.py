@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 import warnings
@@ -50,20 +49,3 @@ def opened_slowly(folder: Path) -> Callable[[int], int]:
         return work(part)
 
     return slow_work
-
-
-def opened_with_one_full_disk(folder: Path) -> Callable[[int], int]:
-    """An opener whose first process finds its disk full, each time."""
-    try:
-        with open(folder / "full", "x") as file:
-            file.write(str(os.getpid()))
-    except FileExistsError:
-        pass
-    is_full = (folder / "full").read_text() == str(os.getpid())
-
-    def work(part: int) -> int:
-        if is_full:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return part
-
-    return work

@@ -17,9 +17,7 @@ import pytest
 from PIL import Image
 
 from capbench.features.store import open_store
-from capbench.text.spice import scene_graph
 from tests.conftest import Ran
-from tests.installed_parser import installed_parser
 
 pytestmark = pytest.mark.cluster
 
@@ -128,30 +126,3 @@ def test_scores_of_networks_come_from_workers_too(numbers: str, capbench: Callab
     else:  # PyTorch 2.6 rounds a batch by its size, and parts are other batches
         for ours, theirs in zip(spread["scores"], without["scores"], strict=True):
             assert ours == {key: v if isinstance(v, str) else pytest.approx(v, abs=1e-6) for key, v in theirs.items()}
-
-
-def test_what_workers_extract_is_cached(capbench: Callable[..., Ran]) -> None:
-    command = ("score", "-m", "rouge-l", "-d", "flickr8k-expert")
-    assert capbench(*command, *ON_RAY, "--workers", "2").code == 0
-    again = capbench(*command)
-    assert "scores came from the cache" in again.err
-
-
-@pytest.mark.java
-def test_workers_change_no_parse(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene_graph, "_PART", 100)  # so that both workers have one
-    texts = {str(n): [f"{n} brown dogs chase a red ball"] for n in range(70)}
-    texts |= {f"{n}-cat": [f"a cat sleeps on {n} green sofas"] for n in range(70)}
-    (tmp_path / "captions.json").write_text(json.dumps(texts))
-    command = ("data", "parses", "make", tmp_path / "captions.json", "--json")
-    with installed_parser():
-        spread = capbench(*command, "--on", "ray", "--workers", "2", "--worker-memory", "1800")
-        assert spread.code == 0, spread.err
-        assert json.loads(spread.out)["parsed"] == len({text for of_image in texts.values() for text in of_image})
-        assert capbench("data", "parses", "export", tmp_path / "spread.parses").code == 0
-        for cached in (tmp_path / "cache").glob("scene-graphs.sqlite*"):
-            cached.unlink()
-        scene_graph.forget()
-        assert capbench(*command).code == 0
-        assert capbench("data", "parses", "export", tmp_path / "alone.parses").code == 0
-    assert (tmp_path / "spread.parses").read_bytes() == (tmp_path / "alone.parses").read_bytes()

@@ -63,16 +63,6 @@ def test_what_the_user_can_mend_is_raised_at_once(engine: Engine, tmp_path: Path
     assert len(list((tmp_path / f"part{parts.REFUSES}").iterdir())) == 1
 
 
-def test_a_worker_with_a_full_disk_does_not_take_all_parts(engine: Engine, notes: list[str], tmp_path: Path) -> None:
-    results = dict(engine.run(partial(parts.opened_with_one_full_disk, tmp_path), range(12), memory_mb=300))
-    failures = [result for result in results.values() if isinstance(result, PartFailure)]
-    assert len(results) == 12
-    assert 0 < len(failures) <= 2
-    assert "No space left on device" in failures[0].reason
-    if len(failures) == 2:
-        assert notes[-1] == "one worker gets no more parts, because 2 in a row failed there"
-
-
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert parse_engine("ray") is None

@@ -42,20 +42,6 @@ def test_the_next_large_array_touches_no_fresh_pages() -> None:
     assert kept < fresh / 10
 
 
-def test_the_memory_of_this_machine_is_told_and_a_containers_limit_counts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(machine, "_GROUP_LIMITS", (limit,))
-    whole = machine.total_memory()
-    assert whole is not None
-    assert whole > 100e6
-    limit.write_text("max\n", encoding="ascii")
-    assert machine.total_memory() == whole
-    limit.write_text("1000000\n", encoding="ascii")
-    assert machine.total_memory() == 1_000_000
-
-
 @pytest.mark.parametrize(
     ("written", "cores"),
     [

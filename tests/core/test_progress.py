@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.core.progress import SlowWork, Tally, together, words
+from capbench.core.progress import Tally, words
 
 
 class Clock:
@@ -65,12 +65,3 @@ def test_a_slow_first_step_is_not_part_of_the_speed() -> None:
         clock.now += 0.5
         tally.add(1)
     assert tally.left() == pytest.approx(270 * 0.5)
-
-
-def test_what_two_data_sets_need_is_counted_once() -> None:
-    first = SlowWork("SPICE parses", "captions", frozenset("abc"), 2.0, lambda _: None)
-    second = SlowWork("SPICE parses", "captions", frozenset("cd"), 2.0, lambda _: None)
-    other = SlowWork("Another reads", "pages", frozenset("c"), 1.0, lambda _: None)
-    parsing, reading = together([first, second, other])
-    assert (parsing.units, parsing.seconds) == (frozenset("abcd"), 2.0)
-    assert reading.subject == "Another reads"

@@ -11,7 +11,7 @@ import pytest
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets import pascal50s
-from capbench.datasets.pascal50s import Pascal50S, read_references
+from capbench.datasets.pascal50s import Pascal50S
 from tests.datasets.native_files import cell, root, save_mat, struct_array, write_json
 from tests.errors import raises
 
@@ -108,13 +108,6 @@ def test_json_alone_gives_the_consensus_and_says_which_file_lacks_for_direct(tmp
     with raises(MissingFileError, "missing-file", path=tmp_path / "pascal50s/consensus_pascal.mat"):
         judgements.preferences["triplets"]
     assert "there are no direct preferences: a file is missing" in judgements.notes
-
-
-def test_other_release_of_the_references_is_read(tmp_path: Path) -> None:
-    rows = [{"name": f"http://example.org/a/{image}", "sentences": cell(texts)} for image, texts in FIFTY.items()]
-    references_mat(tmp_path, train_sent_final=struct_array(rows))
-    found = read_references(tmp_path / "pascal50s/pascal50S.mat")
-    assert found == {image.removesuffix(".jpg"): tuple(texts) for image, texts in FIFTY.items()}
 
 
 @pytest.mark.parametrize(("selection", "count"), [("random-5-refs", 5), ("random-1-ref", 1)])

@@ -61,16 +61,6 @@ def test_a_box_of_whole_cells_is_the_window_of_these_cells(tmp_path: Path) -> No
     assert (pooled.class_ids, pooled.class_scores) == (None, None)
 
 
-def test_a_box_without_an_area_has_the_cell_that_it_lies_in(tmp_path: Path) -> None:
-    boxes = np.tile(np.array([0.5, 0.5, 0.5, 0.5]), (2, 1, 1))
-    boxes[1] = [1.0, 0.0, 1.0, 1.0]
-    path = write(tmp_path / "b.npz", boxes_normalised_xyxy=boxes, num_boxes=None, class_ids=None, class_scores=None)
-    file, cells = read_boxes(path), grid("a")
-    np.testing.assert_array_equal(BoxPooling(file).pool(cells, (7, 7)).features[0], cells.features[24])
-    right = BoxPooling(file).pool(grid("b"), (7, 7)).features[0]
-    np.testing.assert_allclose(right, grid("b").features.reshape(7, 7, -1)[:, 6].mean(0), rtol=1e-5, atol=1e-6)
-
-
 def test_the_store_keeps_classes_and_scores_and_as_many_boxes_as_there_are(tmp_path: Path) -> None:
     file = read_boxes(write(tmp_path / "boxes.npz"))
     cells = stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
@@ -82,16 +72,6 @@ def test_the_store_keeps_classes_and_scores_and_as_many_boxes_as_there_are(tmp_p
     top = pool_store(cells, tmp_path / "top.h5", None, boxes=BoxPooling(file, top=4))
     assert [top.regions(image) for image in ("a", "b")] == [4, 3]
     assert top.fingerprint.kind != made.fingerprint.kind
-
-
-def test_windows_stand_before_boxes(tmp_path: Path) -> None:
-    boxes = BoxPooling(read_boxes(write(tmp_path / "boxes.npz")))
-    cells = grid("a")
-    store = stored(tmp_path / "cells.h5", [cells])
-    both = pool_store(store, tmp_path / "both.h5", parse_pooling("pyr30"), boxes=boxes)["a"]
-    windows, detected = pool_regions(cells, parse_pooling("pyr30")), boxes.pool(cells, (7, 7))
-    np.testing.assert_array_equal(both.features, np.concatenate([windows.features, detected.features]))
-    assert both.class_ids is None
 
 
 def test_columns_of_classes_hold_each_boxs_score(tmp_path: Path) -> None:

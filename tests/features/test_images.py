@@ -5,9 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from capbench.core.errors import DataError
-from capbench.features.images import ImageFile, decode, find_images, images_in, unique
-from tests.errors import raises
+from capbench.features.images import ImageFile, decode, images_in
 
 
 def test_pictures_of_any_mode_become_rgb(tmp_path: Path) -> None:
@@ -44,14 +42,3 @@ def test_folders_are_searched_without_hidden_files(tmp_path: Path) -> None:
         ImageFile("b", tmp_path / "b.JPG"),
         ImageFile("c", tmp_path / "sub" / "c.webp"),
     ]
-
-
-def test_an_image_named_twice_is_read_once(tmp_path: Path) -> None:
-    (tmp_path / "a.png").touch()
-    (tmp_path / "b").mkdir()
-    images = find_images([tmp_path, tmp_path / "a.png", tmp_path / "b" / ".." / "a.png"])
-    assert images == [ImageFile("a", tmp_path / "a.png")]
-    (tmp_path / "b" / "a.jpg").touch()
-    with raises(DataError, "duplicate", path=tmp_path / "b/a.jpg", value="a"):
-        find_images([tmp_path])
-    assert unique([]) == []

@@ -252,12 +252,6 @@ def test_plain_npz_that_does_not_fit(
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 
 
-# -- small files that ask for much -----------------------------------------------------------------------------------
-
-
-# -- files of the wrong kind ------------------------------------------------------------------------------------------
-
-
 def test_a_cut_off_lmdb_is_refused_before_it_is_mapped(tmp_path: Path) -> None:
     records = {str(i).encode(): pickle.dumps(vilbert(made_up(str(i), size=64))) for i in range(40)}
     whole = make_lmdb(tmp_path / "whole.lmdb", records, subdir=False)

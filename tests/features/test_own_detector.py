@@ -64,21 +64,3 @@ def test_a_registered_detector_is_known_by_name(
     assert "'stripess'. Did you mean 'stripes'? Choices: bottom-up-caffe, " in listed.err
     assert "no_such_module:Broken" in broken.err
     assert "stripes-package" in broken.err
-
-
-def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, capbench: Run) -> None:
-    (tmp_path / "stripes.py").write_text(example, encoding="utf-8")
-    ran = capbench("extract-features", "-D", "stripes:Stripes", "-i", "pictures")
-    assert ran.code == 0, ran.err
-    assert "features/pictures.stripes-Stripes.h5: 2 images" in ran.out
-    for name, hint in (
-        ("stripes:StripesOptions", "docs/extend.md"),
-        ("stripes:Strips", "AttributeError"),
-        ("gird:resnet50", "Did you mean 'grid'?"),
-        ("x152-fpn:resnet50", "x152-fpn"),
-        ("grid", "grid:resnet50"),
-    ):
-        refused = capbench("extract-features", "-D", name, "-i", "pictures", "-o", "b.h5")
-        assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
-        assert name in refused.err
-        assert hint in refused.err

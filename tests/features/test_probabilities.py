@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,13 @@ import pytest
 
 from capbench.core.errors import FeatureError
 from capbench.features.importers import import_features
-from capbench.features.maintenance import describe, export_store, merge_stores, verify_store
+from capbench.features.maintenance import describe, export_store, verify_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
-from tests.conftest import Ran
 from tests.errors import raises
 from tests.features.fakes import PRINT, assert_same, made_up, shares
-from tests.features.foreign_files import make_lmdb, vilbert
+from tests.features.foreign_files import vilbert
 
 IMAGES = ("c", "a", "b")
 
@@ -53,14 +50,6 @@ def test_what_is_written_is_read(tmp_path: Path, compression: str) -> None:
         assert [regions.probability_columns for regions in store] == [6, 6, 6]
         assert describe(store)["fields"] == ["class_ids", "class_scores", "class_probabilities"]
         assert verify_store(store).bad == 0
-
-
-def test_stores_with_them_are_merged(tmp_path: Path) -> None:
-    write(tmp_path / "one.h5", ("a",)).close()
-    write(tmp_path / "two.h5", ("b", "c")).close()
-    merge_stores(tmp_path / "both.h5", [tmp_path / "one.h5", tmp_path / "two.h5"]).close()
-    write(tmp_path / "whole.h5").close()
-    assert (tmp_path / "both.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
 
 def test_a_changed_probability_is_damage(tmp_path: Path) -> None:
@@ -106,11 +95,3 @@ def test_an_export_to_npz_can_be_imported_again(tmp_path: Path) -> None:
     again = import_features([tmp_path / "a.npz"], tmp_path / "b.h5").store
     for image in IMAGES:
         assert_same(again[image], with_shares(image))
-
-
-def test_lmdb_files_have_them_too(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
-    images = [made_up(name, regions=2, fields=False) for name in ("7", "8")]
-    records = {i.image.encode(): pickle.dumps(vilbert(i, cls_prob=shares(2, seed=int(i.image)))) for i in images}
-    path = make_lmdb(tmp_path / "base", {b"keys": pickle.dumps([b"7", b"8"]), **records})
-    store = import_features([path], tmp_path / "b.h5", class_probabilities=True).store
-    np.testing.assert_array_equal(store["8"].class_probabilities, shares(2, seed=8))

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, FeatureError, UsageError
+from capbench.core.errors import FeatureError, UsageError
 from capbench.features.maintenance import merge_stores, verify_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
@@ -110,19 +110,6 @@ def test_an_image_is_found_by_any_of_its_coco_names(tmp_path: Path, stored: str)
         assert (store.regions(name), store.checksum(name)) == (store.regions(stored), store.checksum(stored))
     for name in ("0042", "43", "img_42"):
         assert name not in store
-
-
-def test_a_coco_number_of_two_images_is_an_error(tmp_path: Path) -> None:
-    store = write(tmp_path / "a.h5", ["COCO_train2014_000000000042", "COCO_val2014_000000000042"])
-    with raises(DataError, "ambiguous", value="42"):
-        store["42"]
-    assert_same(store["COCO_val2014_000000000042"], made_up("COCO_val2014_000000000042"))
-
-
-def test_the_order_of_writing_does_not_change_a_byte(tmp_path: Path) -> None:
-    write(tmp_path / "a.h5", IMAGES)
-    write(tmp_path / "b.h5", IMAGES[::-1])
-    assert digest(tmp_path / "a.h5") == digest(tmp_path / "b.h5")
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

@@ -115,18 +115,3 @@ def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pyte
         with raises(ModelError, "missing-weights", path="nowhere.safetensors") as caught:
             registry.locate("nowhere.safetensors", metric)
         assert noun in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("metric", "remedy"),
-    [
-        ("bertscore", "--model bertscore=FOLDER"),
-        ("bert-tbr", "--model bert-tbr=FOLDER"),
-        ("leic", "'capbench train leic'"),
-        ("nneval", "'capbench train nneval'"),
-    ],
-)
-def test_a_sample_of_another_network_is_not_used(metric: str, remedy: str) -> None:
-    with raises(ModelError, "missing-weights", value="sample") as caught:
-        registry.locate("sample", metric)
-    assert remedy in (caught.value.hint or "")

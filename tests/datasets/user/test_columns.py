@@ -115,15 +115,6 @@ def test_score_is_the_rating_only_without_another_rating(tmp_path: Path, form: s
     assert row.ratings == ((2.0,),)
 
 
-def test_references_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    row = {"image": "1", "ref10": "j", "ref2": "b", "reference_1": "a", "candidate": "a kite", "rating": 2}
-    for form in FORMS:
-        file = written(tmp_path / f"r.{form}", [row])
-        assert rated(read_user_file(file))[0].references == ("a", "b", "j")
-        assert rated(read_user_file(file, ignore=["ref2"]))[0].references == ("a", "j")
-        assert rated(read_user_file(file, ignore=["references"]))[0].references == ()
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("names", "extra", "value"),

@@ -194,14 +194,6 @@ def test_raters_are_numbered_by_name_or_by_place(tmp_path: Path) -> None:
     assert raters("lists of ratings without references") == [[0, 0, 0, 1, 2, 2], [0, 1, 2, 0, 0, 1]]
 
 
-def test_several_ratings_an_item_offer_aggregations_and_one_does_not(tmp_path: Path, root: DataRoot) -> None:
-    single = open_dataset(str(jsonl(tmp_path / "a.jsonl", RATED)), root)
-    assert str(single.protocol()) == "a.jsonl/as-given/tau-b"
-    several = open_dataset(str(jsonl(tmp_path / "b.jsonl", other(rating=None, ratings=[1, 2]))), root)
-    assert str(several.protocol()) == "b.jsonl/as-given/unaggregated-tau-b"
-    assert str(several.protocol("one-reference/mean-spearman")) == "b.jsonl/one-reference/mean-spearman"
-
-
 KINDS = """image,candidate,system,reference_1,rating_P,rating_total
 one.jpg,"a red kite
 over a hill",A,a kite,4,3.25
@@ -477,20 +469,6 @@ def test_all_problems_are_found_at_once_and_the_line_says_how_many(tmp_path: Pat
     assert "; 2 more problems" in str(caught.value)
 
 
-def test_each_kind_of_problem_counts_once_and_names_its_rows(tmp_path: Path) -> None:
-    rows = [other(candidate=f"caption {i}") for i in range(2000)]
-    rows[4]["rating"], rows[5]["rating"], rows[9]["rating"] = "good", "bad", "fair"
-    rows[7]["candidate"] = 7
-    with pytest.raises(ImportProblemsError) as caught:
-        read_user_file(jsonl(tmp_path / "a.jsonl", *rows))
-    assert {(problem.code, problem.value): (problem.count, problem.rows) for problem in caught.value.problems} == {
-        ("not-a-number", "rating"): (3, "5, 6, 10"),
-        ("wrong-type", "candidate"): (1, "8"),
-    }
-    command = f"'capbench data import {tmp_path / 'a.jsonl'} --name NAME --json'"
-    assert f"(3 such rows); 1 more problem: {command} lists all" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "values"),
     [
@@ -533,41 +511,6 @@ def test_one_caption_of_two_systems_is_two_candidates(tmp_path: Path, root: Data
     assert judgements.items[0].key == judgements.items[1].key  # one score serves both
     assert judgements.ratings["rating"].item.tolist() == [0, 1, 2]
     assert str(dataset.protocol()) == "a.jsonl/as-given/tau-b"
-
-
-def test_pairs_know_the_systems_of_their_candidates(tmp_path: Path, root: DataRoot) -> None:
-    rows = [PAIR | {"system_a": "x", "system_b": "y"}, PAIR | {"system_a": "y", "system_b": "x", "preferred": "b"}]
-    made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
-    for dataset in (made, open_dataset("pairs", root)):
-        (judgements,) = dataset.load(dataset.protocol().items)
-        assert [item.system for item in judgements.items] == ["x", "y", "y", "x"]
-        assert len({item.candidate_id for item in judgements.items}) == 4
-
-
-@pytest.mark.real_data
-def test_all_of_thumb_is_imported_with_its_systems(tmp_path: Path, root: DataRoot, real_data: Path) -> None:
-    folder = real_data / "thumb"
-    lists = (json.loads(line) for line in (folder / "mscoco_references.json").read_text().splitlines())
-    references = {record["seg_id"]: record["refs"] for record in lists}
-    rows = [json.loads(line) for line in (folder / "mscoco_THumB-1.0.jsonl").read_text().splitlines()]
-    file = jsonl(
-        tmp_path / "thumb.jsonl",
-        *(
-            {
-                "image": row["image"],
-                "candidate": row["hyp"],
-                "system": row["SYS"],
-                "references": references[row["seg_id"]],
-                "rating": row["human_score"],
-            }
-            for row in rows
-        ),
-    )
-    made = import_file(file, "my-thumb", root, scale=(0, 5))
-    (judgements,) = made.load(made.protocol().items)
-    assert len(judgements.items) == len(judgements.ratings["rating"]) == 2500
-    # 255 captions stand a second time, or a third, for their image.
-    assert len({item.key for item in judgements.items}) == len({(row["image"], row["hyp"]) for row in rows}) == 2245
 
 
 @pytest.mark.parametrize(
