@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from capbench.core.errors import CapbenchError, DataError
@@ -78,18 +77,6 @@ def test_a_built_in_metrics_own_scores_give_its_own_numbers(root: DataRoot, tmp_
             }
             assert len(of_file) * 2 == len(cells)
             assert "|of:" in result.signatures[f"{name}/{items.name}"][name]
-
-
-def test_a_number_is_the_correlation_of_the_files_scores(root: DataRoot, tmp_path: Path) -> None:
-    items = items_of("flickr8k-expert", root)
-    path = write_lengths(tmp_path / "f.csv", items)
-    result = run(root, "flickr8k-expert", scores=(ScoresEntry(str(path)),))
-    dataset = open_dataset("flickr8k-expert", root)
-    ratings = dataset.load(dataset.protocol().items)[0].ratings["expert"]
-    lengths = np.array([float(len(items[place].candidate.split())) for place in ratings.item])
-    assert [cell.value for cell in result.cells] == [correlation("tau-c", lengths, ratings.value).value]
-    (info,) = result.protocols
-    assert f"f.csv: scores of {len({item.key for item in items})} items by image and caption" in info.notes
 
 
 def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: DataRoot, tmp_path: Path) -> None:
@@ -309,14 +296,6 @@ def write_draws(path: Path, root: DataRoot, draws: int) -> Path:
     lines = {item_id(item): len(item.candidate.split()) for one in judged[:draws] for item in one.items}
     path.write_text("id,words\n" + "".join(f"{name},{value}\n" for name, value in lines.items()), encoding="utf-8")
     return path
-
-
-def test_scores_of_all_draws_are_all_told_as_taken(root: DataRoot, tmp_path: Path) -> None:
-    scores = (ScoresEntry(str(write_draws(tmp_path / "words.csv", root, 5))),)
-    result = run(root, "pascal-50s/random-5-refs/direct-strict", scores=scores)
-    (note,) = [note for note in result.protocols[0].notes if "words.csv" in note]
-    assert "by id in each of 5 draws" in note
-    assert "not used" not in note
 
 
 def test_items_without_a_score_in_one_draw_are_left_out_of_all(root: DataRoot, tmp_path: Path) -> None:
