@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from capbench.core.errors import (
-    CapbenchError,
-    DataError,
-    MetricError,
-    ProtocolError,
-    SetupError,
-)
+from capbench.core.errors import CapbenchError, DataError, MetricError, ProtocolError, SetupError
 from capbench.core.progress import SlowWork
 from capbench.core.records import Item, Judgements, ScoreTable
 from capbench.core.training_record import TrainingOverlap, TrainingRecord, overlap_lines, training_overlap
@@ -71,21 +65,10 @@ class Unscored:
         return Incomplete(self.in_words(), str(self.error))
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredGroup:
-    """One group of the items, scored separately for requests that cannot be scored on all."""
-
-    draws: tuple[Judgements, ...]  # the group's judgements, one for each draw
-    tables: tuple[ScoreTable, ...]  # their scores, in the same order
-
-
 def training_overlaps(
     label: str, records: Sequence[TrainingRecord], draws: Sequence[Judgements]
 ) -> list[TrainingOverlap]:
-    """Overlap of the items of all draws with training data; of each group, too, if judged captions were read.
-
-    ``label``: the metric's label; ``records``: the training records of its files; ``draws``: the judgements.
-    """
+    """Overlap of the items of all draws with training data; of each group, too, if judged captions were read."""
     items = [item for judgements in draws for item in judgements.items]
     overlaps = [training_overlap(label, records, items)]
     for group in draws[0].groups if overlaps[0].has_read else ():
@@ -101,26 +84,17 @@ class Scored:
     draws: tuple[Judgements, ...]  # its judgements under one selection of items, one for each draw of references
     # scores of the requests that cover all items, one table for each draw; empty if there are none
     tables: tuple[ScoreTable, ...]
-    # by group, scores of the other requests that cover it
-    groups: Mapping[str, ScoredGroup] = field(default_factory=dict)
+    groups: Mapping[str, Scored] = field(default_factory=dict)  # scores of the other requests that cover a group
     unscored: tuple[Unscored, ...] = ()  # the requests that could not be scored on all items
     items_before: int | None = None  # of one draw, if those without scores were left out
 
     def require_all(self) -> Scored:
-        """Itself, if every request is scored on all items, except incomplete columns of score files.
-
-        Raises the error of the first other request.
-        """
+        """Itself, if every request is scored on all items, except incomplete columns of score files."""
         _raise_first(self.unscored, any_scored=bool(self.tables))
         return self
 
     def complete(self, rows: Sequence[Row], at_least: int = 1) -> list[Row]:
-        """The rows that are scored on all items; the others are in :attr:`incomplete`.
-
-        ``rows``: rows of the requests; ``at_least``: minimum number of rows.
-
-        Raises CapbenchError: fewer remain, since a score file is incomplete.
-        """
+        """The rows that are scored on all items; raises the error of an incomplete score file if there are too few."""
         complete = [row for row in rows if self.tables and row.key in self.tables[0].values]
         if len(complete) < min(at_least, len(rows)):
             _raise_first(self.unscored, any_scored=False)
@@ -166,10 +140,10 @@ class Scored:
         Of a metric that has read judged captions, also that of each group of the items.
         """
         overlaps: list[TrainingOverlap] = []
-        for draws, tables in ((self.draws, self.tables), *((of.draws, of.tables) for of in self.groups.values())):
+        for part in (self, *self.groups.values()):
             # Records are those of the metrics, whatever the draw.
-            for label, records in (tables[0].trained_on if tables else {}).items():
-                overlaps += training_overlaps(label, records, draws)
+            for label, records in (part.tables[0].trained_on if part.tables else {}).items():
+                overlaps += training_overlaps(label, records, part.draws)
         return tuple({(overlap.label, overlap.group): overlap for overlap in overlaps}.values())
 
 
@@ -187,19 +161,12 @@ class Scorable:
     items_before: int | None = None  # of one draw, if those without scores were left out
 
     def require_all(self) -> Scorable:
-        """Itself, if every request can be scored on all items, except incomplete columns of score files.
-
-        Raises MetricError: a request is missing an input; MissingFeaturesError: images have no features; groups that
-        can be requested are named; DataError: a score file cannot be joined to the items, or no other request remains.
-        """
+        """Itself, if every request can be scored on all items, except incomplete columns of score files."""
         _raise_first(self.unscored, any_scored=bool(self.requests))
         return self
 
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
-        """By label, the slow work that :meth:`score` would start with; labels without any are left out.
-
-        Raises CapbenchError: a metric cannot be computed on the items.
-        """
+        """By label, the slow work that :meth:`score` would start with; labels without any are left out."""
         works: dict[str, tuple[SlowWork, ...]] = {}
         for judgements in self.draws:
             of_draw = slow_work(
@@ -212,10 +179,7 @@ class Scorable:
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and single groups for requests that do not cover all items.
 
-        ``progress``: makes progress bars; ``by_group``: True to compute corpus scores of each group of the items, as
-        plain means require.
-
-        Raises CapbenchError: a metric failed.
+        With ``by_group``, also corpus scores of each group of the items, as plain means require.
         """
         tables: list[ScoreTable] = []
         for judgements in self.draws if self.requests else ():
@@ -226,8 +190,8 @@ class Scorable:
         groups = self._groups(progress, by_group)
         return Scored(self.dataset, self.draws, tuple(tables), groups, self.unscored, self.items_before)
 
-    def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, ScoredGroup]:
-        scored: dict[str, ScoredGroup] = {}
+    def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, Scored]:
+        scored: dict[str, Scored] = {}
         for group in self.draws[0].groups:
             requests = [entry.request for entry in self.unscored if group in entry.groups]
             if not requests:
@@ -236,7 +200,7 @@ class Scorable:
             steps = sum(len(judgements.items) for judgements in draws) * len(requests)
             with progress(f"{self.dataset.name}/{self.selection.name}, {group}", steps) as step:
                 tables = tuple(self._table(judgements, requests, step, by_group) for judgements in draws)
-            scored[group] = ScoredGroup(draws, tables)
+            scored[group] = Scored(self.dataset, draws, tables)
         return scored
 
     def _table(
@@ -270,10 +234,7 @@ def load_scorable(
     *,
     cache: bool = True,  # True to use the score cache
 ) -> Scorable:
-    """Load judgements, and decide which requests can be scored on all of their items, and which on some groups.
-
-    Raises MissingFileError: a file of the data set is missing; DataError, FeatureError: a file is damaged.
-    """
+    """Load judgements, and decide which requests can be scored on all of their items, and which on some groups."""
     resources = with_pictures_of(dataset, resources or Resources())
     draws = tuple(dataset.load(selection))
     scorable: list[MetricRequest] = []
