@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from capbench.core.errors import count
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.methods import p_value_text
+from capbench.reports.methods import p_value_of
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, TableStyle
 from capbench.reports.terminal import print_result
 from capbench.stats.pairs import Pair, Tests
-from capbench.stats.significance import at_floor
 from capbench.studies.power import MetricPower
 from capbench.studies.results import StudyResult
 from capbench.studies.uncertainty import too_few_units
@@ -57,14 +56,10 @@ def sentence(pair: Pair, tests: Tests, result: StudyResult, style: TableStyle = 
     better, worse = result.columns[pair.better], result.columns[pair.worse]
     pairs = len(tests.pairs)
     is_corrected = tests.correction != "none" and pairs > 1
-    is_bound = at_floor(
-        pair.p_value, pair.p_adjusted, pairs=pairs, resamples=tests.resamples, correction=tests.correction
-    )
     untested = bool(too_few_units(tests))
     evidence = f"{info.statistic} {value(pair.better)} against {value(pair.worse)}, difference {show(pair.difference)}"
     if not untested:
-        p_value = p_value_text(pair.p_adjusted, is_bound=is_bound)
-        evidence += f", {'corrected ' if is_corrected else ''}p {p_value}"
+        evidence += f", {'corrected ' if is_corrected else ''}p {p_value_of(pair, tests)}"
     caveat = ""
     if pair.low is not None and pair.high is not None and tests.level is not None:
         evidence += (

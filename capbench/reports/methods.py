@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from capbench.core.errors import count
-from capbench.stats.pairs import Tests
+from capbench.stats.pairs import Pair, Tests
+from capbench.stats.significance import at_floor
 from capbench.studies.results import BootstrapInfo, Ceiling, RaterTests, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
@@ -134,6 +135,15 @@ def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:
     if is_bound:
         return f"≤ {math.ceil(value / step - 1e-6) * step:.{digits}f}"
     return f"< {step:.{digits}f}" if value < step else f"= {value:.{digits}f}"
+
+
+def p_value_of(pair: Pair, tests: Tests, digits: int = 4) -> str:
+    """The corrected p-value of a pair; a bound that would be printed as smaller than all digits is no bound."""
+    is_bound = at_floor(
+        pair.p_value, pair.p_adjusted, pairs=len(tests.pairs), resamples=tests.resamples, correction=tests.correction
+    )
+    is_shown = digits > 3 or pair.p_adjusted >= 10.0**-digits
+    return p_value_text(pair.p_adjusted, is_bound=is_bound and is_shown, digits=digits)
 
 
 # Sentinels and human raters.

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from capbench.core.errors import UsageError
 from capbench.reports.figures.style import COLOURS, GREY, USUAL, Look, caption, finish, heading, new_figure, style
-from capbench.reports.methods import CORRECTIONS, intervals, p_value_text, tested_by
-from capbench.stats.significance import at_floor
+from capbench.reports.methods import CORRECTIONS, intervals, p_value_of, tested_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,15 +147,7 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
             colour = next(c for limit, c, _ in _STEPS if pair.p_adjusted <= limit) if pair.significant else _NOT
             used.add(colour)
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=2))
-            bound = at_floor(
-                pair.p_value,
-                pair.p_adjusted,
-                pairs=len(tests.pairs),
-                resamples=tests.resamples,
-                correction=tests.correction,
-            )
-            # A bound below .001 is printed like any other value below it.
-            p_value = p_value_text(pair.p_adjusted, is_bound=bound and pair.p_adjusted >= 0.001, digits=3)
+            p_value = p_value_of(pair, tests, digits=3)
             axes.text(
                 *(column, row, f"{100 * pair.difference:z.1f}\np {p_value}".replace(" 0.", " .")),
                 ha="center",

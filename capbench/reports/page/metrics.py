@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from capbench.core.records import FloatArray
-from capbench.reports.methods import decided, p_value_text, test_note
+from capbench.reports.methods import decided, p_value_of, test_note
 from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, plain_table, tag
 from capbench.reports.page.overview import Entry, best_first, statistic_words
 from capbench.reports.table import number
-from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
 from capbench.studies.scoring import ProgressFactory, no_progress
 
@@ -62,19 +61,12 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             rows = []
             for pair in tests.pairs:
                 ends = [number(end) for end in (pair.low, pair.high) if end is not None]
-                bound = at_floor(
-                    pair.p_value,
-                    pair.p_adjusted,
-                    pairs=len(tests.pairs),
-                    resamples=tests.resamples,
-                    correction=tests.correction,
-                )
                 rows.append(
                     [
                         *(result.columns.get(column, column) for column in (pair.better, pair.worse)),
                         number(pair.difference),
                         f"[{', '.join(ends)}]" if ends else "–",
-                        p_value_text(pair.p_adjusted, is_bound=bound).removeprefix("= "),
+                        p_value_of(pair, tests).removeprefix("= "),
                         "significant" if pair.significant else "not significant",
                     ]
                 )
