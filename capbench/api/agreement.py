@@ -123,15 +123,16 @@ def correlate_all_protocols(
     With ``compare``, the result says which changes of rank are significant. The arguments are those of
     :func:`correlate`.
     """
-    from capbench.studies.all_protocols import run_all_protocols
+    from capbench.studies.all_protocols import rank_protocols
 
     caller = python_caller(progress)
     _refuse_nothing(dataset, metrics, None, inputs)
     study = replace(study_of(dataset, metrics, None, inputs, caller), without=tuple(texts(without)))
     plan = plan_agreement(study, inputs, caller, inputs, all_protocols=True)
-    found = run_all_protocols(plan, caller.progress, cache=inputs.get("cache", True), announce=caller.announce)
-    warn_of_missing(found.result)
-    return found
+    cache = inputs.get("cache", True)
+    result = run_plan(plan, caller.progress, cache=cache, test_groups=False, announce=caller.announce)
+    warn_of_missing(result)
+    return rank_protocols(plan, result)
 
 
 def _refuse_nothing(dataset: Any, metrics: MetricsGiven, protocol: Names | None, inputs: MetricInputs) -> None:

@@ -91,6 +91,7 @@ def correlate(
     from capbench.api.agreement import plan_agreement, study_of
     from capbench.core.files import check_writable
     from capbench.datasets.root import results_folder
+    from capbench.studies.run import run_plan
 
     settings: dict[str, object] = {**statistics, "report": report, "explanations": explanations, "items": items}
     settings |= {"cite": cite, "sentinels": sentinels, "by_source": by_source}
@@ -148,12 +149,20 @@ def correlate(
     if plan.on_sample and plan.study.published and not json_output:
         print("published numbers are omitted: they were measured on real judgements, not on this sample")
     files: list[Path] = []
+    result = run_plan(
+        plan,
+        caller.progress,
+        cache=inputs.cache,
+        test_groups=not all_protocols,
+        announce=caller.announce,
+        keep=collector,
+    )
     if all_protocols:
         from capbench.reports.sensitivity import print_sensitivity, write_sensitivity
-        from capbench.studies.all_protocols import run_all_protocols
+        from capbench.studies.all_protocols import rank_protocols
 
-        ranked = run_all_protocols(plan, caller.progress, cache=inputs.cache, announce=caller.announce, keep=collector)
-        result, counted = ranked.result, f"{sum(len(data.protocols) for data in ranked.datasets)} protocols"
+        ranked = rank_protocols(plan, result)
+        counted = f"{sum(len(data.protocols) for data in ranked.datasets)} protocols"
         if json_output:
             common.print_json(ranked.model_dump(mode="json"))
         else:
@@ -165,9 +174,7 @@ def correlate(
         from capbench.reports.markup import write_result
         from capbench.reports.table import TableStyle
         from capbench.reports.terminal import print_result
-        from capbench.studies.run import run_plan
 
-        result = run_plan(plan, caller.progress, cache=inputs.cache, announce=caller.announce, keep=collector)
         counted = common.count(len(result.cells) - len(result.undefined), "number")
         shown = result.model_copy(update={"sentinels": ()}) if for_page_only else result
         if json_output:

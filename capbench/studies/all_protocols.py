@@ -6,7 +6,7 @@ tests between metrics, they are run under every protocol and show which changes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -22,8 +22,6 @@ from capbench.stats.system_agreement import fewest_systems
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
 from capbench.studies.results import StudyResult
-from capbench.studies.run import Keep, SlowPart, run_plan
-from capbench.studies.scoring import ProgressFactory
 from capbench.studies.study import Study, misfit
 
 SENSITIVITY_SCHEMA_VERSION = 3
@@ -114,24 +112,14 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
     return replace(plan, protocols=protocols)
 
 
-def run_all_protocols(
-    plan: Plan,
-    progress: ProgressFactory,
-    *,
-    cache: bool = True,
-    announce: Callable[[SlowPart], None] | None = None,
-    keep: Keep | None = None,
-) -> SensitivityResult:
-    """Run a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
+def rank_protocols(plan: Plan, result: StudyResult) -> SensitivityResult:
+    """Rank the metrics under each protocol of a plan of :func:`plan_all_protocols`, from its result.
 
-    Tests between metrics and their correction are those of any study under that protocol. Groups of a data set are not
-    tested, since rankings use the overall values. The arguments are those of :func:`capbench.studies.run.run_plan`.
+    Rankings use the overall values, so groups need no tests.
     """
-    result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce, keep=keep)
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
-    tested = plan.study.compare is not None
-    sensitivities = [_sensitivity(result, dataset, tested) for dataset in datasets.values()]
-    return SensitivityResult(result=result, datasets=tuple(entry for entry in sensitivities if entry is not None))
+    ranked = [_sensitivity(result, dataset, plan.study.compare is not None) for dataset in datasets.values()]
+    return SensitivityResult(result=result, datasets=tuple(entry for entry in ranked if entry is not None))
 
 
 def _protocols(dataset: Dataset) -> list[Protocol]:

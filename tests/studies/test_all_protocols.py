@@ -14,8 +14,8 @@ from capbench.studies.all_protocols import (
     SensitivityResult,
     agreement_of_rankings,
     plan_all_protocols,
+    rank_protocols,
     ranks,
-    run_all_protocols,
 )
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
@@ -28,11 +28,16 @@ METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
 TESTS = TestSettings(alpha=0.5, correction="none", resamples=200, seed=3)
 
 
+def ranked(study: Study, root: DataRoot) -> SensitivityResult:
+    plan = plan_all_protocols(study, root)
+    return rank_protocols(plan, run_plan(plan, no_progress, test_groups=False))
+
+
 @pytest.fixture
 def found(tmp_path: Path) -> SensitivityResult:
     root = DataRoot(tmp_path, False, "test")
     study = Study("toy", "Toy", (TOY,), METRICS, bootstrap=BootstrapSettings(100))
-    return run_all_protocols(plan_all_protocols(study, root), no_progress)
+    return ranked(study, root)
 
 
 def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: SensitivityResult) -> None:
@@ -78,7 +83,7 @@ def test_rankings_are_compared_by_tau_b(found: SensitivityResult) -> None:
 @pytest.fixture
 def tested(tmp_path: Path) -> SensitivityResult:
     root = DataRoot(tmp_path, False, "test")
-    return run_all_protocols(plan_all_protocols(Study("toy", "Toy", (TOY,), METRICS, compare=TESTS), root), no_progress)
+    return ranked(Study("toy", "Toy", (TOY,), METRICS, compare=TESTS), root)
 
 
 def test_tests_are_those_of_a_study_and_of_the_overall_values_alone(tested: SensitivityResult, tmp_path: Path) -> None:
