@@ -138,7 +138,7 @@ def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:
 
 
 def p_value_of(pair: Pair, tests: Tests, digits: int = 4) -> str:
-    """The corrected p-value of a pair, with ``≤`` for a bound; with three digits or fewer, only for one that they show."""
+    """The corrected p-value of a pair, with ``≤`` for a bound; three digits or fewer only for one that they show."""
     is_bound = at_floor(
         pair.p_value, pair.p_adjusted, pairs=len(tests.pairs), resamples=tests.resamples, correction=tests.correction
     )
