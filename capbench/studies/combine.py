@@ -7,9 +7,10 @@ from a model fitted on judgements of other images. So tables, intervals and test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -81,16 +82,12 @@ def learner_for(protocol: Protocol, learner: str) -> Learner:
     side = protocol.statistic.side
     if side == "none":
         raise ProtocolError(f"{protocol} has no human judgements to learn from", code="unsupported")
-    fits: Learner = "ridge" if side == "ratings" else "logistic"
-    if learner in ("auto", fits):
-        return fits
-    if learner == "monotone":
-        return "monotone"
-    if learner == "mean-rank":
-        return "mean-rank"
-    what, other = ("ratings", "pairs") if side == "ratings" else ("pairs", "ratings")
-    message, hint = f"{learner} learns from {other}, and {protocol} has {what}", f"Choose {fits}, monotone or mean-rank"
-    raise ProtocolError(message, code="conflict", value=learner, hint=hint)
+    fits = "ridge" if side == "ratings" else "logistic"
+    if learner not in ("auto", fits, "monotone", "mean-rank"):
+        what, other = ("ratings", "pairs") if side == "ratings" else ("pairs", "ratings")
+        message = f"{learner} learns from {other}, and {protocol} has {what}"
+        raise ProtocolError(message, code="conflict", value=learner, hint=f"Choose {fits}, monotone or mean-rank")
+    return cast("Learner", fits if learner == "auto" else learner)
 
 
 def image_codes(judgements: Judgements) -> tuple[IntArray, int]:
@@ -134,10 +131,8 @@ def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: Com
 
     unit, _ = image_codes(judgements)
     examples = examples_of(protocol, judgements, np.zeros((1, len(judgements.items), 1)), unit)
-    try:
+    with _naming(protocol):
         check_judgements(examples, _settings(protocol, settings))
-    except StatisticError as error:
-        raise _naming(protocol, error) from error
 
 
 def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
@@ -146,9 +141,14 @@ def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
     return Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
 
 
-def _naming(protocol: Protocol, error: StatisticError) -> StatisticError:
-    message = f"a combination under {protocol}: {error.message}"
-    return StatisticError(message, code=error.code, value=error.value, hint=error.hint)
+@contextmanager
+def _naming(protocol: Protocol) -> Iterator[None]:
+    """Name the protocol in errors."""
+    try:
+        yield
+    except StatisticError as error:
+        message = f"a combination under {protocol}: {error.message}"
+        raise StatisticError(message, code=error.code, value=error.value, hint=error.hint) from error
 
 
 def learn_out_of_fold(
@@ -170,10 +170,8 @@ def learn_out_of_fold(
     unit, _ = image_codes(draws[0])
     examples = examples_of(protocol, draws[0], scores, unit)
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
-    try:
+    with _naming(protocol):
         result = nested_scores(examples, captions, units, how, [entry.row.title for entry in inputs], progress)
-    except StatisticError as error:
-        raise _naming(protocol, error) from error
     titles = [f"{entry.row.title}{' (turned)' if entry.lower_is_better else ''}" for entry in inputs]
     note = f"{how.learner} over {', '.join(titles)}; "
     if how.learner == "mean-rank":

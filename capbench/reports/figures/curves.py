@@ -13,6 +13,7 @@ from capbench.reports import methods
 from capbench.reports.figures.style import BAND, USUAL, Look, caption, finish, metric_styles, new_figure, style
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -101,7 +102,7 @@ def layers_figure(curves: Sequence[LayerCurves], look: Look = USUAL) -> Figure:
         sizes.append(methods.intervals(made.level, made.method, made.unit, made.resamples, made.seed))
     with style(look):
         figure, panels = new_figure(0.9 + 3.6 * columns, 0.7 + 3.0 * rows, columns=columns, rows=rows, look=look)
-        handles = {}
+        handles: dict[str, Artist] = {}
         for axes, of_protocol in zip(panels, curves, strict=False):
             _layer_panel(axes, of_protocol, titles)
             handles |= {str(line.get_label()): line for line in axes.lines}
