@@ -391,7 +391,7 @@ class _Builder:
         result = self.result
         winners: dict[str, list[str]] = {}
         for place in [place for place in places if not place.group and place.info.kind != "mean"]:
-            values = {name: value for name in result.columns if (value := self._value(name, place)) is not None}
+            values = {name: value for name in self._order(places) if (value := self._value(name, place)) is not None}
             if len(values) > 1:
                 winners.setdefault(max(values, key=lambda name: values[name]), []).append(place.title)
         if not winners or result.published_table is not None:
