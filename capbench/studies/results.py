@@ -71,19 +71,12 @@ class ProtocolInfo(_Growing):
     groups: tuple[str, ...] = ()  # names of the groups with cells, in order, without the overall ""
     notes: tuple[str, ...] = ()  # notes on what was left out, one line each
     n_items: int  # number of scored items (of one draw)
-    # number of items before those without a score in a file were left out (--allow-missing); None if none were.
-    # Numbers of a subset of the items are not compared with published ones
-    n_items_whole: int | None = None
+    n_items_whole: int | None = None  # before items without a score in a file were left out (--allow-missing)
     draws: int = 1
     bootstrap: BootstrapInfo | None = None  # settings of the intervals of its cells, None without intervals
-    # version of the data set, which id leaves out; "" if it has none, and in files of earlier versions of
-    # capbench
-    version: str = ""
-    # what the statistic is computed over: all captions, the captions of each image or of each source, systems, or
-    # graded pairs
-    level: Level = "captions"
-    # for a user's file: the field that each column was read as, "" for columns that are not read
-    file_columns: dict[str, str] = Field(default_factory=dict)
+    version: str = ""  # of the data set, which id leaves out
+    level: Level = "captions"  # what the statistic is computed over
+    file_columns: dict[str, str] = Field(default_factory=dict)  # field of each column of a user's file, "" if not read
 
     @property
     def versioned_id(self) -> str:
@@ -103,27 +96,20 @@ class Cell(Strict):
     column: str  # the row's name, unique in the study
     title: str
     group: str = ""
-    # the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several; None if it could not be
-    # computed
-    value: float | None = None
-    undefined: str = ""  # the reason why there is no value, one sentence; "" if there is one
-    placeholder: str = ""  # the short text that tables print in the place of a missing value; "" for undefined
+    value: float | None = None  # the mean over draws if there are several; accuracies are shares in [0, 1]
+    undefined: str = ""  # the reason why there is no value, one sentence
+    placeholder: str = ""  # what tables print in the place of a missing value; "" for undefined
     sd: float | None = None  # sample standard deviation over draws, None for a single one
     low: float | None = None  # lower end of the bootstrap interval of value, None without one
     high: float | None = None
-    # number of data points (ratings or pairs; captions within images; systems over systems); the smallest number if
-    # draws differ
-    n: int
-    # two-sided, for independent data points; None if there is none (accuracies, several draws) and for unaggregated
-    # ratings, where several ratings belong to one caption
-    p_value: float | None = None
-    # tied pairs of the metric's scores: among all pairs of data points for correlations, among the judged pairs for
-    # accuracies
-    ties: int | None = None
-    # accuracy reached by chance under the tie rule, the mean over draws if there are several; None for other statistics
-    chance: float | None = None
-    published: float | None = None  # the number in the published table, in the unit of value; None if there is none
-    published_printed: str | None = None  # the same number as printed; None without one
+    n: int  # data points (ratings or pairs; captions within images; systems over systems), the fewest of any draw
+    p_value: float | None = (
+        None  # two-sided, of independent data points: not of accuracies, unaggregated ratings, draws
+    )
+    ties: int | None = None  # tied pairs of the metric's scores, for accuracies among the judged pairs
+    chance: float | None = None  # accuracy reached by chance under the tie rule; None for other statistics
+    published: float | None = None  # the number in the published table, in the unit of value
+    published_printed: str | None = None  # the same number as printed
     published_digits: int | None = None  # decimals that it was printed with
     published_sd: float | None = None
     published_note: str | None = None  # a note on the published number (such as the reason of a difference)
@@ -159,11 +145,9 @@ class Ceiling(Strict):
     high: float | None = None
     bootstrap: BootstrapInfo | None = None  # settings of the interval; None without one
     n: int  # data points (ratings or pairs) behind it
-    # leave-one-rater-out (every rating against the mean of the item's other ratings) or votes (every voter
-    # against the majority of the pair's other voters)
+    # Every rating against the mean of the item's others, or every voter against the majority of the pair's others.
     method: Literal["leave-one-rater-out", "votes"]
-    # mean of τ-b between all pairs of raters, another common ceiling; None unless every item has the same raters
-    pairwise_tau_b: float | None = None
+    pairwise_tau_b: float | None = None  # mean over all pairs of raters; None unless every item has the same raters
     raters: int | None = None  # number of raters of each item behind it
 
 
@@ -186,15 +170,10 @@ class Answer(Strict):
     protocol: str
     text: tuple[str, ...]  # the answer in words, one sentence for each entry
     ranking: tuple[str, ...]  # columns, best first
-    # groups of columns that cannot be distinguished (significance clusters), the best group first; empty if the metrics
-    # were not tested
-    groups: tuple[tuple[str, ...], ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()  # columns by significance cluster, the best first; empty without tests
     ties: tuple[str, ...] = ()  # columns that cannot be distinguished from the best one, best first
-    # amount of data that distinguishes the best metric from the next that is neither another column of it, nor computed
-    # from it, nor it from that; None if it cannot be estimated
-    needed: Needed | None = None
-    # reasons for what is missing, by intervals, groups and needed
-    reasons: dict[str, str] = Field(default_factory=dict)
+    needed: Needed | None = None  # to distinguish the best from the next metric that neither is computed from the other
+    reasons: dict[str, str] = Field(default_factory=dict)  # of what is missing: intervals, groups, needed
 
 
 class Practice(Strict):
@@ -213,9 +192,9 @@ class SentinelTest(Strict):
     column: str
     sentinel: str  # the sentinel with the largest p-value
     difference: float  # value of the metric minus that of this sentinel
-    # the largest one-sided p-value over the sentinels, not corrected: the hypothesis is that the metric agrees better
-    # than every sentinel
-    p_value: float
+    p_value: (
+        float  # the largest one-sided one over the sentinels: that the metric agrees better than all; not corrected
+    )
     p_adjusted: float  # after the correction for the number of metrics
     better: bool  # True if p_adjusted is at most α
 
@@ -253,15 +232,12 @@ class Sentinels(Strict):
     """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics."""
 
     protocol: str
-    # their numbers, and undefined ones with the reason; metric, column and title are the sentinel's name
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  # metric, column and title are the sentinel's name
     tests: tuple[SentinelTests, ...] = ()  # tests of the metrics against them, overall and by group
     inputs: dict[str, str] = Field(default_factory=dict)  # what each sentinel is computed from, by name
-    # one line by name, with the parameters and the checksum of the judgements
-    signatures: dict[str, str] = Field(default_factory=dict)
+    signatures: dict[str, str] = Field(default_factory=dict)  # by name, with the checksum of the judgements
     notes: tuple[str, ...] = ()  # the reason why there are no tests, one line for each group
-    # tests of the metrics against human raters, overall and by group; empty if the raters are unknown
-    raters: tuple[RaterTests, ...] = ()
+    raters: tuple[RaterTests, ...] = ()  # tests of the metrics against human raters, if these are known
 
     def raters_of(self, group: str = "") -> RaterTests | None:
         """The tests against human raters of a group, or None if there are none."""
@@ -331,28 +307,20 @@ class StudyResult(_Growing):
     created: str  # UTC time in ISO 8601
     sample: bool  # True if the data was the embedded synthetic sample
     protocols: tuple[ProtocolInfo, ...]  # in the order of the study
-    # titles by name of the row, in the order of the table's rows, including rows that could not be computed
-    columns: dict[str, str]
-    # one line by metric and by *dataset/items* of the protocol (scores depend only on these)
-    signatures: dict[str, dict[str, str]]
+    columns: dict[str, str]  # titles by name of the row, in the table's order; also those that could not be computed
+    signatures: dict[str, dict[str, str]]  # by dataset/items, on which scores depend, and metric
     cells: tuple[Cell, ...]  # all numbers, and undefined ones with the reason
     ceilings: tuple[Ceiling, ...] = ()  # agreement between human raters, where raters or votes are known
     comparisons: tuple[Tests, ...] = ()  # tests between metrics, by protocol and group; empty if none were requested
     missing: tuple[Missing, ...] = ()  # rows and protocols that could not be computed, with the reason
     published: str | None = None  # citation of the published table, None if there is none
-    # the part of that table that corresponds to the study; None without one
-    published_table: PublishedInfo | None = None
-    # wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and in all as total
-    seconds: dict[str, float]
-    # number of items with scores from the cache, by *dataset/items* and metric as dataset/items|metric
-    cached: dict[str, int] = Field(default_factory=dict)
-    # the best metric for each of the user's data sets, in a study without a file; else empty
-    answers: tuple[Answer, ...] = ()
-    # numbers under the protocols of other papers, in a study without a file and without named protocols
-    practices: tuple[Practice, ...] = ()
+    published_table: PublishedInfo | None = None  # the part of that table that corresponds to the study
+    seconds: dict[str, float]  # wall-clock time of scoring by dataset/items, of statistics by protocol, and total
+    cached: dict[str, int] = Field(default_factory=dict)  # items with scores from the cache, by dataset/items|metric
+    answers: tuple[Answer, ...] = ()  # the best metric for each of the user's data sets, in a study without a file
+    practices: tuple[Practice, ...] = ()  # numbers under the protocols of other papers, if none was named
     sentinels: tuple[Sentinels, ...] = ()  # agreement of the sentinels by protocol; empty if none were requested
-    # overlap of the judged items with the training data of metrics with trained files, by *dataset/items*
-    training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)
+    training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)  # by dataset/items
 
     def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
         """One number: that of a row (``cider``) under a protocol, which is optional if there is only one.
