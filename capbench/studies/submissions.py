@@ -88,10 +88,8 @@ def load_submission(path: Path) -> Submission:
             message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(file.columns)}"
             raise DataError(message, code="missing-column", path=file.path, hint="Correct 'columns' of the card")
         if twice := [column for column in columns[file.path] if counts[column] > 1]:
-            message, hint = (
-                f"has the column '{twice[0]}', as another file",
-                "Put the rows of all data sets into one file",
-            )
+            message = f"has the column '{twice[0]}', as another file"
+            hint = "Put the rows of all data sets into one file"
             raise DataError(message, code="duplicate", value=twice[0], path=file.path, hint=hint)
         _refuse_repeated(file)
     if missing := [name for name in card.columns if not counts[name]]:
@@ -174,7 +172,10 @@ def _covered(
     # Rows may also match items of a data set that is not submitted: only rows that nothing else explains count.
     counts = [sum(int((_used(joined) & unused).sum()) for joined in joins) for _, joins in partial]
     if any(counts):
-        raise _partial(file, *partial[int(np.argmax(counts))])
+        name, joins = partial[int(np.argmax(counts))]
+        found = next(problem for joined in joins if (problem := joined.complaint(name)) is not None)
+        hint = f"Score all items that 'capbench data items {name}' writes, or remove the rows of this data set"
+        raise DataError(found.message, code=found.code, value=found.value, path=file.path, row=found.row, hint=hint)
     for joined in (joined for _, joins in partial for joined in joins):
         if any(unused[row] for row in joined.other_references) and (problem := joined.complaint()) is not None:
             raise problem
@@ -192,23 +193,6 @@ def _used(joined: Join) -> NDArray[np.bool_]:
     unclear = [row for case in joined.unclear for row in case.rows]
     used[[*joined.strange, *joined.other_references, *unclear]] = False
     return used
-
-
-def _partial(file: ScoreFile, name: str, joins: Sequence[Join]) -> DataError:
-    joined = next(joined for joined in joins if len(joined.missing))
-    item = joined.items[int(joined.missing[0])]
-    row = joined.emptied.get(int(joined.missing[0]))
-    missing = len({joined.items[place].key for place in joined.missing.tolist()})
-    total = len({item.key for item in joined.items})
-    return DataError(
-        f"{missing:,} of the {total:,} items of {name} have no score (first: '{item.candidate[:60]}' of image "
-        f"'{item.image}')",
-        code="missing-scores",
-        value=item.image,
-        path=file.path,
-        row=None if row is None else file.place(row),
-        hint=f"Score all items that 'capbench data items {name}' writes, or remove the rows of this data set",
-    )
 
 
 def judged_overlaps(
