@@ -203,18 +203,6 @@ def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:
         cb.retrieve("bleu-1", study=study)
 
 
-def test_word_vectors(capbench: Capbench, tmp_path: Path) -> None:
-    pytest.importorskip("gensim", reason="gensim is not installed")
-    out = tmp_path / "command.bin"
-    ran = capbench("train", "word-vectors", "-c", "flickr8k", "-o", out, "--dimension", "8", "--epochs", "1")
-    assert ran.code == 0, ran.err
-    made = cb.train_word_vectors("flickr8k", tmp_path / "python.bin", dimension=8, epochs=1)
-    assert made.path.read_bytes() == out.read_bytes()
-    assert f"{made.words:,} words x 8 from {made.captions:,} captions, sha256 {made.sha256[:16]}" in ran.out
-    with raises(cb.UsageError, "out-of-range", value=0):
-        cb.train_word_vectors("flickr8k", tmp_path / "x.bin", epochs=0)
-
-
 def test_messages_name_arguments_as_the_caller_writes_them(capbench: Capbench, tmp_path: Path) -> None:
     ratings = tmp_path / "ratings.csv"
     ratings.write_text("image,candidate,rating\na,a dog,1\n", encoding="utf-8")

@@ -18,7 +18,6 @@ from capbench.core.errors import ProtocolError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
 from tests.conftest import Ran
 from tests.errors import raises
-from tests.studies.toys import Slow
 
 Capbench = Callable[..., Ran]
 EVIL = "<script>alert('x')</script> & a dog"
@@ -74,26 +73,6 @@ def test_score_gives_the_numbers_of_the_command_line(capbench: Capbench, tmp_pat
     assert lonely.notes == ("1 of 3 images of the references has no caption: c",)
     assert cb.score(iter(texts), iter(in_order), "bleu-1").summary() == cb.score(texts, in_order, "bleu-1").summary()
     assert not made[0].sample
-
-
-def test_score_of_a_data_set_is_that_of_the_command_line(capbench: Capbench) -> None:
-    flags = ("-d", "pascal-50s", "-p", "random-5-refs", "--draw", "2", "--json")
-    theirs = json.loads(capbench("score", "-m", "bleu-1", *flags).out)
-    ours = cb.score(metrics="bleu-1", dataset="pascal-50s", protocol="random-5-refs", draw=2)
-    assert ours.summary() == theirs["scores"]
-    assert ours.sample
-    judged = cb.load("pascal-50s", "random-5-refs", draw=2)
-    again = cb.score(judged, metrics="bleu-1")
-    np.testing.assert_array_equal(again["bleu-1"], ours["bleu-1"])
-    assert again.sample
-
-
-def test_scores_of_files_stand_beside_functions(tmp_path: Path) -> None:
-    judged = cb.load("flickr8k-expert")
-    table = cb.score(judged, metrics={"mine": overlap})
-    table.to_frame()[["image", "candidate", "mine"]].drop_duplicates().to_csv(tmp_path / "theirs.csv", index=False)
-    result = cb.correlate("flickr8k-expert", {"mine": overlap}, scores={"theirs": tmp_path / "theirs.csv"})
-    assert result.value("mine") == pytest.approx(result.value("theirs"), abs=1e-12)
 
 
 def test_the_data_folder_is_the_argument_else_the_environment_else_the_sample(
@@ -162,13 +141,6 @@ def test_progress_is_shown_only_if_asked_for(
     cb.score(["a"], ["a"], "bleu-1", progress=bars)
     assert shown == ["scoring"]
     assert capsys.readouterr() == ("", "")
-
-
-def test_slow_work_is_warned_of_and_how_to_do_without() -> None:
-    with pytest.warns(cb.CapbenchWarning, match=r"leave it out with without=\['slow'\]") as caught:
-        result = cb.correlate("flickr8k-expert", ["bleu-1", Slow], cache=False)
-    assert not result.missing
-    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_a_score_file_without_all_scores_is_warned_of_and_leaves_the_other_metrics_alone(tmp_path: Path) -> None:

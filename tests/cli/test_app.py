@@ -176,6 +176,7 @@ def test_a_shell_completes_commands_and_options(typed: str, completed: set[str])
         (("figure", "report"), "missing-option", "inputs"),
         (("figure", "report", "x", "--size", "6x4"), "unsupported", "--size"),
         (("data", "parses", "export"), "missing-option", "file"),
+        (("score", "-m", "rouge-l", "--seed", "200"), "missing-option", "--seed"),
         (("score", "-m", "bleu-1", "--keep-first"), "conflict", "flickr8k-expert"),
         (("score", "-m", "bertscore", "--model", "sample"), "missing-weights", "sample"),
         (("score", "-m", "bleu-1", "--columns", "image=file", "--candidates", "x"), "missing-option", "--columns"),

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import yaml
 
-from capbench.core.errors import MissingFileError
 from capbench.core.files import read_json
 from capbench.datasets.base import load_dataset
 from capbench.datasets.catalog import catalog
@@ -145,21 +144,6 @@ def test_download_says_how_to_get_what_has_no_open_link(capbench: Call, tmp_path
     assert "through a form" in ran.err
 
 
-def test_download_says_where_no_checksum_of_the_address_is_stated(
-    capbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def offline(url: str, target: Path, **how: object) -> bool:
-        assert how["sha256"] is None
-        raise MissingFileError(f"{url} could not be fetched", path=target)
-
-    monkeypatch.setattr("capbench.core.download.fetch", offline)
-    ran = capbench("data", "download", "coco/captions_val2014.json", "--data", tmp_path)
-    assert ran.code == 2
-    assert "http://images.cocodataset.org/annotations/annotations_trainval2014.zip has no published SHA-256" in ran.err
-    ran = capbench("data", "download", "flickr8k-text", "--data", tmp_path)
-    assert "no published SHA-256" not in ran.err  # nothing is fetched from a dead address
-
-
 def test_download_without_a_name_lists_the_open_sources(capbench: Call) -> None:
     ran = capbench("data", "download")
     assert ran.code == 0
@@ -247,18 +231,6 @@ def test_import_reports_one_line_for_each_problem_and_json_reports_all(capbench:
     found: dict[str, Any] = json.loads(ran.out)
     assert [problem["row"] for problem in found["problems"]] == [2, 3]
     assert not (tmp_path / "home").exists()
-
-
-def test_a_file_with_an_unknown_column_names_the_command_that_can_read_it(capbench: Call, tmp_path: Path) -> None:
-    file = tmp_path / "k.csv"
-    file.write_text(CSV.replace("rating", "quality", 1))
-    ran = capbench("correlate", "-d", file, "-m", "bleu-1")
-    assert ran.code == 2
-    options = ["--columns", "rating=quality"]
-    assert " ".join(options) in ran.err
-    assert capbench("correlate", "-d", file, "-m", "bleu-1", *options).code == 0
-    ran = capbench("data", "import", file, "--name", "mine", *options)
-    assert ran.code == 0, ran.err
 
 
 def test_hints_for_foreign_columns_keep_the_columns_of_the_command_and_the_references(

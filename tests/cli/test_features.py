@@ -17,7 +17,7 @@ from capbench.datasets.root import sample_dir
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter, partial_path
 from tests.conftest import Ran
-from tests.features.fakes import PRINT, FakeDetector, assert_same, made_up, pictures
+from tests.features.fakes import PRINT, FakeDetector, made_up, pictures
 
 Run = Callable[..., Ran]
 
@@ -184,15 +184,6 @@ def test_bad_requests_give_one_line(
     assert not Path("x.h5").exists()
 
 
-def test_another_detectors_store_is_refused(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
-    pictures(tmp_path / "in", 1)
-    assert capbench("extract-features", "-i", "in", "-o", "x.h5").code == 0
-    ran = capbench("extract-features", "-i", "in", "-o", "x.h5", "--batch", "2")
-    assert ran.code == 2
-    assert "batch 'single' against 'batched:2'" in ran.err
-    assert capbench("extract-features", "-i", "in", "-o", "x.h5", "--batch", "2", "--restart").code == 0
-
-
 # -- features ---------------------------------------------------------------------------------------------------------
 
 
@@ -226,33 +217,6 @@ def test_verify(capbench: Run) -> None:
     ran = capbench("features", "info", "--verify", "s.h5")
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("damaged", "s.h5")
-
-
-@pytest.mark.parametrize("name", ["x.npz", "x.tsv"])
-def test_what_is_exported_is_imported_again(capbench: Run, name: str) -> None:
-    store("s.h5")
-    assert capbench("features", "export", "s.h5", name).code == 0
-    ran = capbench("features", "import", name, "--out", "again.h5", "--detector", "fake")
-    assert ran.code == 0, ran.err
-    for image in ("a", "b", "c"):
-        found, wanted = open_store("again.h5")[image], made_up(image, fields=name == "x.npz")
-        assert_same(found, wanted)
-    assert capbench("features", "export", "s.h5", name).failure.code == "exists"
-
-
-def test_lxmert_needs_classes_and_attributes(capbench: Run) -> None:
-    store("s.h5")
-    ran = capbench("features", "export", "s.h5", "x.tsv", "--format", "lxmert-tsv")
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.value) == ("missing-key", "attribute_ids")
-    n = len(made_up("a"))
-    more: dict[str, Any] = {"attribute_ids": np.zeros(n, np.int32), "attribute_scores": np.ones(n, np.float32)}
-    with StoreWriter("full.h5", PRINT) as writer:
-        writer.add(made_up("a", **more))
-        writer.finish()
-    assert capbench("features", "export", "full.h5", "x.tsv", "--format", "lxmert-tsv").code == 0
-    assert capbench("features", "import", "x.tsv", "--out", "again.h5").code == 0
-    assert_same(open_store("again.h5")["a"], made_up("a", **more))
 
 
 def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:

@@ -124,16 +124,6 @@ def test_all_published_data_sets_are_parsed_once_and_what_is_absent_is_named(
     assert exported["captions"] == exported["parses"] == len(ParseFile(path, parser.SPICE_PARSER_VERSION))
 
 
-def test_a_file_of_captions_is_parsed_after_a_note(capbench: Run, tmp_path: Path, asked: Counter[str]) -> None:
-    captions = tmp_path / "captions.json"
-    captions.write_text(json.dumps({"a.jpg": ["new one here", "new two here"], "b.jpg": ["new one here"]}))
-    ran = capbench("data", "parses", "make", captions)
-    assert "2 captions to parse, about 10 seconds" in ran.err
-    assert ran.out.endswith("3 captions, 2 distinct: 2 parsed now, 0 before\n")
-    assert capbench("data", "parses", "make", captions).out.endswith("0 parsed now, 2 before\n")
-    assert asked == {"new one here": 1, "new two here": 1}
-
-
 def test_captions_of_more_than_100_words_are_parsed_last_and_only_if_their_set_is_named(
     capbench: Run, data: Path, asked: Counter[str]
 ) -> None:
@@ -211,15 +201,3 @@ def _one_error(capbench: Run, command: Sequence[str | Path], path: Path, code: s
     error: CapbenchError = ran.failure
     assert (ran.code, ran.out, error.code, error.path) == (2, "", code, str(path))
     assert sum(line.startswith("error: ") for line in ran.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("command", ["correlate -d flickr8k-expert", "compare -m bleu-1 -d flickr8k-expert"])
-def test_without_the_score_cache_captions_are_still_parsed_once(
-    capbench: Run, data: Path, asked: Counter[str], command: str
-) -> None:
-    for _ in range(2):
-        ran = capbench(*command.split(), "-m", "spice", "--data", data, "--no-cache", "--json")
-        assert ran.code == 0, ran.err
-        scene_graph.forget()
-    assert set(asked.values()) == {1}
-    assert _n_stored() == len(asked)

@@ -141,15 +141,3 @@ def test_without_metrics_those_that_require_only_references_are_scored(capbench:
     # References are their only requirement, and they start no other program.
     requests = resolve_metrics(list(BUILT_IN["capbench.metrics"]))
     assert tuple(r.label for r in requests if [type(need) for need in r.metric.needs] == [References]) == TEXT_METRICS
-
-
-def test_the_number_of_resamples_has_one_spelling_and_a_default(capbench: Callable[..., Ran]) -> None:
-    def resamples(*options: str) -> int:
-        ran = capbench("score", "-m", "rouge-l", "--json", *options)
-        assert ran.code == 0, ran.err
-        return int(json.loads(ran.out)["scores"][0]["interval"]["resamples"])
-
-    assert resamples("--bootstrap") == 1000
-    assert resamples("--bootstrap", "200") == 200
-    failure = capbench("score", "-m", "rouge-l", "--seed", "200").failure
-    assert (failure.code, failure.value) == ("missing-option", "--seed")
