@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from capbench.core.errors import CapbenchError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -16,6 +19,20 @@ class Strict(BaseModel):
     """Immutable; rejects unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Tidy(Strict):
+    """A result whose numbers are plain records, one for each row of a tidy table."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The records."""
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
 
 
 def validated(

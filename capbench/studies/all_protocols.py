@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from capbench.core.errors import ProtocolError, StatisticError, UsageError
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, Tidy
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
@@ -65,7 +65,7 @@ class Sensitivity(Strict):
     reversals: tuple[Reversal, ...] | None = None  # None if metrics were not tested against each other
 
 
-class SensitivityResult(Strict):
+class SensitivityResult(Tidy):
     """Result of ``capbench correlate --all-protocols``: the numbers of the study, and the rankings by data set."""
 
     schema_version: int = SENSITIVITY_SCHEMA_VERSION

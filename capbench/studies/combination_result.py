@@ -16,7 +16,7 @@ from pydantic import Field
 
 from capbench.core.errors import UsageError, check_choice
 from capbench.core.records import ScoreTable, photograph
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, Tidy
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
@@ -81,7 +81,7 @@ class Transfer(Strict):
     shared_photographs: int  # number of these photographs
 
 
-class CombinationResult(Strict):
+class CombinationResult(Tidy):
     """A combination of metrics, evaluated by nested cross-validation."""
 
     comparison: StudyResult  # the combination, out of fold, and the metrics

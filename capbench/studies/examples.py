@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -209,10 +209,6 @@ class Examples(Strict):
     sample: bool
     examples: tuple[Example, ...]
     version: str = ""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each example."""
-        return [example.model_dump() for example in self.examples]
 
 
 def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Examples:

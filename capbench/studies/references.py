@@ -25,7 +25,7 @@ from capbench.core.files import read_json
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress
 from capbench.core.records import Item, Judgements, ScoreTable
-from capbench.core.typed_json import Strict, check_version, validated
+from capbench.core.typed_json import Strict, Tidy, check_version, validated
 from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import reference_orders
 from capbench.datasets.protocol import Protocol
@@ -93,7 +93,7 @@ class ReferenceCurves(Strict):
         return [{"protocol": self.protocol, **point.model_dump()} for point in self.points]
 
 
-class ReferenceResult(Strict):
+class ReferenceResult(Tidy):
     """Curves of one or more protocols; metrics and protocols that were not computed, by title with the reason."""
 
     curves: tuple[ReferenceCurves, ...]

@@ -16,7 +16,7 @@ from capbench.core.errors import DataError
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import part_of
 from capbench.core.records import FloatArray, IntArray, Item
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, Tidy
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
@@ -40,7 +40,7 @@ class MetricRetrieval(Strict):
     text_to_image: dict[str, float]
 
 
-class RetrievalResult(Strict):
+class RetrievalResult(Tidy):
     """Retrieval with metrics."""
 
     title: str  # the captions and their split

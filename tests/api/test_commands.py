@@ -188,6 +188,7 @@ def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:
     flags = ["-m", "bleu-1", "-m", "rouge-l", "--images", "8", "--seed", "2", "--references", "3"]
     found = cb.retrieve(["bleu-1", "rouge-l"], sample_size=8, seed=2, references=3)
     assert plain(found.rows()) == printed(capbench, "explore", "retrieve", *flags)
+    assert found.to_frame()["metric"].tolist() == ["bleu-1", "rouge-l"]
     study = tmp_path / "retrieval.yaml"
     study.write_text(
         "schema: 1\nname: retrieval\nmetrics: [bleu-1, clipscore]\nretrieval: {images: 8}\n", encoding="utf-8"
