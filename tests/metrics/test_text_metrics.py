@@ -62,6 +62,14 @@ def test_batches_do_not_change_scores_and_no_corner_gives_nan(
 
 
 @pytest.mark.usefixtures("plain_tokens")
+def test_rouge_weighs_recall_by_beta() -> None:
+    item = Item("i", "a dog", ("a dog on the grass",))
+    precision, recall = 1.0, 0.4
+    for beta in (1.2, 3.0):
+        expected = (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
+        assert _scores(RougeL(beta=beta), [item])["rouge-l"][0] == pytest.approx(expected, abs=1e-15)
+
+
 def test_bleu_of_a_corpus_comes_from_summed_counts() -> None:
     metric = Bleu()
     statistics = metric.statistics(ITEMS, lambda _: None)

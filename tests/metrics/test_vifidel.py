@@ -127,6 +127,7 @@ def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) 
         ({}, "2", "bus"),
         ({"repeats": "once"}, "1", "dog tree"),
         ({"threshold": 0.5}, "1", "dog dog tree"),  # a score that equals the threshold is enough
+        ({"threshold": 0.51}, "1", "dog tree"),
         ({"at_least": 0}, "2", ""),
     ],
 )
@@ -182,6 +183,21 @@ def test_labels_are_a_stores_classes(vectors: Path, tmp_path: Path) -> None:
     assert of_store.cache_key(items[0]) != items[0].key
     with raises(MissingFeaturesError, "missing-features", path=tmp_path / "s.h5"):
         of_store.prepare([*items[:1], Item("3", "a dog", REFERENCES)])
+
+
+def test_class_numbers_need_names(vectors: Path, tmp_path: Path) -> None:
+    write_store(tmp_path / "s.h5", None)
+    resources = Resources(features=str(tmp_path / "s.h5"))
+    with raises(MetricError, "missing-features", value="vifidel") as caught:
+        Vifidel(resources, vectors=str(vectors))
+    assert "--option vifidel.classes=coco-80" in caught.value.message
+    named = Vifidel(resources, vectors=str(vectors), classes="coco-80")
+    assert named.used_labels("1") == ["person", "bicycle"]
+    assert "|classes:coco-80" in named.signature()
+    (tmp_path / "names.txt").write_text("dog\n")
+    one = Vifidel(resources, vectors=str(vectors), classes=str(tmp_path / "names.txt"))
+    with raises(DataError, "out-of-range", path=tmp_path / "s.h5", value=1):
+        one.used_labels("1")
 
 
 def test_items_and_options_that_cannot_be_scored(vectors: Path, tmp_path: Path) -> None:

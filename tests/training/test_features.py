@@ -37,6 +37,13 @@ def test_features_read_batch_by_batch_are_those_in_memory(world: Path) -> None:
     np.testing.assert_allclose(held.mean(), held.take(range(18))[0].mean((0, 1)), rtol=1e-5)
 
 
+def test_only_the_first_regions_of_each_image_are_taken(world: Path) -> None:
+    whole, cut = (regions_of(world, "dev", regions=n) for n in (None, 2))
+    assert torch.equal(cut.take([0, 3])[0], whole.take([0, 3])[0][:, :2])
+    with raises(FeatureError, "too-few", path=world / "world.h5", value="val00"):
+        regions_of(world, "dev", regions=4)
+
+
 def test_images_with_unequal_numbers_of_regions_are_an_error(world: Path, tmp_path: Path) -> None:
     store = tmp_path / "s.h5"
     with StoreWriter(store, Fingerprint("drawn", "unknown", "unknown", "unknown")) as writer:

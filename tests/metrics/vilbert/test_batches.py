@@ -64,6 +64,23 @@ def _all(data: VilbertTask) -> list[Batch]:
     return [make_batch(split, specials, chosen, np.random.default_rng(step)) for step, chosen in enumerate(orders)]
 
 
+def test_the_second_caption_is_another_one_of_the_same_image(
+    data: VilbertTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vilbert_train, "_SELECTED", 0.0)
+    split, first = data._split, 0
+    for batch in _all(data):
+        half = len(batch.image_of)
+        for row in range(half):
+            own = split.captions[first + row]
+            ids = batch.ids[half + row][batch.present[half + row]].tolist()
+            of_image = [split.captions[k] for k in np.flatnonzero(split.pairs.image_of == batch.image_of[row].item())]
+            assert ids in of_image
+            assert ids != own or of_image.count(own) > 1
+            assert batch.ids[row][batch.present[row]].tolist() == own
+        first += half
+
+
 def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vilbert_train, "_SELECTED", 0.6)
     hidden, zeros = [], []
