@@ -170,8 +170,6 @@ def correlate(
         if out is not None:
             files = write_sensitivity(ranked, out, escape_formulas=escape_formulas)
     else:
-        from capbench.reports.cite import cite_study
-        from capbench.reports.markup import write_result
         from capbench.reports.table import TableStyle
         from capbench.reports.terminal import print_result
 
@@ -183,9 +181,9 @@ def correlate(
             style = TableStyle(digits=digits)
             print_result(shown, common.out(), by_source=by_source, details=details, style=style)
         if cite:
-            print(f"\n{cite_study(shown)}", end="")
+            print(f"\n{shown.cite()}", end="")
         if out is not None:
-            files = write_result(shown, out, escape_formulas=escape_formulas, by_source=by_source)
+            files = shown.write(out, escape_formulas=escape_formulas, by_source=by_source)
     common.note(f"{counted} in {result.seconds['total']:.1f} s")
     for path in files:
         common.note(f"wrote {path}")
