@@ -51,7 +51,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     if version != SCHEMA_VERSION or isinstance(version, bool):
         message = f"'schema' is {version!r}; this version reads schema {SCHEMA_VERSION}: "
         problems.add(f"{message}write 'schema: {SCHEMA_VERSION}'", "wrong-version", version)
-    for key in given.keys() - {*_KEYS}:
+    for key in [key for key in given if key not in _KEYS]:
         del given[key]
         problems.add(f"unknown key '{key}'. {suggest(key, [*_KEYS])}", "unknown-key", key)
     values = _fields(given, problems)

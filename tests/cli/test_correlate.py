@@ -12,7 +12,6 @@ import pytest
 
 from capbench.studies.results import load_result
 from tests.conftest import Ran
-from tests.studies.toys import Slow
 
 pytestmark = pytest.mark.java
 
@@ -66,16 +65,6 @@ def test_without_arguments_what_is_not_here_is_left_out_and_imported_judgements_
     absent = "flickr8k-crowdflower, composite, pascal-50s, foil, thumb, nebula, polaris"
     assert absent in ran.err
     assert "capbench data info NAME" in ran.err
-
-
-def test_protocols_are_taken_in_full_or_in_part(capbench: Callable[..., Ran]) -> None:
-    in_part = capbench(
-        "correlate", "-d", "composite", "-p", "all-references/correctness-tau-b", "-m", "bleu-1", "--json"
-    )
-    in_full = capbench("correlate", "-p", "composite/all-references/correctness-tau-b", "-m", "bleu-1", "--json")
-    cells = [json.loads(ran.out)["cells"] for ran in (in_part, in_full)]
-    assert cells[0] == cells[1]
-    assert cells[0][0]["protocol"] == "composite/all-references/correctness-tau-b"
 
 
 @pytest.mark.parametrize(
@@ -291,38 +280,6 @@ def test_the_name_of_a_file_is_not_taken_for_a_folder_of_results(
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert f"--out {tmp_path / 'x'}" in ran.err
     assert not (tmp_path / "x.csv").exists()
-
-
-def test_slow_work_is_said_first(capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Slow, "learnt", [])
-    arguments = ("correlate", "-d", "tests.studies.toys:Toy", "-m", "tests.studies.toys:Length")
-    ran = capbench(*arguments, "-m", "tests.studies.toys:Slow", "--json")
-    assert ran.code == 0, ran.err
-    assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"length", "negative", "slow"}
-    lines = ran.err.splitlines()
-    assert lines[1] == "Slow learns 6 lengths first; leave it out with --without slow"
-    assert "toy/all: slow 0 of 6 lengths" in lines
-    again = capbench(*arguments, "-m", "tests.studies.toys:Slow", "--json")
-    assert json.loads(again.out)["cells"] == json.loads(ran.out)["cells"]
-
-
-def test_titles_that_look_like_formulas_are_escaped_when_asked_for(
-    capbench: Callable[..., Ran], tmp_path: Path
-) -> None:
-    study = tmp_path / "titled.yaml"
-    study.write_text(
-        "schema: 1\nname: titled\nprotocols: [flickr8k-expert]\n"
-        "metrics:\n  - {metric: bleu-1, label: first, title: '=1+1'}\n  - bleu-2\n",
-        encoding="utf-8",
-    )
-    for flags, title in (((), "=1+1"), (("--escape-formulas",), "'=1+1")):
-        ran = capbench("correlate", study, "--out", tmp_path / "out", *flags)
-        assert ran.code == 0, ran.err
-        with (tmp_path / "out" / "results.csv").open(encoding="utf-8", newline="") as file:
-            rows = {row["column"]: row for row in csv.DictReader(file)}
-        assert rows["first"]["title"] == title
-        assert rows["bleu-2"]["title"] == "BLEU-2"
-        assert float(rows["first"]["value"]) < 1
 
 
 def test_tables_by_source_come_on_request(capbench: Callable[..., Ran], tmp_path: Path) -> None:

@@ -71,17 +71,6 @@ def test_forest_and_significance_from_metrics_and_from_saved_json(capbench: Run,
         assert again.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ratings_prints_the_means_that_it_draws(capbench: Run, tmp_path: Path) -> None:
-    out = tmp_path / "ratings.png"
-    ran = capbench("figure", "ratings", "cider", "-d", "composite", "-o", out)
-    assert ran.code == 0, ran.err
-    assert out.stat().st_size > 5000
-    ran = capbench("figure", "ratings", "cider", "-d", "composite", "-o", out, "--json")
-    groups = json.loads(ran.out)["metrics"]["CIDEr"]
-    assert sum(group["n"] for group in groups) == 210
-    assert groups[0]["mean"] < groups[-1]["mean"]
-
-
 def test_score_groups_prints_shares_that_add_up(capbench: Run, tmp_path: Path) -> None:
     out = tmp_path / "groups.svg"
     ran = capbench("figure", "score-groups", "cider", "rouge-l", "-o", out, "--json")
@@ -93,13 +82,6 @@ def test_score_groups_prints_shares_that_add_up(capbench: Run, tmp_path: Path) -
     assert found["shares"]["CIDEr"][3] > found["chance"][3]
     ran = capbench("figure", "score-groups", "cider", "-o", out)
     assert "mean distance" in ran.out
-
-
-def test_a_training_log_is_drawn(capbench: Run, tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n', encoding="utf-8")
-    ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
-    assert ran.code == 0, ran.err
-    assert (tmp_path / "log.png").exists()
 
 
 def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:

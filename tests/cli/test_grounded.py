@@ -116,24 +116,6 @@ def test_a_study_file_names_features_and_models(capbench: Callable[..., Ran], ma
     assert "'tiger'" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("models", "message"),
-    [
-        (["tigr=x.pt"], "--model tigr=x.pt"),
-        (["tiger=a.pt", "tiger=b.pt"], "--model tiger=b.pt"),
-        (["gone.pt"], "gone.pt"),
-    ],
-)
-def test_models_that_cannot_be_meant_are_refused(
-    models: list[str], message: str, capbench: Callable[..., Ran], made: Files
-) -> None:
-    flags = [part for model in models for part in ("--model", model)]
-    ran = capbench("score", "-m", "tiger", "--features", made.features, *flags)
-    assert ran.code == 2
-    assert message in ran.err
-    assert ran.err.strip().splitlines()[-1].startswith("error: ")
-
-
 @pytest.mark.parametrize("command", [("score", "-m"), ("compare", "rrs")])
 def test_real_data_without_features_and_model_is_one_line(
     command: tuple[str, ...], capbench: Callable[..., Ran], tmp_path: Path

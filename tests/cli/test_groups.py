@@ -22,15 +22,6 @@ LENGTH = "tests.studies.toys:Length"
 KEPT = "Composite, 8k: 75 of 210 items of Composite, 25 of 70 images"
 
 
-def test_a_group_is_a_column_with_its_own_title_and_counts(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "composite@8k", "-m", LENGTH, "--details")
-    assert ran.code == 0, ran.err
-    assert "Composite,\n" in ran.out
-    assert "by source" not in ran.out
-    assert f"{PRINTED}: 75 ratings of 75 items" in ran.out
-    assert KEPT in ran.out
-
-
 def test_its_number_is_the_statistic_of_its_ratings_alone(capbench: Callable[..., Ran]) -> None:
     found = json.loads(capbench("correlate", "-d", "composite@8k", "-m", LENGTH, "--json").out)
     (judgements,) = (dataset := open_dataset("composite", find_root("sample"))).load(dataset.protocol().items)
@@ -52,17 +43,6 @@ def test_a_group_has_its_number_in_the_table_of_the_whole_data_set(capbench: Cal
     values = {(c["protocol"].partition("/")[0], c["group"], c["column"]): c["value"] for c in cells}
     for column in ("rouge-l", "cider"):  # document frequencies are those of the whole data set
         assert values["composite@8k", "", column] == pytest.approx(values["composite", "8k", column], abs=1e-12)
-
-
-def test_curves_of_a_group_say_whose_document_frequencies_they_have(capbench: Callable[..., Ran]) -> None:
-    def notes(*flags: str) -> list[str]:
-        ran = capbench(
-            "correlate", "--references-curve", *flags, "-m", "cider,bleu-1", "--counts", "1", "--draws", "1", "--json"
-        )
-        return [note for note in json.loads(ran.out)["notes"] if "document frequencies" in note]
-
-    assert notes("-d", "composite@8k") == ["cider: document frequencies are those of Composite, 8k alone"]
-    assert notes("-d", "composite@8k", "--option", "cider.df=coco-val") == notes("-d", "composite") == []
 
 
 def test_a_study_file_names_groups_and_its_files_hold_them(capbench: Callable[..., Ran], tmp_path: Path) -> None:

@@ -157,21 +157,6 @@ def test_slow_work_is_announced_before_anything(root: DataRoot, unlearnt: list[i
     assert result.missing == ()
 
 
-def test_what_is_in_the_cache_is_no_slow_work(root: DataRoot, unlearnt: list[int]) -> None:
-    announced: list[SlowPart] = []
-    study = replace(STUDY, metrics=(LENGTH, SLOW))
-    first = run_plan(plan_study(study, root), no_progress, announce=announced.append)
-    unlearnt.clear()
-    second = run_plan(
-        plan_study(study, root),
-        no_progress,
-        announce=announced.append,
-    )
-    assert len(announced) == 1
-    assert unlearnt == []
-    assert second.cells == first.cells
-
-
 @pytest.mark.parametrize("name", ["slow", "Slow"])
 def test_a_metric_that_is_left_out_is_a_row_that_says_so(root: DataRoot, unlearnt: list[int], name: str) -> None:
     result = run(root, metrics=(LENGTH, SLOW), without=(name,))
