@@ -236,31 +236,6 @@ def effects(owner: IntArray, features: FloatArray, weights: FloatArray) -> Float
     return np.stack(columns, axis=1)
 
 
-def fit(
-    matrix: FloatArray,
-    target: FloatArray | None,
-    penalty: float,
-    *,
-    shares: FloatArray,
-    nonnegative: bool = False,
-    counts: FloatArray | None = None,
-) -> tuple[FloatArray, float]:
-    """The (F,) weights that minimise the penalised loss, and the intercept: the mean rating, 0 for pairs.
-
-    Args:
-        matrix: (n, F) features of examples; differences for pairs.
-        target: (n,) ratings; None for pairs.
-        penalty: above 0.
-        shares: (F,) factor of each squared weight in the penalty.
-        nonnegative: True to allow only weights ≥ 0.
-        counts: (n,) weight of each example; None for equal weights.
-    """
-    ((weights, intercept),) = fit_path(
-        matrix, target, (penalty,), shares=shares, nonnegative=nonnegative, counts=counts
-    )
-    return weights, intercept
-
-
 def fit_path(
     matrix: FloatArray,
     target: FloatArray | None,
@@ -270,7 +245,16 @@ def fit_path(
     nonnegative: bool = False,
     counts: FloatArray | None = None,
 ) -> list[tuple[FloatArray, float]]:
-    """Results of :func:`fit` for several ascending penalties, with shared intermediate results."""
+    """For each penalty, (F,) weights that minimise the penalised loss, and the intercept: the mean rating, 0 for pairs.
+
+    Args:
+        matrix: (n, F) features of examples; differences for pairs.
+        target: (n,) ratings; None for pairs.
+        penalties: ascending, above 0.
+        shares: (F,) factor of each squared weight in the penalty.
+        nonnegative: True to allow only weights ≥ 0.
+        counts: (n,) weight of each example; None for equal weights.
+    """
     share = np.full(len(matrix), 1 / len(matrix)) if counts is None else counts / counts.sum()
     fits: list[tuple[FloatArray, float]] = []
     if target is None:
@@ -346,7 +330,7 @@ class Moments:
         return None if np.ptp(lowest) < _CLOSE * tables[:, -1, -1].sum() and len(penalties) > 1 else errors
 
     def fit(self, counts: NDArray[np.integer | np.bool_], penalty: float, basis: Basis) -> FloatArray:
-        """(B, k) weights of straight lines, as :func:`fit` returns them, under (B, units) weights of the units."""
+        """(B, k) weights of straight lines, as :func:`fit_path` returns them, under (B, units) weights of the units."""
         ratio = self._scales / basis.scales
         ridge = penalty * np.eye(len(ratio))
         fits = []

@@ -24,11 +24,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit, fit_path, loss, mean_rank
+from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit_path, loss, mean_rank
 from capbench.stats.resampling import BLOCK, Bootstrap
 
 PENALTIES: tuple[float, ...] = tuple(float(f"{digit}e{exponent}") for exponent in range(-5, 2) for digit in (1, 3))
@@ -107,9 +106,7 @@ def choose_penalty(
         training, held_out = examples.of_units(fold != inner), examples.of_units(fold == inner)
         basis = _basis(training, settings, names)
         matrix, held_matrix = basis.matrix(training), basis.matrix(held_out)
-        fits = fit_path(
-            matrix, training.target, settings.penalties, shares=basis.shares, nonnegative=settings.learner == "monotone"
-        )
+        fits = _fits(basis, matrix, training.target, settings.penalties, settings)
         for place, (weights, intercept) in enumerate(fits):
             losses[place] += len(held_out) * loss(intercept + held_matrix @ weights, held_out.target)
     losses /= len(examples)
@@ -130,13 +127,7 @@ def learn(
     if moments is not None and examples.target is not None:
         included = np.bincount(examples.unit, minlength=moments.units) > 0
         return Fit(basis, moments.fit(included[None], penalty, basis)[0], float(examples.target.mean())), penalty
-    weights, intercept = fit(
-        basis.matrix(examples),
-        examples.target,
-        penalty,
-        shares=basis.shares,
-        nonnegative=settings.learner == "monotone",
-    )
+    ((weights, intercept),) = _fits(basis, basis.matrix(examples), examples.target, (penalty,), settings)
     return Fit(basis, weights, intercept), penalty
 
 
@@ -216,7 +207,11 @@ def weight_intervals(
             progress(len(block))
             continue
         for counts in block:
-            weights.append(_refit(matrix, examples.target, counts[codes], learned, settings, penalty))
+            of_examples = counts[codes]
+            drawn = of_examples > 0
+            target, repeats = None if examples.target is None else examples.target[drawn], of_examples[drawn]
+            fits = _fits(learned.basis, matrix[drawn], target, (penalty,), settings, repeats.astype(np.float64))
+            weights.append(fits[0][0])
             progress(1)
     features = learned.basis.features(examples.captions)
     values = effects(owner, features, learned.weights[None])[0]
@@ -224,25 +219,17 @@ def weight_intervals(
     return np.stack([values, *ends], axis=1)
 
 
-def _refit(
-    matrix: FloatArray,
-    target: FloatArray | None,
-    counts: NDArray[np.integer],
-    learned: Fit,
-    settings: Settings,
-    penalty: float,
-) -> FloatArray:
-    drawn = counts > 0
-    weights, _ = fit(
-        matrix[drawn],
-        None if target is None else target[drawn],
-        penalty,
-        shares=learned.basis.shares,
-        nonnegative=settings.learner == "monotone",
-        counts=counts[drawn].astype(np.float64),
-    )
-    return weights
-
-
 def _basis(examples: Examples, settings: Settings, names: Sequence[str]) -> Basis:
     return Basis.of(examples.captions, names, monotone=settings.learner == "monotone")
+
+
+def _fits(
+    basis: Basis,
+    matrix: FloatArray,
+    target: FloatArray | None,
+    penalties: Sequence[float],
+    settings: Settings,
+    counts: FloatArray | None = None,
+) -> list[tuple[FloatArray, float]]:
+    nonnegative = settings.learner == "monotone"
+    return fit_path(matrix, target, penalties, shares=basis.shares, nonnegative=nonnegative, counts=counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -9,7 +11,7 @@ from scipy.stats import rankdata
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
-from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, fit, mean_rank
+from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, fit_path, mean_rank
 from tests.errors import raises
 
 NAMES = ("a", "b", "c")
@@ -29,6 +31,11 @@ def pairs_of(seed: int, n: int = 150) -> tuple[Examples, FloatArray]:
     preferred = np.where(random.random(n) < 0.5, 1, -1)
     preferred[: n // 3] = np.where(first[: n // 3, 0] > second[: n // 3, 0], 1, -1)
     return Examples.of_pairs(first, second, preferred, np.arange(n)), (first - second) * preferred[:, None]
+
+
+def fit(matrix: FloatArray, target: FloatArray | None, penalty: float, **settings: Any) -> tuple[FloatArray, float]:
+    ((weights, intercept),) = fit_path(matrix, target, (penalty,), **settings)
+    return weights, intercept
 
 
 @pytest.mark.parametrize("penalty", [1e-5, 0.1, 30.0])
