@@ -25,9 +25,10 @@ from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources, Scores
 from capbench.metrics.scoring import score
-from capbench.studies.item_scores import ItemScores, human_percentiles, percentiles
+from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
 from capbench.studies.score_files import items_with_scores
+from capbench.studies.score_profiles import human_percentiles, percentiles
 from capbench.studies.scoring import with_pictures_of
 from capbench.studies.study import ImageTask
 from capbench.weights.ensembles import network_files

@@ -28,7 +28,7 @@ from capbench.stats.variance import share_between
 from capbench.stats.within_images import WithinImages, within_images
 from capbench.stats.within_sources import WithinSources
 from capbench.studies.examples import RatedScores, group_differences, score_groups
-from capbench.studies.item_scores import image_levels, percentiles
+from capbench.studies.score_profiles import image_levels, percentiles
 
 
 def test_values_that_agree_to_twelve_digits_are_one_value() -> None:

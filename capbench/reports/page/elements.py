@@ -17,8 +17,9 @@ from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.reports.explain import clean
 from capbench.studies.explained import Explainer
-from capbench.studies.item_scores import ItemScores, ScoreLevel, items_beside, load_items
+from capbench.studies.item_scores import ItemScores, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
+from capbench.studies.score_profiles import ScoreLevel
 
 _EMPTY = ("br", "input", "meta", "col", "img")
 

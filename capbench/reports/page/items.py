@@ -21,8 +21,9 @@ from capbench.reports.explain import page
 from capbench.reports.page.elements import Html, ReportSource, tag, wide
 from capbench.reports.page.overview import copy_buttons, signature_of
 from capbench.studies.explained import CaptionToExplain, Explainer, captions_to_explain, explain_captions
-from capbench.studies.item_scores import ItemScores, disagreement, human_percentiles, percentiles
+from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
+from capbench.studies.score_profiles import disagreement, human_percentiles, percentiles
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 # Thumbnails of the captions that are listed first.

@@ -9,7 +9,8 @@ from capbench.reports.methods import decided, p_value_of, test_note
 from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, plain_table, tag
 from capbench.reports.page.overview import Entry, best_first, statistic_words
 from capbench.reports.table import number
-from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
+from capbench.studies.item_scores import ItemScores
+from capbench.studies.score_profiles import by_level, image_levels, system_means
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 

@@ -17,7 +17,7 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.reports.page import ReportSource, items, report_page
 from capbench.studies.explained import Explainer, captions_to_explain, explainers
-from capbench.studies.item_scores import human_percentiles, percentiles
+from capbench.studies.score_profiles import human_percentiles, percentiles
 from tests.reports.explain.overlap import Overlap
 from tests.reports.page.test_page import data_of
 from tests.reports.page.world import hostile_source, make_pairs, make_source

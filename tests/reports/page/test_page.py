@@ -211,7 +211,7 @@ def test_provenance_names_files_signatures_and_the_command(tmp_path: Path) -> No
 
 
 def test_a_large_study_keeps_the_captions_on_which_metrics_and_people_part_most() -> None:
-    from capbench.studies.item_scores import disagreement
+    from capbench.studies.score_profiles import disagreement
 
     items = make_items(MAX_ITEMS + 500, ["cider", "meteor"])
     (panel,) = panels([ReportSource(make_result(), (items,))])

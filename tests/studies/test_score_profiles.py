@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, percentileofscore
 
-from capbench.studies.item_scores import (
+from capbench.studies.score_profiles import (
     by_level,
     disagreement,
     human_percentiles,
