@@ -228,11 +228,9 @@ def report_error(error: CapbenchError) -> NoReturn:
 
 
 _REMEDIES = {
-    errno.EACCES: "Check the permissions, or choose another folder",
-    errno.EPERM: "Check the permissions, or choose another folder",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "Check the permissions, or choose another folder"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free space on the device, or write to another one"),
     errno.EROFS: "Choose a writable folder",
-    errno.ENOSPC: "Free space on the device, or write to another one",
-    errno.EDQUOT: "Free space on the device, or write to another one",
     errno.EIO: "Check the device, or write to another one",
     errno.ENAMETOOLONG: "Choose a shorter name",
 }

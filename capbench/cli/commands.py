@@ -160,15 +160,18 @@ def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
 
 
 def build(declared: Callable[..., Any] | typer.Typer, name: str) -> TyperCommand | TyperGroup:
-    """The command of a function, or the group of an app."""
+    """The command of a function, or the group of an app, with options by :func:`capbench.cli.options.with_groups`."""
+    from capbench.cli.options import with_groups
+
     if not isinstance(declared, typer.Typer):
         builder = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        builder.command(name, cls=Command)(declared)
+        builder.command(name, cls=Command)(with_groups(declared))
         command = typer.main.get_command(builder)
         assert isinstance(command, TyperCommand)
         return command
     for registered in declared.registered_commands:
         registered.cls = Command
+        registered.callback = with_groups(registered.callback) if registered.callback is not None else None
     if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
         declared.info.cls = HelpGroup
     group = typer.main.get_group(declared)

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from annotated_types import Ge, Le
 
 from capbench.core.arguments import Correction as Correction
+from capbench.core.arguments import Help
 from capbench.core.arguments import Unit as Unit
 from capbench.core.errors import UsageError
 from capbench.core.errors import count as count
@@ -30,48 +32,19 @@ if TYPE_CHECKING:
     from capbench.studies.score_files import Incomplete
 
 DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.",
-        show_default=False,
-    ),
+    Path | None, Help("Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.", metavar="DIR")
 ]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Extensions of files that commands write; a folder of results is not expected to have one."""
 BELOW_BAR = 3
 """Exit code of ``--fail-under`` and ``--fail-if-worse`` if the bar is not reached; 1 is for missing results."""
 EscapeOption = Annotated[
-    bool,
-    typer.Option(
-        "--escape-formulas",
-        help="In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.",
-    ),
+    bool, Help("In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.")
 ]
-BootstrapOption = Annotated[
-    int | None,
-    typer.Option(
-        "--bootstrap", metavar="[N]", min=100, help="95 % bootstrap intervals from N resamples. Default of N: 1,000."
-    ),
-]
-PermutationsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--permutations", metavar="N", min=100, help="Permutations of the tests. Default: 10,000, or more if needed."
-    ),
-]
-CiteOption = Annotated[
-    bool,
-    typer.Option("--cite", help="Also print a sentence for a paper, and the BibTeX of data sets and metrics."),
-]
-DetailsOption = Annotated[
-    bool, typer.Option("--details", help="Also print protocols, counts, methods, remarks and signatures.")
-]
-DigitsOption = Annotated[
-    int | None, typer.Option("--digits", metavar="N", min=0, max=9, help="Digits after the decimal point. Default: 1.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
+CiteOption = Annotated[bool, Help("Also print a sentence for a paper, and the BibTeX of data sets and metrics.")]
+DetailsOption = Annotated[bool, Help("Also print protocols, counts, methods, remarks and signatures.")]
+DigitsOption = Annotated[int | None, Ge(0), Le(9), Help("Digits after the decimal point. Default: 1.", metavar="N")]
+JsonOption = Annotated[bool, Help("Print machine-readable JSON on stdout.", ("--json",))]
 
 
 def out() -> Console:

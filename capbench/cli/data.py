@@ -15,7 +15,7 @@ import typer
 
 from capbench.api.arguments import JudgementSettings
 from capbench.cli import common
-from capbench.cli.options import SpreadPlace, parse_columns, with_groups
+from capbench.cli.options import SpreadPlace, parse_columns
 from capbench.core.arguments import Help
 from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice
 
@@ -94,7 +94,6 @@ app = typer.Typer(
 
 
 @app.command()
-@with_groups
 def info(
     *,
     ctx: typer.Context,
@@ -306,7 +305,6 @@ def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | N
 
 
 @app.command()
-@with_groups
 def download(
     *,
     targets: Annotated[
@@ -386,7 +384,6 @@ def download(
 
 
 @app.command("import")
-@with_groups
 def import_(
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Judgements: .jsonl, .csv or .tsv.", show_default=False)],
@@ -446,7 +443,6 @@ def import_(
 
 
 @app.command()
-@with_groups
 def items(
     *,
     dataset: Annotated[
@@ -509,7 +505,6 @@ def items(
 
 
 @app.command()
-@with_groups
 def parses(
     *,
     ctx: typer.Context,

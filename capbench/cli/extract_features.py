@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from capbench.api.arguments import DetectorSettings, ExtractionSettings, StoreSettings
 from capbench.cli import common
-from capbench.cli.options import Place, parse_options, with_groups
+from capbench.cli.options import Place, parse_options
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -27,7 +27,6 @@ _MEASURED = 8
 """Images that ``--dry-run`` measures."""
 
 
-@with_groups
 def extract_features(
     *,
     ctx: typer.Context,

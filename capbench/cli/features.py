@@ -10,7 +10,6 @@ from annotated_types import Ge
 
 from capbench.api.arguments import ImportSettings
 from capbench.cli import common
-from capbench.cli.options import with_groups
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -28,7 +27,6 @@ app = typer.Typer(
 
 
 @app.command("import")
-@with_groups
 def import_(
     *,
     files: Annotated[
@@ -151,7 +149,6 @@ def _verify(stores: list[Path], *, json_output: bool) -> None:
 
 
 @app.command()
-@with_groups
 def merge(
     *,
     out: _NewStore,
@@ -178,7 +175,6 @@ def merge(
 
 
 @app.command()
-@with_groups
 def pool(
     *,
     store: _Store,
@@ -262,7 +258,6 @@ def _grid(text: str) -> tuple[int, int]:
 
 
 @app.command()
-@with_groups
 def export(
     *,
     store: _Store,
@@ -292,7 +287,6 @@ def export(
 
 
 @app.command()
-@with_groups
 def show(
     *,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or an image file.", show_default=False)],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import parse_options, with_groups
+from capbench.cli.options import parse_options
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from capbench.metrics.base import Metric
 
 
-@with_groups
 def metrics(
     *,
     ctx: typer.Context,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import with_groups
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -47,7 +46,6 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 @app.command("list")
-@with_groups
 def list_(
     *,
     name: Annotated[
@@ -126,7 +124,6 @@ def _digest(facts: dict[str, Any]) -> str:
 
 
 @app.command()
-@with_groups
 def add(
     *,
     name: _Name,
@@ -175,7 +172,6 @@ def _print_installed(status: Status, origin: str) -> None:
 
 
 @app.command()
-@with_groups
 def download(
     *,
     names: Annotated[
@@ -213,7 +209,6 @@ def download(
 
 
 @app.command()
-@with_groups
 def combine(
     *,
     models: Annotated[

@@ -68,7 +68,7 @@ def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order. The
     signature is read on first access, because a run needs one command only.
     """
-    return _Grouped(command)
+    return command if isinstance(command, _Grouped) else _Grouped(command)
 
 
 class _Grouped(Generic[Result]):

@@ -16,6 +16,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Inputs, LeftOut, with_groups
+from capbench.core.arguments import Bootstrap
 from capbench.core.errors import CapbenchError, StudyError, UsageError, missing_package
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def papers(
         bool, typer.Option("--dry-run", help="Print the commands and their expected time, and do nothing.")
     ] = False,
     left_out: LeftOut,
-    bootstrap: common.BootstrapOption = None,
+    bootstrap: Bootstrap | None = None,
     inputs: Inputs,
     json_output: common.JsonOption = False,
 ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import ScoringInputs, SpreadPlace, with_groups
+from capbench.cli.options import ScoringInputs, SpreadPlace
 from capbench.core.arguments import Bootstrap, Categories, Draw, Help, KeepFirst, Restrict, Seed, Split
 from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
@@ -97,32 +97,23 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
             name, _, value = text.rpartition("=")
             limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
             found = exact.get(name) or folded.get(name.casefold()) or []
-            for wrong, problem, code, shown, hint in (
+            choice = f"Name one of {', '.join(found)}"
+            for wrong, problem, code, value, hint in (
                 (
                     not name or not math.isfinite(limit),
-                    "does not have the form METRIC=VALUE",
+                    "is not METRIC=VALUE",
                     "wrong-format",
                     text,
                     "Example: cider=1.1",
                 ),
                 (not found, f"names '{name}', which is not scored", "unknown-name", name, suggest(name, list(exact))),
-                (len(found) > 1, "names several columns", "ambiguous", name, f"Name one of {', '.join(found)}"),
+                (len(found) > 1, "names several columns", "ambiguous", name, choice),
                 (found[:1] and found[0] in limits, "is a second limit", "duplicate", name, "Pass one for each metric"),
             ):
                 if wrong:
-                    raise UsageError(f"--fail-under {text} {problem}", code=code, value=shown, hint=hint)
+                    raise UsageError(f"--fail-under {text} {problem}", code=code, value=value, hint=hint)
             limits[found[0]] = limit
     return limits
-
-
-def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float]) -> list[str]:
-    """One line for each corpus score below its limit."""
-    lines = []
-    for row in rows:
-        if row.name in limits and table.corpus[row.key] < limits[row.name]:
-            score, limit = _distinct(table.corpus[row.key], limits[row.name])
-            lines.append(f"{row.name}: the corpus score {score} is below {limit}")
-    return lines
 
 
 def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str, Any]]:
@@ -134,20 +125,6 @@ def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str,
     }
 
 
-def _distinct(first: float, second: float) -> tuple[str, str]:
-    """Two different numbers with at least six digits, and enough to distinguish them.
-
-    >>> _distinct(0.5, 1.5), _distinct(0.6065306597, 0.606531)
-    (('0.5', '1.5'), ('0.6065307', '0.606531'))
-    """
-    for digits in range(6, 17):
-        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
-        if texts[0] != texts[1]:
-            return texts
-    return repr(first), repr(second)
-
-
-@with_groups
 def score(
     *,
     metric: Annotated[
@@ -236,7 +213,7 @@ def score(
         table = score_captions(
             resolved, captions, bootstrap=bootstrap, seed=seed or 0, categories=categories, spread=place.spread
         )
-    rows = table.summary()
+    rows, verdict_of = table.summary(), verdicts(table, limits)
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     if json_output:
         result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
@@ -247,7 +224,7 @@ def score(
         result |= {"domains": table.by_domain()} if table.domains else {}
         result |= {"file_columns": dict(table.file_columns)} if table.file_columns else {}
         result |= {"training": [asdict(overlap) for overlap in table.training]} if table.training else {}
-        common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
+        common.print_json(result | ({"fail_under": verdict_of} if limits else {}))
     else:
         _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})
     for label, lines in table.cautions.items():
@@ -256,9 +233,9 @@ def score(
     if out is not None:
         write_scores(table.with_categories, out, escape_formulas=escape_formulas)
         common.note(f"wrote {out}")
-    failures = below_limits(table, table.rows, limits)
-    for line in failures:
-        common.note(line)
+    failures = {n: one for n, one in verdict_of.items() if one["value"] is not None and not one["passed"]}
+    for name, one in failures.items():
+        common.note(f"{name}: the corpus score {one['value']} is below {one['bar']}")
     common.leave_if_incomplete(incomplete, code=common.BELOW_BAR if failures else 1)
     if failures:
         raise typer.Exit(common.BELOW_BAR)

@@ -6,12 +6,13 @@ import typer
 from typer.testing import CliRunner, Result
 
 from capbench.cli.explore import parse
+from capbench.cli.options import with_groups
 from capbench.core.errors import ToolError
 from tests.installed_parser import parsed
 from tests.text.parsed_captions import CAPTIONS
 
 app = typer.Typer()
-app.command()(parse)
+app.command()(with_groups(parse))
 
 
 def _run(*arguments: str) -> Result:

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from capbench.cli.doctor import doctor
+from capbench.cli.options import with_groups
 from capbench.core.errors import CapbenchError, DataError, ToolError, UsageError
 from capbench.text.spice import parser as spice_files
 from capbench.text.spice.parser import PinnedFile, install_spice, missing_files, parse_tuples, spice_folder
@@ -20,7 +21,7 @@ from tests.errors import raises
 from tests.http_server import Server
 
 app = typer.Typer()
-app.command()(doctor)
+app.command()(with_groups(doctor))
 
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
 
