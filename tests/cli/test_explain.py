@@ -88,14 +88,6 @@ def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -
         assert len(candidate["panels"][0]["values"][1]) == len(printed["regions"])
 
 
-def test_a_picture_file_names_the_image(given: list[str], capbench: Run, sample: Path) -> None:
-    picture = sample / "flickr8k" / "images" / "f8k_003.png"
-    ran = capbench("explore", "explain", "-i", picture, "-c", "a boat", "-r", "two boats", *given)
-    assert ran.code == 0, ran.err
-    assert "embedded" not in ran.out  # nothing of it was read
-    assert ran.out.splitlines()[-1] == "f8k_003.tiger.png, f8k_003.tiger.html"
-
-
 def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     ran = capbench("explore", "explain", "-i", "f8k_003", "-c", "a boat", "--image-root", "empty", *given)
@@ -131,16 +123,6 @@ def test_what_does_not_fit_is_one_line_and_exit_code_2(
     assert named in ran.err
     assert len([line for line in ran.err.splitlines() if line.startswith("error: ")]) == 1
     assert "Traceback" not in ran.err
-
-
-def test_what_is_lacking_is_told(capbench: Run) -> None:
-    ran = capbench("explore", "explain", "-i", "x")
-    assert ran.code == 2
-    assert "--features" in ran.err
-    assert "--model" in ran.err
-    ran = capbench("explore", "explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.path) == ("missing-file", "f.h5")
 
 
 def test_a_metric_of_ones_own_explains_itself_without_features(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -234,16 +233,3 @@ def test_readmes_table_is_what_the_named_command_prints(capbench: Capbench, monk
         title, *numbers = line.strip("| ").split(" | ")
         (found,) = re.findall(rf"^ ?{re.escape(title)}  .*$", printed, re.MULTILINE)
         assert re.findall(r"\d+\.\d[ˢᵖʰ]?", found) == numbers
-
-
-def test_results_to_spreadsheets_keep_the_origin(capbench: Capbench, scores: Path) -> None:
-    board = board_of(capbench("leaderboard", "cider", "--scores", scores, "-d", "flickr8k-expert", *QUICK, "--json"))
-    frame = LeaderboardResult(**dict(board)).to_frame()
-    origins = dict(zip(frame["metric"], frame["origin"], strict=True))
-    assert (origins["cider"], origins["mine"], origins["polos"], origins["pearl"]) == (
-        "computed",
-        "scores",
-        "printed",
-        "second-hand",
-    )
-    assert len(list(csv.reader(frame.to_csv().splitlines()))) == len(frame) + 1

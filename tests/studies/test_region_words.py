@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, UsageError
+from capbench.core.errors import DataError
 from capbench.core.records import Item
 from capbench.features.store import open_store
 from capbench.metrics.faier.metric import Faier
-from capbench.metrics.ngram import Bleu
 from capbench.studies.region_words import MEANS, EntityCaption, described_regions, region_words
 from capbench.studies.study import WordTask
 from tests.errors import raises
@@ -113,11 +112,3 @@ def test_means_are_those_of_loops_over_regions_and_words(made: Files) -> None:
         expected = [np.mean(sums[kind, own]) for kind in ("before", "after") for own in (True, False)]
         np.testing.assert_allclose([means[name] for name in MEANS], expected, rtol=1e-9)
         assert sum(means["pairs"]) == sum(map(len, sums.values()))
-
-
-def test_what_has_no_words_or_images_is_refused(made: Files) -> None:
-    unknown = {"nowhere": entities(made)["street"]}
-    with raises(UsageError, "missing-features"):
-        region_words(unknown, Faier(made.resources), WordTask(), lambda _: None)
-    with raises(UsageError, "unsupported", value="bleu"):
-        region_words(entities(made), Bleu(), WordTask(), lambda _: None)

@@ -163,11 +163,6 @@ def test_a_terminal_shows_scores_bars_best_regions_and_tables(explanations: dict
     assert any(re.fullmatch(r"   котёнок +True  0\.2500", line) for line in lines)
 
 
-def test_maps_outline_the_highest_regions_unless_all_are_equal() -> None:
-    maps = RegionMaps("m", ("a", "b", "c"), np.array([[0.1, 0.9, 0.9], [0.5, 0.5, 0.5], [3.0, 2.0, 1.0]]), top=2)
-    assert [maps.best(row) for row in range(3)] == [[1, 2], [], [0, 1]]
-
-
 def test_a_pixel_gets_its_box_and_a_small_box_shows_inside_of_a_large_one() -> None:
     boxes = np.array([[0, 0, 4, 2], [1, 0, 2, 1]], dtype=np.float64)
     weights = weight_map(boxes, np.array([1.0, 0.0]), 3, 5)

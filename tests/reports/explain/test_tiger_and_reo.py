@@ -73,11 +73,6 @@ def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]
         assert sum(float(row[3]) for row in table.rows) == pytest.approx(of["DCG"], abs=1e-12)
 
 
-def test_words_that_the_model_does_not_know_are_told(files: Files) -> None:
-    explanation = explained.tiger(files).explain(explained.subject("a zeppelin runs"))
-    assert explanation.notes == ("not in the model's vocabulary, read as <unk>: zeppelin",)
-
-
 # -- REO --------------------------------------------------------------------------------------------------------------
 
 
@@ -169,13 +164,6 @@ def test_orthogonal_directions_by_hand() -> None:
     np.testing.assert_allclose(orthogonal(a, np.zeros((2, 3))), a / np.linalg.norm(a, axis=1, keepdims=True))
 
 
-def test_without_references_reo_looks_at_the_image_alone(files: Files) -> None:
-    (candidate,) = explained.reo(files).explain(explained.subject("a dog", references=())).candidates
-    assert list(candidate.scores) == ["reo-image-relevance", "reo-image-extraness", "reo-image-omission"]
-    (extra,) = candidate.panels
-    assert set(extra.rows) == {"<start>", "a", "dog", "<end>"}
-
-
 def test_scores_are_scaled_over_the_candidates() -> None:
     def candidate(relevance: float, human: float | None) -> ExplainedCandidate:
         return ExplainedCandidate(
@@ -217,16 +205,6 @@ def test_candidates_references_ratings_and_picture_come_from_the_data_set(store:
     assert subject.picture == sample / "flickr8k" / "images" / "f8k_003.png"
     assert looked_up.under_root
     assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; choose others with --caption",)
-
-
-def test_a_caption_of_ones_own_gets_the_images_references(store: FeatureStore) -> None:
-    known = find_subject("f8k_003", store, [], [], None, find_root(None)).subject.items[0]
-    captions = ["a caption", known.candidate.upper()]
-    subject = find_subject("f8k_003", store, captions, [], None, find_root(None)).subject
-    assert [item.candidate for item in subject.items] == captions
-    assert subject.items[0].references == known.references
-    assert subject.humans[0] is None
-    assert subject.humans[1] is not None  # the same words
 
 
 def test_a_caption_gets_the_rating_of_a_text_key_only_if_it_is_that_of_one_text(tmp_path: Path) -> None:

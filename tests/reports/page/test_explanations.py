@@ -96,15 +96,6 @@ def test_what_is_lacking_is_said_where_the_link_would_stand() -> None:
     assert 'id="why"' not in page
 
 
-def test_an_image_that_cannot_be_explained_is_told_and_the_others_are() -> None:
-    page = report_page([with_overlap(make_source(16), Refusing())], explanations=16)
-    assert len(unpacked(page)) == 12  # four captions an image
-    assert "lacks image3" in page
-    # Images that a store is known to lack give way to others.
-    known = with_overlap(make_source(16), Refusing(), images=lambda image: image != "image3")
-    assert "lacks image3" not in report_page([known], explanations=12)
-
-
 class Elements(HTMLParser):
     """Gathers what elements a page has, and what attributes."""
 
