@@ -11,8 +11,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from capbench.core.errors import FeatureError
-from capbench.core.explanations import Explanation, Subject
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.reports.page import ReportSource, items, report_page
@@ -21,15 +19,6 @@ from capbench.studies.score_profiles import human_percentiles, percentiles
 from tests.reports.explain.overlap import Overlap
 from tests.reports.page.test_page import data_of
 from tests.reports.page.world import hostile_source, make_pairs, make_source
-
-
-class Refusing(Overlap):
-    """It lacks one image only when it is asked."""
-
-    def explain(self, subject: Subject) -> Explanation:
-        if subject.image == "image3":
-            raise FeatureError("lacks image3")
-        return super().explain(subject)
 
 
 def with_overlap(source: ReportSource, metric: Overlap | None = None, **more: object) -> ReportSource:
