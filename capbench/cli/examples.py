@@ -57,27 +57,19 @@ def examples(
 
     endings = _ENDINGS if study is None else (".json",)
     if out is not None and out.suffix.lower() not in endings:
-        raise UsageError(
-            f"--out {out.name} has an unknown extension",
-            code="wrong-value",
-            value=out.suffix,
-            hint=f"Use {', '.join(endings)}",
-        )
+        message, hint = f"--out {out.name} has an unknown extension", f"Use {', '.join(endings)}"
+        raise UsageError(message, code="wrong-value", value=out.suffix, hint=hint)
     left_out.refuse_without_study(study)
+    caller = common.caller(json_output=json_output)
     if study is not None:
-        if metric or target != Target():
-            raise UsageError(
-                "a study file excludes --metric, --dataset and --protocol",
-                code="conflict",
-                value=study,
-                hint="Change the study file, or omit it",
-            )
+        from capbench.api.checking import refuse_with_study
         from capbench.cli.explain import run_study
+
+        refuse_with_study({"metrics": metric, **target.changed()}, caller)
 
         run_study(study, inputs, left_out, out, json_output=json_output)
         return
     metrics = [metric] if metric else [] if inputs.scores else ["cider"]
-    caller = common.caller(json_output=json_output)
     found = resolve_judged(metrics, target.dataset, target.protocol, inputs.values(), caller)
     aggregation: Aggregation | None = "median" if found.protocol.statistic.aggregation == "unaggregated" else None
     rated = rated_scores(found.judged(), found.protocol, aggregation, sample=found.sample, progress=common.progress)

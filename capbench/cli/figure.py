@@ -265,6 +265,7 @@ def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
 def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     """Agreement against the layer of a network, on one protocol or on those of a study file."""
     from capbench.api.agreement import plan_agreement, study_of
+    from capbench.api.checking import refuse_with_study
     from capbench.api.resolve import resolve_study, study_of_task
     from capbench.reports.curves import layers_table
     from capbench.reports.figures.curves import layers_figure
@@ -282,14 +283,8 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     if study is None:
         target, metrics = call.target, call.metrics() or ["vilbertscore"]
         plan = plan_agreement(study_of(target.dataset, metrics, target.protocol, inputs, caller), inputs, caller)
-    elif call.metric or call.target != Target():
-        raise UsageError(
-            "a study file excludes --metric, --dataset and --protocol",
-            code="conflict",
-            value=study,
-            hint="Change the study file, or omit it",
-        )
     else:
+        refuse_with_study({"metrics": call.metric, **call.target.changed()}, caller)
         planned, task = study_of_task(study, LayerTask, inputs, call.left_out.names, caller)
         plan = resolve_study(planned, call.inputs.root(), caller, task=True, sample=True)
         caller.on_data(plan.root, plan.uses_root)

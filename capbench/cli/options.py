@@ -295,6 +295,10 @@ class Target(OptionGroup):
         None
     )
 
+    def changed(self) -> dict[str, object]:
+        """The arguments that were passed."""
+        return {name: value for name, value in vars(self).items() if value != getattr(type(self), name)}
+
 
 def _refuse(text: str, value: object, hint: str, code: str = "wrong-format") -> UsageError:
     return UsageError(text, code=code, value=value, hint=hint)
