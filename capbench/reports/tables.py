@@ -606,7 +606,7 @@ def _undefined_sentinels(result: StudyResult, keys: Sequence[tuple[str, str]]) -
 def _printed_cell(printed: PrintedNumber | str | None, power: int, note: str = "") -> Cell:
     """A published number with its remark, in our format (``50.9 ±0.70``)."""
     if isinstance(printed, PrintedNumber):
-        printed, note = printed.printed, printed.note or ""
+        note, printed = printed.note or "", printed.printed
     mark = UNEXPLAINED if note == NOT_EXPLAINED or tells_no_reason(note) else "*" * bool(note)
     return Cell(rescaled(printed or "", power).replace("± ", "±"), mark, note=note)
 

@@ -9,8 +9,8 @@ import pytest
 
 import capbench
 from capbench.core import plugins
+from capbench.core.built_in import BUILT_IN
 from capbench.datasets.catalog import catalog
-from capbench.metrics.registry import BUILT_IN
 from capbench.reports.cite import bibtex, entries
 
 
@@ -26,7 +26,7 @@ def field(entry: str, name: str) -> str:
     return plain(found[1])
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(BUILT_IN["capbench.metrics"]))
 def test_every_metric_has_the_entry_of_its_citation(name: str) -> None:
     (entry,) = entries("metrics", name).values()
     citation = plain(plugins.load("capbench.metrics", name).citation)
@@ -45,7 +45,7 @@ def test_every_data_set_has_entries_of_its_citation(name: str) -> None:
 
 
 def test_entries_are_unique_and_balanced() -> None:
-    text = bibtex({name: name for name in catalog().datasets}, {name: name for name in BUILT_IN})
+    text = bibtex({name: name for name in catalog().datasets}, {name: name for name in BUILT_IN["capbench.metrics"]})
     keys = re.findall(r"^@\w+{(\S+),$", text, flags=re.MULTILINE)
     assert len(keys) == len(set(keys)) > 30
     assert text.count("{") == text.count("}")
