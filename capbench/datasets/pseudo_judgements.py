@@ -26,7 +26,7 @@ from typing import ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, Ratings, caption_key
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import split_list
@@ -51,17 +51,6 @@ class DrawOptions:
     near: int = 20  # from how many captions with the most similar texts ``near-text`` is drawn
     middle: int = 500  # ``mid-text`` is drawn from those behind ``near`` up to this rank
     seed: int = 0  # of the draw
-
-    def check(self) -> None:
-        """Raise UsageError if a number does not fit."""
-        if not 1 <= self.each <= min(self.look, self.near, self.middle - self.near):
-            raise UsageError(
-                f"{self.each} candidates of each kind cannot be drawn from {self.look} images, {self.near} and "
-                f"{self.middle - self.near} captions",
-                code="out-of-range",
-                value=self.each,
-                hint="Draw fewer, or from more",
-            )
 
 
 class Flickr8kPseudo(Dataset):
@@ -157,7 +146,6 @@ def draw_candidates(
         Items image by image, ``4 × each`` of them each, with their kind as group. No candidate has the text of one of
         the image's own captions, and none stands twice at an image.
     """
-    options.check()
     images = list(captions)
     if looks.shape[:1] != (len(images),) or looks.ndim != 2 or not np.isfinite(looks).all():
         problem = f"there are feature vectors of shape {looks.shape} for {len(images)} images"
