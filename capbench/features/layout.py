@@ -12,7 +12,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,16 @@ class Header:
         if self.probabilities != other.probabilities:
             return f"probabilities of {other.probabilities} classes, not of {self.probabilities} (background included)"
         return None
+
+    def with_image(self, regions: RegionFeatures) -> Header:
+        """The header of an image that is stored under this one."""
+        return replace(
+            self,
+            feature_size=regions.features.shape[1],
+            boxes=regions.boxes is not None,
+            fields=tuple(regions.flat()),
+            probabilities=regions.probability_columns,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The header as JSON values."""

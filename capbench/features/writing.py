@@ -6,8 +6,8 @@ before it resumes. ``finish`` writes the HDF5 file from the journal (and from an
 renames it and removes the journal. Readers only ever see the finished file.
 
 The journal begins with a line that names the format. Records follow: length and CRC-32 of the payload (two
-little-endian uint32), payload. The first payload is the header as JSON; each other is an image: length of a JSON
-description (uint32), the description, and the bytes of boxes, per-region fields, features and class probabilities.
+little-endian uint32), payload. The first payload is the header as JSON; each other is an image: the pickled fields of
+its regions, which are numbers, texts and arrays.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ import contextlib
 import dataclasses
 import json
 import os
+import pickle
 import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from capbench.core import files
 from capbench.core.errors import FeatureError, UsageError, check_choice
+from capbench.core.pickles import load_pickle
 from capbench.features.layout import COMPRESSIONS, DTYPES, Entry, Header, build, duplicate_image, writes
-from capbench.features.records import Fingerprint, RegionFeatures, check_names, flat_dtype
+from capbench.features.records import Fingerprint, RegionFeatures, check_names
 from capbench.features.store import FeatureStore, open_store
 
-_MAGIC = b"capbench feature journal 1\n"
+_MAGIC = b"capbench feature journal 2\n"
 _RECORD = struct.Struct("<II")
 _SYNC_S = 5.0
 _LOCK_S = 5.0
@@ -77,17 +79,10 @@ class Journal:
         self.header, self.replaces = Header.from_dict(beginning["header"]), beginning["replaces"]
         self._end += _RECORD.size + len(first)
         while (payload := self._record(self._end)) is not None:
-            meta, _ = _split(payload)
-            self.index[meta["image"]] = (self._end, meta["regions"])
+            regions = RegionFeatures(**load_pickle(payload, name=str(self.path)))
+            self.index[regions.image] = (self._end, len(regions))
             self._end += _RECORD.size + len(payload)
-            if self.header.feature_size == 0:
-                self.header = dataclasses.replace(
-                    self.header,
-                    feature_size=meta["size"],
-                    boxes=meta["boxes"],
-                    fields=tuple(meta["fields"]),
-                    probabilities=meta["probabilities"],
-                )
+            self.header = self.header.with_image(regions)
         self._file.truncate(self._end)
 
     def _record(self, begin: int) -> bytes | None:
@@ -102,23 +97,8 @@ class Journal:
 
     def add(self, regions: RegionFeatures, header: Header) -> None:
         """Append an image; ``header`` is the common header including this image. Raises UsageError on a full disk."""
-        flat = regions.flat()
-        meta = {
-            "image": regions.image,
-            "width": regions.width,
-            "height": regions.height,
-            "regions": len(regions),
-            "size": regions.features.shape[1],
-            "boxes": regions.boxes is not None,
-            "fields": list(flat),
-            "probabilities": regions.probability_columns,
-        }
-        arrays: list[Any] = [regions.boxes, *flat.values(), regions.features, regions.class_probabilities]
-        little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in arrays if array is not None]
-        description = json.dumps(meta).encode()
         begin = self._end
-        size = struct.pack("<I", len(description))
-        self._append(_framed(b"".join([size, description, *(array.tobytes() for array in little)])))
+        self._append(_framed(pickle.dumps({field.name: getattr(regions, field.name) for field in fields(regions)})))
         self.index[regions.image] = (begin, len(regions))
         self.header = header
         if time.monotonic() - self._synced > _SYNC_S:
@@ -130,24 +110,7 @@ class Journal:
         if payload is None:
             message = f"the record of image '{image}' is damaged"
             raise FeatureError(message, code="damaged", value=image, path=self.path, hint="Run the same command again")
-        meta, body = _split(payload)
-        n, columns = meta["regions"], meta["probabilities"]
-        position = 0
-
-        def take(dtype: str, *shape: int) -> Any:
-            nonlocal position
-            count = int(np.prod(shape))
-            array = np.frombuffer(body, dtype=np.dtype(dtype).newbyteorder("<"), count=count, offset=position)
-            position += array.nbytes
-            return array.reshape(shape)
-
-        boxes = take("float32", n, 4) if meta["boxes"] else None
-        flat = {name: take(flat_dtype(name).name, n) for name in meta["fields"]}
-        features = take(self.header.dtype, n, meta["size"])
-        probabilities = take(self.header.dtype, n, columns) if columns else None
-        return RegionFeatures(
-            image, meta["width"], meta["height"], boxes, features, **flat, class_probabilities=probabilities
-        )
+        return RegionFeatures(**load_pickle(payload, name=str(self.path)))
 
     def _append(self, data: bytes) -> None:
         """Write at the end; a full disk leaves nothing of it."""
@@ -182,11 +145,6 @@ class Journal:
 
 def _framed(payload: bytes) -> bytes:
     return _RECORD.pack(len(payload), zlib.crc32(payload)) + payload
-
-
-def _split(payload: bytes) -> tuple[dict[str, Any], memoryview]:
-    (length,) = struct.unpack_from("<I", payload)
-    return json.loads(payload[4 : 4 + length]), memoryview(payload)[4 + length :]
 
 
 def partial_path(path: str | os.PathLike[str]) -> Path:
@@ -268,13 +226,7 @@ class StoreWriter:
             raise duplicate_image(regions.image, self.path)
         regions.check()
         header = self._header
-        with_image = dataclasses.replace(
-            header,
-            feature_size=regions.features.shape[1],
-            boxes=regions.boxes is not None,
-            fields=tuple(regions.flat()),
-            probabilities=regions.probability_columns,
-        )
+        with_image = header.with_image(regions)
         conflict = header.conflict(with_image)
         if conflict:
             message = f"image '{regions.image}' does not match the other images: it has {conflict}"
