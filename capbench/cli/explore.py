@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -11,11 +11,6 @@ from capbench.cli import common
 from capbench.cli.commands import Entry, LazyGroup
 from capbench.cli.options import Cached, with_groups
 from capbench.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.tree import Tree
-
-    from capbench.text.spice.scene_graph import SceneGraph
 
 _LISTED = "Commands"
 EXPLORED = {
@@ -61,37 +56,15 @@ def parse(
             raise UsageError("a caption is empty", code="missing-value", value=caption, hint="Quote the caption")
     graphs = scene_graph.parse(captions, data=find_root().path)
     if json_output:
-        common.print_json([_as_data(caption, graph) for caption, graph in zip(captions, graphs, strict=True)])
-        return
-    console = common.out()
-    for caption, graph in zip(captions, graphs, strict=True):
-        console.print(_as_tree(caption, graph))
-
-
-def _as_data(caption: str, graph: SceneGraph) -> dict[str, Any]:
-    return {
-        "caption": caption,
-        "objects": list(graph.objects),
-        "attributes": {name: list(values) for name, values in graph.attributes.items()},
-        "triplets": [list(triplet) for triplet in graph.triplets],
-    }
-
-
-def _as_tree(caption: str, graph: SceneGraph) -> Tree:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    tree = Tree(Text(caption, style="bold"))
-    for name in graph.objects:
-        branch = tree.add(Text(name))
-        for attribute in graph.attributes.get(name, ()):
-            branch.add(Text(attribute, style="italic"))
-        for subject, relation, target in graph.triplets:
-            if subject == name:
-                branch.add(Text.assemble((relation, "cyan"), " → ", target))
-    if not graph.objects:
-        tree.add(Text("no objects", style="dim"))
-    return tree
+        common.print_json([{"caption": text, **vars(graph)} for text, graph in zip(captions, graphs, strict=True)])
+    for caption, graph in () if json_output else zip(captions, graphs, strict=True):
+        common.out().print(caption, style="bold", markup=False, soft_wrap=True)
+        for name in graph.objects:
+            related = (f"{relation} → {target}" for subject, relation, target in graph.triplets if subject == name)
+            about = "; ".join([", ".join(graph.attributes.get(name, ())), *related]).removeprefix("; ")
+            common.out().print(f"  {name}: {about}".removesuffix(": "), markup=False, soft_wrap=True)
+        if not graph.objects:
+            common.out().print("  no objects", style="dim")
 
 
 @with_groups

@@ -20,17 +20,14 @@ def _run(*arguments: str) -> Result:
         return CliRunner().invoke(app, arguments)
 
 
-def test_a_caption_is_shown_as_a_tree() -> None:
+def test_a_caption_is_shown_with_its_objects() -> None:
     result = _run("A woman's green umbrella lies behind the bench.")
     assert result.exit_code == 0
     assert [line.rstrip() for line in result.output.splitlines()] == [
         "A woman's green umbrella lies behind the bench.",
-        "├── umbrella",
-        "│   ├── green",
-        "│   └── lie behind → bench",
-        "├── bench",
-        "└── woman",
-        "    └── have → umbrella",
+        "  umbrella: green; lie behind → bench",
+        "  bench",
+        "  woman: have → umbrella",
     ]
 
 
