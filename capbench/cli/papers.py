@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shlex
 import sys
@@ -16,7 +17,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Inputs, LeftOut, with_groups
-from capbench.core.arguments import Bootstrap
+from capbench.core.arguments import Bootstrap, Help
 from capbench.core.errors import CapbenchError, StudyError, UsageError, missing_package
 
 if TYPE_CHECKING:
@@ -37,12 +38,10 @@ def papers(
             metavar="NAME", help="Papers (tiger), tables or figures (tiger-table1), or 'all'. Default: list all."
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder, with a folder per table or figure.")
-    ] = Path("results/papers"),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands and their expected time, and do nothing.")
-    ] = False,
+    out: Annotated[Path, Help("Output folder, with a folder per table or figure.", ("--out", "-o"), "DIR")] = Path(
+        "results/papers"
+    ),
+    dry_run: Annotated[bool, Help("Print the commands and their expected time, and do nothing.")] = False,
     left_out: LeftOut,
     bootstrap: Bootstrap | None = None,
     inputs: Inputs,
@@ -173,11 +172,7 @@ def _texts(inputs: Inputs) -> list[tuple[str, str]]:
 
 
 def _flags(inputs: Inputs, root: DataRoot) -> list[str]:
-    return [
-        "--data",
-        "sample" if root.is_sample else str(root.path),
-        *(word for pair in _texts(inputs) for word in pair),
-    ]
+    return ["--data", "sample" if root.is_sample else str(root.path), *itertools.chain(*_texts(inputs))]
 
 
 def _run(
@@ -251,8 +246,7 @@ def _to_dict(looked: Prospect, commands: Sequence[Sequence[str]]) -> dict[str, A
     return {
         "item": looked.key,
         "paper": papers().papers[item.paper],
-        "number": item.number,
-        "title": item.title,
+        **item.model_dump(include={"number", "title", "seconds"}),
         "commands": [["capbench", *command] for command in commands],
         "rows": list(looked.rows) if looked.is_computable else [],
         "protocols": list(looked.present),
@@ -260,7 +254,6 @@ def _to_dict(looked: Prospect, commands: Sequence[Sequence[str]]) -> dict[str, A
         "absent": dict(looked.absent),
         "stand_in": f"{OURS}: {item.ours}" if item.ours else None,
         "never": [papers().never[key] for key in item.never],
-        "seconds": item.seconds,
     }
 
 
@@ -282,10 +275,8 @@ def _print_list(prospects: Sequence[Prospect]) -> None:
     if reasons := _reasons(looked.missing for looked in prospects):
         print("Missing requirements, with their rows and protocols:", *reasons, sep="\n")
     never = dict.fromkeys(key for looked in prospects for key in looked.item.never)
-    if never:
-        print("Not published, so not reproducible:")
-    for key in never:
-        print(_wrapped(f"  {papers().never[key]}"))
+    print("Not published, so not reproducible:" if never else "")
+    print(*(_wrapped(f"  {papers().never[key]}") for key in never), sep="\n")
     common.note("run one with 'capbench papers NAME', all with 'capbench papers all'")
 
 
