@@ -249,7 +249,7 @@ def _html_table(board: Leaderboard, table: Table, sort: str, digits: int) -> Htm
         tag("thead", tag("tr", *heads)),
         tag("tbody", *body),
         tag("tfoot", *foot) if foot else None,
-        class_="tips matrix",
+        class_="tips matrix board",
         id="matrix-0",
     )
     notes = [tag("li", line) for line in (*table.warnings, *table.legend, *table.notes)]
