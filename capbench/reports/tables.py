@@ -559,9 +559,9 @@ def _changed(result: StudyResult, infos: Sequence[ProtocolInfo]) -> list[str]:
         if info.n_items_whole is not None:
             lines.append(f"{info.dataset_title}: {info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)")
         lines += [
-            f"{info.dataset_title}: {note.partition(':')[0]}"
+            f"{info.dataset_title}: {re.split('[:;]', note)[0]}"
             for note in info.notes
-            if re.match(r"[\d,]+ of [\d,]", note)
+            if re.match(r"[\d,]+ of [\d,]|the scores are those", note)
         ]
         for practice in (one for one in result.practices if one.protocol == info.id):
             other = practice.other.partition("/")[2]

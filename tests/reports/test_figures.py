@@ -356,17 +356,6 @@ def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) 
         assert all((edge[..., :3] > 0.99).all() for edge in edges), name
 
 
-def test_the_font_size_is_that_of_all_texts_in_proportion() -> None:
-    figures = {size: forest_figure(_compared(), Look(font_size=size)) for size in (9.0, 18.0)}
-    sizes = {
-        size: {text.get_text(): text.get_fontsize() for text in _text_artists(figure)}
-        for size, figure in figures.items()
-    }
-    both = sizes[9.0].keys() & sizes[18.0].keys() - {""}
-    assert len(both) > 5
-    assert all(sizes[18.0][text] == pytest.approx(2 * sizes[9.0][text]) for text in both)
-
-
 def test_a_title_and_a_legend_do_not_get_the_same_place() -> None:
     figure = curves_figure(_curves(), ("",), Look(title="The title"))
     assert "The title" in _texts(figure)

@@ -32,8 +32,7 @@ MAX_PICTURES = 200
 """Maximum number of pictures in a page."""
 MAX_THUMBNAIL_BYTES = 10_000
 """Maximum size of a thumbnail's file."""
-_SIDES = (224, 192, 160, 128, 96, 64)  # pixels of the longer side; the first that fits is used
-_QUALITIES = (80, 65, 50)
+_SIDES = (224, 160, 112, 64)  # pixels of the longer side; the first that fits is used
 
 
 def images_listed_first(tables: Sequence[ItemScores], number: int = MAX_PICTURES) -> list[str]:
@@ -72,19 +71,18 @@ def thumbnails(
 
 
 def _small(path: Path) -> bytes:
+    """A JPEG file of the largest size that fits."""
     from PIL import Image
 
     picture = Image.fromarray(decode(path))
     data = b""
     for side in _SIDES:
-        small = picture.copy()
-        small.thumbnail((side, side), Image.Resampling.LANCZOS)
-        for quality in _QUALITIES:
-            stream = io.BytesIO()
-            small.save(stream, "JPEG", quality=quality, optimize=True)
-            data = stream.getvalue()
-            if len(data) <= MAX_THUMBNAIL_BYTES:
-                return data
+        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=65, optimize=True)
+        data = stream.getvalue()
+        if len(data) <= MAX_THUMBNAIL_BYTES:
+            break
     return data
 
 

@@ -251,55 +251,6 @@ def test_a_link_opens_a_captions_explanation_and_closing_it_leaves_the_list(open
     assert shown.complaints == []
 
 
-def test_an_address_opens_its_explanation_and_the_way_back_closes_it(opened: Open, pages: dict[str, Path]) -> None:
-    page = opened().page
-    page.evaluate("location.hash = '#why-1'")
-    page.locator("#why[open]").wait_for()
-    page.go_back()
-    soon(page, page.locator("#why[open]").count, 0)
-    page.goto("about:blank")
-    page.goto(f"{pages['usual'].as_uri()}#why-0")
-    page.locator("#why[open]").wait_for()
-    with page.expect_download() as saved:
-        page.locator("#why-save").click()
-    text = saved.value.path().read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>")
-    assert saved.value.suggested_filename.endswith(".html")
-    page.evaluate("location.hash = '#why-999'")  # there is none
-    soon(page, page.locator("#why[open]").count, 0)
-
-
-def test_where_an_explanation_is_lacking_the_command_and_what_it_waits_for_stand(opened: Open) -> None:
-    page = opened().page
-    page.select_option("#items-first", label="METEOR")
-    page.locator("#items_wrapper input[type=search]").fill('"number 12 of"')
-    button = page.locator("#items tbody button")
-    soon(page, button.count, 1)
-    button.click()
-    page.locator(".detail").wait_for()
-    told = page.locator(".detail").inner_text()
-    assert (
-        "capbench explore explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'"
-        in told
-    )
-    assert "it requires region features (--features FILE)" in told
-
-
-def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open) -> None:
-    page = opened().page
-    page.select_option("#items-panel", index=1)
-    row = page.locator("#items tbody tr").first
-    soon(page, lambda: "better 25" in row.inner_text(), True)  # the difference of -2.6 is the lowest
-    first = row.inner_text()
-    assert "preferred to: worse 25" in first
-    assert "7 to 1" in first
-    listed = page.locator("#items tbody")
-    page.select_option("#items-part", label="MM")
-    soon(page, lambda: "better 25" in listed.inner_text(), False)
-    page.select_option("#items-part", label="HC")
-    soon(page, lambda: "better 25" in listed.inner_text(), True)
-
-
 def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) -> None:
     shown = opened("hostile", permissions=["clipboard-read", "clipboard-write"])
     page = shown.page
@@ -374,8 +325,6 @@ def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) ->
     [
         ("usual", "light"),
         ("several", "dark"),
-        pytest.param("usual", "dark", marks=pytest.mark.slow),
-        pytest.param("several", "light", marks=pytest.mark.slow),
     ],
 )
 def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: str) -> None:
