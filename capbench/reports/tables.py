@@ -124,12 +124,6 @@ def _computed_with(parts: Mapping[str, str]) -> str:
     return f"computed with {' and '.join(inputs)}, which may differ from the paper's"
 
 
-def by_own_model(result: StudyResult, cell: results.Cell) -> bool:
-    """True if a number next to a published one was computed with another network, other features or vectors."""
-    given = given_parts(result.signatures, cell.label or cell.metric, result.published_table)
-    return cell.published is not None and bool(given)
-
-
 def no_numbers(result: StudyResult) -> list[str]:
     """One line on a published table whose file has no numbers."""
     table = result.published_table
