@@ -329,7 +329,7 @@ class _Builder:
             and (place.group or result.answer(place.info.id) is None)  # an answer has its groups in words
         ]
         notes = [
-            *(line for info in infos for line in _size(result, info)),
+            *(line for info in first for line in _size(result, info)),
             *_practices(result, first, style),
             *([f"published: {result.published}"] if compared else []),
             *basis(result, [(*place.key, place.columns()[0].name) for place in compared]),
