@@ -15,7 +15,7 @@ import typer
 
 from capbench.api.arguments import JudgementSettings
 from capbench.cli import common
-from capbench.cli.options import SpreadPlace, parse_columns
+from capbench.cli.options import SpreadPlace, argument, parse_columns
 from capbench.core.arguments import Help
 from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice
 
@@ -99,7 +99,7 @@ def info(
     ctx: typer.Context,
     dataset: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[DATASET]...", help="Data sets to describe. Default: list all."),
+        argument("[DATASET]...", "Data sets to describe. Default: list all."),
     ] = None,
     protocols: Annotated[bool, Help("Show protocols only.")] = False,
     variance: Annotated[bool, Help("Show how much of the ratings' variance lies between sources and images.")] = False,
@@ -309,9 +309,9 @@ def download(
     *,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[DATASET|SOURCE|FILE]...",
-            help="Data sets whose missing files to download, sources, or files. Default: list the sources.",
+        argument(
+            "[DATASET|SOURCE|FILE]...",
+            "Data sets whose missing files to download, sources, or files. Default: list the sources.",
         ),
     ] = None,
     open_: Annotated[bool, Help("All data sets with an open licence and an open download.", ("--open",))] = False,
@@ -386,7 +386,7 @@ def download(
 @app.command("import")
 def import_(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Judgements: .jsonl, .csv or .tsv.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "Judgements: .jsonl, .csv or .tsv.")],
     name: Annotated[str, Help("Name of the new data set, for --dataset.", metavar="NAME")],
     settings: JudgementSettings,
     columns: Annotated[
@@ -447,9 +447,8 @@ def items(
     *,
     dataset: Annotated[
         str,
-        typer.Argument(
-            metavar="DATASET[@GROUP][/ITEMS]",
-            help="Data set, or part of a protocol's id; see 'capbench data info --protocols'.",
+        argument(
+            "DATASET[@GROUP][/ITEMS]", "Data set, or part of a protocol's id; see 'capbench data info --protocols'."
         ),
     ],
     out: Annotated[Path, Help("Output folder.", ("--out", "-o"), "DIR")],
@@ -510,16 +509,13 @@ def parses(
     ctx: typer.Context,
     action: Annotated[
         _Parses,
-        typer.Argument(
-            metavar="make|export|import",
-            help="Parse captions, write parses to FILE, or add those of FILE to the cache.",
-        ),
+        argument("make|export|import", "Parse captions, write parses to FILE, or add those of FILE to the cache."),
     ],
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME|FILE]...",
-            help="For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
+        argument(
+            "[NAME|FILE]...",
+            "For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
             "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
     ] = None,

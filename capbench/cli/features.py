@@ -10,11 +10,12 @@ from annotated_types import Ge
 
 from capbench.api.arguments import ImportSettings
 from capbench.cli import common
+from capbench.cli.options import argument
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
-_Store = Annotated[Path, typer.Argument(metavar="STORE", help="Feature store.", show_default=False)]
-_NewStore = Annotated[Path, typer.Argument(metavar="OUT", help="New store.", show_default=False)]
+_Store = Annotated[Path, argument("STORE", "Feature store.")]
+_NewStore = Annotated[Path, argument("OUT", "New store.")]
 _Compression = Annotated[str | None, Help("Compression: none, gzip or lzf. Default: the first store's.")]
 _Replace = Annotated[bool, Help("Replace an existing file.")]
 
@@ -31,7 +32,7 @@ def import_(
     *,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files of one format, or folders of them.", show_default=False),
+        argument("FILE...", "Files of one format, or folders of them."),
     ],
     out: Annotated[
         Path | None,
@@ -74,9 +75,7 @@ def import_(
 
 @app.command()
 def info(
-    stores: Annotated[
-        list[Path], typer.Argument(metavar="STORE...", help="One or more stores, or a folder of stores.")
-    ],
+    stores: Annotated[list[Path], argument("STORE...", "One or more stores, or a folder of stores.")],
     verify: Annotated[bool, typer.Option("--verify", help="Check every image.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -152,7 +151,7 @@ def _verify(stores: list[Path], *, json_output: bool) -> None:
 def merge(
     *,
     out: _NewStore,
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores with the same fingerprint.")],
+    stores: Annotated[list[Path], argument("STORE...", "Stores with the same fingerprint.")],
     compression: _Compression = None,
     replace: _Replace = False,
     json_output: common.JsonOption = False,
@@ -261,7 +260,7 @@ def _grid(text: str) -> tuple[int, int]:
 def export(
     *,
     store: _Store,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Output file.", show_default=False)],
+    out: Annotated[Path, argument("OUT", "Output file.")],
     format: Annotated[
         str | None, Help("npz, butd-tsv or lxmert-tsv. Default: from OUT's extension.", metavar="NAME")
     ] = None,
@@ -289,7 +288,7 @@ def export(
 @app.command()
 def show(
     *,
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or an image file.", show_default=False)],
+    image: Annotated[str, argument("IMAGE", "Image id, or an image file.")],
     features: Annotated[Path, Help("Store, or folder of stores.", metavar="STORE")] = Path("features/sample.h5"),
     out: Annotated[
         Path | None, Help("Output .png or .html. Default: IMAGE.regions.png.", ("--out", "-o"), "FILE")

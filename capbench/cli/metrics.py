@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import parse_options
+from capbench.cli.options import argument, parse_options
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -21,7 +21,7 @@ def metrics(
     *,
     ctx: typer.Context,
     metric: Annotated[
-        str | None, typer.Argument(metavar="[METRIC]", help="Describe this metric, module:Class or module:function.")
+        str | None, argument("[METRIC]", "Describe this metric, module:Class or module:function.")
     ] = None,
     check: Annotated[bool, Help("Check that METRIC fulfils the contract of metrics.")] = False,
     option: Annotated[

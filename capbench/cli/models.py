@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
+from capbench.cli.options import argument
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -30,9 +31,7 @@ app = typer.Typer(
 
 
 _Replace = Annotated[bool, Help("Replace existing files.")]
-_Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name from 'capbench models list', or grid:BACKBONE.", show_default=False)
-]
+_Name = Annotated[str, argument("NAME", "Name from 'capbench models list', or grid:BACKBONE.")]
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -48,9 +47,7 @@ def _facts(name: str) -> dict[str, Any]:
 @app.command("list")
 def list_(
     *,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Describe these weights: source, terms, SHA-256 and path.")
-    ] = None,
+    name: Annotated[str | None, argument("[NAME]", "Describe these weights: source, terms, SHA-256 and path.")] = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """List detectors and known weights with their state, or describe one.
@@ -127,7 +124,7 @@ def _digest(facts: dict[str, Any]) -> str:
 def add(
     *,
     name: _Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Downloaded file.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "Downloaded file.")],
     replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -174,9 +171,7 @@ def _print_installed(status: Status, origin: str) -> None:
 @app.command()
 def download(
     *,
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Names from 'capbench models list'.", show_default=False)
-    ],
+    names: Annotated[list[str], argument("NAME...", "Names from 'capbench models list'.")],
     replace: _Replace = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -211,9 +206,7 @@ def download(
 @app.command()
 def combine(
     *,
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Two or more trained models.", show_default=False)
-    ],
+    models: Annotated[list[Path], argument("MODEL...", "Two or more trained models.")],
     out: Annotated[Path, Help("Output file.", ("--out", "-o"), "FILE")],
     replace: _Replace = False,
     json_output: common.JsonOption = False,

@@ -54,6 +54,11 @@ class OptionGroup:
     """
 
 
+def argument(metavar: str, text: str) -> Any:
+    """An argument of a command, beside its type."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
 def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     """Give a command the options of its parameters and of its groups, by a signature that typer reads.
 

@@ -18,7 +18,7 @@ from capbench.api.arguments import CovarianceSettings, MeasureSettings, RunSetti
 from capbench.cli import common
 from capbench.cli.combine import combine
 from capbench.cli.commands import HelpGroup, build
-from capbench.cli.options import with_groups
+from capbench.cli.options import argument, with_groups
 from capbench.core import plugins
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
@@ -99,9 +99,7 @@ def _command(network: str) -> Callable[..., None]:
         *,
         config: Annotated[
             str | None,
-            typer.Argument(
-                metavar="[CONFIG]", help="Training file (YAML), or the name of a shipped one. Without it: list these."
-            ),
+            argument("[CONFIG]", "Training file (YAML), or the name of a shipped one. Without it: list these."),
         ] = None,
         settings: RunSettings,
         change: Annotated[
