@@ -194,20 +194,20 @@ def _content(path: Path) -> Any:
 
 
 def _drawing(path: Path) -> dict[str, list[str]]:
-    """The texts of a drawing, which stand in comments beside their outlines, and all shapes other than letters."""
+    """The texts of a drawing (of comments beside outlines, too), and all shapes other than letters."""
     tree = ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True)))
     texts: list[str] = []
     shapes: list[str] = []
 
     def walk(node: ET.Element, group: str) -> None:
         for child in node:
-            if _is_comment(child):
-                texts.append(_spaced(child.text))
+            if _is_text(child):
+                texts.append(_spaced("".join(child.itertext())))
                 continue
             tag = child.tag.rpartition("}")[2]
             name = child.get("id", "") if tag == "g" else ""
             if name.startswith("text_"):
-                texts.extend(_spaced(inner.text) for inner in child.iter() if _is_comment(inner))
+                texts.extend(_spaced(inner.text) for inner in child.iter() if inner.text and _is_text(inner))
                 continue
             if tag == "path":
                 shapes.append(f"{group}: {_spaced(child.get('d'))}")
@@ -219,8 +219,8 @@ def _drawing(path: Path) -> dict[str, list[str]]:
     return {"texts": texts, "shapes": shapes}
 
 
-def _is_comment(node: ET.Element) -> bool:
-    return node.tag is ET.Comment  # type: ignore[comparison-overlap]  # the tag of a comment is a function
+def _is_text(node: ET.Element) -> bool:
+    return node.tag is ET.Comment or str(node.tag).endswith("}text")  # type: ignore[comparison-overlap]
 
 
 def _spaced(text: str | None) -> str:
