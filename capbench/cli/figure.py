@@ -200,7 +200,8 @@ def _compared(draw: str, call: _Call, look: Look) -> tuple[Figure, bool]:
             common.note(line)
         missing = bool(result.undefined or result.missing)
     found = compared.from_study(result, None if call.saved is None else call.target.protocol)
-    return getattr(compared, f"{draw}_figure")(found, look), missing
+    figures = {"forest": compared.forest_figure, "significance": compared.significance_figure}
+    return figures[draw](found, look), missing
 
 
 def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
