@@ -129,7 +129,7 @@ def compute_explanation(
     (requested,) = resolve_metrics([metric], options_by_owner(inputs.get("options")))
     if not issubclass(requested.metric, Explains):
         _refuse(metric, caller)
-    if errors and not getattr(requested.metric, "explains_errors", False):
+    if errors and not requested.metric.explains_errors:
         message = f"{metric} finds no errors to compare with 'errors'"
         raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
     of_sample = not Path(image).exists()

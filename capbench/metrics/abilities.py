@@ -30,19 +30,10 @@ class ReferenceSweep:
 
 @runtime_checkable
 class Explains(Protocol):
-    """A metric that explains its scores (``capbench explore explain``).
-
-    Two optional class attributes: ``explains_ensembles = False`` if an explanation needs a single network, and
-    ``explains_errors = True`` if it compares its findings with errors that humans marked.
-    """
+    """A metric that explains its scores (``capbench explore explain``)."""
 
     def explain(self, subject: Subject) -> Explanation | None:
         """Explanation of the scores of one image's candidates; None if this image has no explanation.
 
         Called without ``prepare`` and ``open``.
         """
-
-
-def explains_ensembles(metric: type) -> bool:
-    """True unless the metric class declares that its explanation needs a single network."""
-    return bool(getattr(metric, "explains_ensembles", True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,7 @@ from capbench.core.built_in import COLUMNS
 from capbench.core.errors import CapbenchError, ModelError, UsageError, check_choice
 
 if TYPE_CHECKING:
-    from capbench.metrics.faier.network import FaierModel
-    from capbench.metrics.leic.network import LeicModel
-    from capbench.metrics.scan.files import GroundingModel
-    from capbench.metrics.vilbert.files import VilbertModel
     from capbench.training.trainer import Task
-    from capbench.weights.files import TrainedModel
 
 
 def metric_names() -> list[str]:
@@ -89,9 +85,7 @@ def trainable(name: str) -> type[Task[Any, Any]]:
     return cls
 
 
-def load_network(
-    path: str | os.PathLike[str],
-) -> GroundingModel | FaierModel | LeicModel | VilbertModel | TrainedModel[Any, Any]:
+def load_network(path: str | os.PathLike[str]) -> Any:
     """A grounding model, a network of FAIEr or LEIC, a ViLBERT in capbench's format, or a network of a plug-in.
 
     Raises the errors of the kind's loader; files of no known kind raise those of ``load_scan``.
@@ -103,22 +97,18 @@ def load_network(
     from capbench.weights.arrays import read_metadata
 
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
-    if family == faier.KIND.partition("/")[0]:
-        return faier.load_faier(path)
-    if family == leic.KIND.partition("/")[0]:
-        return leic.load_leic(path)
-    if family == vilbert.KIND.partition("/")[0]:
-        return vilbert.load_vilbert(path)
-    if family not in ("", scan.KIND.partition("/")[0]):
-        for name in plugins.names("capbench.trainers"):
-            try:
-                trainer: Any = trainable(name)
-            except CapbenchError:  # one that cannot be imported does not hide the others
-                continue
-            if family == trainer.kind.partition("/")[0]:
-                loaded: TrainedModel[Any, Any] = trainer.load(path)
-                return loaded
-        message = f"has a network of the kind {family}, which no installed package reads"
-        hint = "Install the package that registers it"
-        raise ModelError(message, code="missing-package", value=family, path=path, hint=hint)
-    return scan.load_scan(path)
+    own: dict[str, Callable[..., Any]] = {scan.KIND: scan.load_scan, faier.KIND: faier.load_faier}
+    own |= {leic.KIND: leic.load_leic, vilbert.KIND: vilbert.load_vilbert}
+    for kind, load in own.items():
+        if family in ("", kind.partition("/")[0]):
+            return load(path)
+    for name in plugins.names("capbench.trainers"):
+        try:
+            trainer: Any = trainable(name)
+        except CapbenchError:  # one that cannot be imported does not hide the others
+            continue
+        if family == trainer.kind.partition("/")[0]:
+            return trainer.load(path)
+    message = f"has a network of the kind {family}, which no installed package reads"
+    hint = "Install the package that registers it"
+    raise ModelError(message, code="missing-package", value=family, path=path, hint=hint)

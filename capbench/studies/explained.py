@@ -20,7 +20,7 @@ from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.abilities import Explains, explains_ensembles
+from capbench.metrics.abilities import Explains
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources, Scores
@@ -73,7 +73,7 @@ def _explainer(result: StudyResult, request: MetricRequest, resources: Resources
             return replace(base, missing=missing)
         metric = request.make(resources)
         model = metric.resources.model
-        networks = network_files(model) if model is not None and not explains_ensembles(request.metric) else ()
+        networks = network_files(model) if model is not None and not request.metric.explains_ensembles else ()
         if len(networks) > 1:
             one = f"--model {request.label}={networks[0]}"
             return replace(base, missing=f"a single network: the model is an ensemble of {len(networks)} ({one})")
