@@ -210,7 +210,7 @@ def plan_agreement(
         study: the study, whose settings the other arguments override.
         inputs: inputs of the metrics.
         caller: Python or the command line.
-        statistics: intervals and tests (:class:`capbench.api.arguments.Statistics`); other keys are ignored.
+        statistics: see :class:`capbench.api.arguments.Statistics`; other keys are ignored.
         all_protocols: True for every protocol of the data sets.
         all_required: True to raise the error of a metric with missing requirements.
     """

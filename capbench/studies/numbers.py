@@ -150,15 +150,7 @@ def study_result(
     sample: bool,
     **more: Any,
 ) -> StudyResult:
-    """The result of a study.
-
-    Args:
-        study: the study.
-        numbers: those of its protocols.
-        columns: titles by row.
-        sample: True if the data is the embedded sample.
-        more: the other fields of the result.
-    """
+    """The result of a study: the numbers of its protocols, the titles of its rows, and ``more`` fields."""
     return StudyResult(
         capbench=__version__,
         name=study.name,

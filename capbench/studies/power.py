@@ -58,21 +58,9 @@ def metric_power(
     cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> MetricPower:
-    """Score two metrics, and estimate how much data is needed to distinguish them (power analysis).
+    """Score two columns of metrics, and estimate how much data distinguishes them; see :func:`capbench.power`.
 
-    Args:
-        dataset: the data set.
-        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
-        requests: metrics with two columns in all.
-        gap: the difference to detect; None for the observed one.
-        alpha: significance level, two-sided.
-        target: target power.
-        resamples: resamples at each size.
-        seed: seed of the resamples.
-        unit: unit that is resampled and counted.
-        resources: features, weights and images for the metrics.
-        cache: True to use the score cache.
-        progress: makes progress bars.
+    ``target`` is the power, ``gap`` the difference to detect, by default the observed one.
     """
     for name, value in (("power", target), ("alpha", alpha)):
         if not 0 < value < 1:

@@ -74,11 +74,6 @@ def run_plan(
         announce: called before scoring if there is slow work of more than half a minute.
         keep: called with the data behind each protocol's numbers: the protocol, its judgements with scores, the tables
             with combinations, and the rows (:class:`capbench.studies.item_scores.Collector`).
-
-    Raises:
-        StudyError: nothing could be computed.
-        StatisticError: no statistic of the study is defined.
-        CapbenchError: a file is damaged, or a metric failed.
     """
     started = time.perf_counter()
     run = _Run()

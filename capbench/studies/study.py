@@ -96,20 +96,17 @@ def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Ite
     """Wrong values that pydantic found in the fields of ``kind``, by place: ``bootstrap.resamples=50: should be …``."""
     for details in error.errors(include_url=False):
         place = [str(part) for part in details["loc"] if not str(part).startswith(("function-", "constrained-"))]
-        name, value, of = place[-1], details["input"], ".".join([owner, *place[:-1]]).strip(".")
+        name, value, known = place[-1], details["input"], get_type_hints(kind)
+        of = ".".join([*filter(None, [owner]), *place[:-1]])
+        path = f"{of}.{name}".strip(".")
         if details["type"] == "unexpected_keyword_argument":
-            section = _section(get_type_hints(kind)[place[0]]) if len(place) > 1 else kind
-            message = f"{of} has no option '{name}'. {suggest(name, [*get_type_hints(section)])}"
-            yield message, "unknown-option", name
+            options = get_type_hints(_section(known[place[0]])) if len(place) > 1 else known
+            yield f"{of} has no option '{name}'. {suggest(name, [*options])}", "unknown-option", name
         elif details["type"] == "missing":
-            yield f"the key '{'.'.join([*filter(None, [of]), name])}' is missing", "missing-key", name
+            yield f"the key '{path}' is missing", "missing-key", name
         else:
             words = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            told = (
-                words
-                if details["type"] == "value_error"
-                else f"{'.'.join([*filter(None, [of]), name])}={str(value)[:80]}: {words}"
-            )
+            told = words if details["type"] == "value_error" else f"{path}={str(value)[:80]}: {words}"
             yield told, "wrong-value", value
 
 
@@ -400,11 +397,7 @@ class Study:
         return next(filter(None, (getattr(self, key) for key in TASKS)), None)
 
     def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:
-        """Settings of intervals and tests under one protocol.
-
-        Args:
-            answered: True for a protocol whose best metric is to be found, which always has intervals and tests.
-        """
+        """Settings of intervals and tests; ``answered`` protocols, whose best metric is searched, always have both."""
         bootstrap, compare = self.bootstrap, self.compare
         if answered:
             known = bootstrap or compare or BootstrapSettings()
@@ -499,15 +492,9 @@ def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callabl
 
 
 def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: Callable[[str], str]) -> list[str]:
-    """Ids of protocols, and names of data sets for their default protocols.
+    """Ids of protocols, and names of data sets for their default protocols; parts of ids apply to each data set.
 
-    Args:
-        datasets: data sets.
-        protocols: ids, or parts of ids that apply to each data set.
-        spelled: spelling of ``protocol`` and ``dataset`` for the user.
-
-    Raises:
-        UsageError: there is a part of an id, and no data set.
+    ``spelled`` spells an argument for the user.
     """
     # A group belongs to a named data set, so a name with a group is not a part of an id.
     partial = [p for p in protocols if p.count("/") < 2 and "@" not in p and ":" not in p]
