@@ -22,98 +22,79 @@ from tests.features.fakes import PRINT, made_up
 
 torch = pytest.importorskip("torch")
 
-Given = list[tuple[str, str]]
-
-QUICK: Given = [("--dataset", "flickr8k-expert"), ("--data", "{sample}")]
-SEES: Given = [*QUICK, ("--features", "{store}"), ("--model", "{model}")]
-
-# What a command is given beside the parameter in question: options by their names, arguments by theirs.
-SOUND: dict[str, Given] = {
-    "extract-features": [("--images", "{picture}"), ("--detector", "sample"), ("--out", "new.h5")],
-    "extract-features --dry-run": [("--images", "{picture}"), ("--detector", "sample")],
-    "features import": [("files", "{npy}"), ("--format", "scan"), ("--ids", "{ids}"), ("--out", "new.h5")],
-    "score": [("--metric", "tiger"), *SEES],
-    "score ": [("--metric", "bleu-1"), ("--candidates", "{candidates}"), ("--references", "{references}")],
-    "data items": [("dataset", "flickr8k-expert"), ("--data", "{sample}"), ("--out", "new")],
-    "compare-systems": [
-        ("systems", "{candidates}"),
-        ("systems", "other={candidates}"),
-        ("--references", "{references}"),
-        ("--metric", "bleu-1"),
-        ("--bootstrap", "100"),
-        ("--permutations", "100"),
-    ],
-    "explore explain": [("--image", "f8k_003"), *SEES],
-    "correlate": [("--metric", "tiger"), *SEES],
-    "correlate ": [("study", "demo")],
-    "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
-    "train combination": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--bootstrap", "100"), *SEES],
-    "rank": [("metric", "bleu-1"), ("metric", "tiger"), ("--tasks", "{tasks}"), ("--permutations", "100"), *SEES[1:]],
-    "leaderboard": [
-        ("names", "bleu-1"),
-        ("names", "tiger"),
-        ("--column", "flickr8k-expert"),
-        ("--bootstrap", "100"),
-        ("--permutations", "100"),
-        ("--html", "new.html"),
-        ("--latex", "new.tex"),
-        *SEES[1:],
-    ],
-    "submit check": [("submission", "{submission}"), ("--data", "{sample}")],
-    "leaderboard ": [("--from", "{leaderboard}")],
-    "explore retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
-    "explore examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
-    "explore words": [("study", "faier-table5"), *SEES[1:]],
-    "papers": [("name", "tiger-figure6"), ("--data", "{sample}")],
-    "figure report": [("inputs", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
-    "metrics --check": [("metric", "tiger"), *SEES[1:]],
-    "doctor": [("--data", "{sample}")],
-    "features info": [("stores", "{store}")],
-    "features info --verify": [("stores", "{store}")],
-    "features merge": [("out", "new.h5"), ("stores", "{store}")],
-    "features pool": [("store", "{store}"), ("out", "new.h5")],
-    "features export": [("store", "{store}"), ("out", "new")],
-    "features show": [("image", "f8k_003"), ("--features", "{store}"), ("--data", "{sample}"), ("--out", "a.png")],
-    "models add": [("name", "sample"), ("file", "{model}")],
-    "models combine": [("models", "{model}"), ("models", "{model}"), ("--out", "new.yaml")],
-    "figure forest": [("inputs", "bleu-1"), ("inputs", "tiger"), ("--bootstrap", "100"), *SEES],
-    "figure forest ": [("--from", "{compared}")],
-    "figure significance": [("inputs", "bleu-1"), ("inputs", "tiger"), ("--bootstrap", "100"), *SEES],
-    "figure significance ": [("--from", "{compared}")],
-    "figure curves": [("inputs", "{results}"), ("--out", "new.svg")],
-    "figure ratings": [("inputs", "bleu-1"), ("inputs", "tiger"), *SEES],
-    "figure score-groups": [("inputs", "bleu-1"), ("inputs", "tiger"), *SEES],
-    "figure layers": [("--metric", "vilbertscore"), ("--bootstrap", "100"), *SEES],
-    "figure layers ": [("inputs", "vilbertscore-figure3")],
-    "figure training-log": [("inputs", "{log}"), ("--out", "new.svg")],
-    "data info": [("dataset", "flickr8k-expert"), ("--data", "{sample}")],
-    "data info --verify": [("dataset", "nocaps"), ("--data", "{sample}")],
-    "data download": [("target", "nocaps"), ("--data", "{folder}"), ("--url", "file:///nowhere")],
-    "data import": [("file", "{judgements}"), ("--name", "mine"), ("--data", "{folder}")],
-    "data parses export": [("names", "new.parses")],
-    "data parses import": [("names", "{parses}")],
-    "data parses make": [("names", "{captions}"), ("--data", "{sample}")],
-    "train word-vectors": [("--captions", "{captions}"), ("--out", "new.bin"), ("--epochs", "1")],
-    "train scan": [("config", "{config}"), ("--out", "run")],
-    "train scan ": [("config", "{config}"), ("--evaluate", "test"), ("--model", "{model}")],
-    "train faier": [("config", "faier-flickr8k"), ("--out", "run"), ("--data", "{sample}"), ("--features", "{store}")],
-    "train faier ": [("config", "faier-flickr8k"), ("--evaluate", "test"), ("--model", "{model}")],
-    "train vilbert": [
-        ("config", "vilbert-flickr8k"),
-        ("--out", "run"),
-        ("--data", "{sample}"),
-        ("--features", "{store}"),
-    ],
-    "train nneval": [("config", "nneval-coco"), ("--out", "run"), ("--data", "{sample}")],
-    "train leic": [("config", "leic-flickr8k"), ("--out", "run"), ("--data", "{sample}")],
-    "train reo-covariance": [
-        ("--model", "{model}"),
-        ("--features", "{store}"),
-        ("--captions", "{captions}"),
-        ("--out", "new.npz"),
-    ],
-    "doctor --install spice": [("--from", "{folder}")],
+# What a command is given beside the parameter in question: options by their names, arguments by theirs and "=".
+SOUND: dict[str, str] = {
+    "extract-features": "--images {picture} --detector sample --out new.h5",
+    "extract-features --dry-run": "--images {picture} --detector sample",
+    "features import": "files={npy} --format scan --ids {ids} --out new.h5",
+    "score": "--metric tiger {sees}",
+    "score ": "--metric bleu-1 --candidates {candidates} --references {references}",
+    "data items": "dataset=flickr8k-expert --data {sample} --out new",
+    "compare-systems": "systems={candidates} systems=other={candidates} --references {references} --metric bleu-1 "
+    "--bootstrap 100 --permutations 100",
+    "explore explain": "--image f8k_003 {sees}",
+    "correlate": "--metric tiger {sees}",
+    "correlate ": "study=demo",
+    "compare": "metric=bleu-1 metric=tiger {sees}",
+    "train combination": "--metric bleu-1 --metric tiger --bootstrap 100 {sees}",
+    "rank": "metric=bleu-1 metric=tiger --tasks {tasks} --permutations 100 {seen}",
+    "leaderboard": "names=bleu-1 names=tiger --column flickr8k-expert --bootstrap 100 --permutations 100 --html "
+    "new.html --latex new.tex {seen}",
+    "submit check": "submission={submission} --data {sample}",
+    "leaderboard ": "--from {leaderboard}",
+    "explore retrieve": "--metric tiger --captions {captions} {seen}",
+    "explore examples": "--metric tiger --number 1 {sees}",
+    "explore words": "study=faier-table5 {seen}",
+    "papers": "name=tiger-figure6 --data {sample}",
+    "figure report": "inputs={results} --out new.html --data {sample}",
+    "metrics --check": "metric=tiger {seen}",
+    "doctor": "--data {sample}",
+    "features info": "stores={store}",
+    "features info --verify": "stores={store}",
+    "features merge": "out=new.h5 stores={store}",
+    "features pool": "store={store} out=new.h5",
+    "features export": "store={store} out=new",
+    "features show": "image=f8k_003 --features {store} --data {sample} --out a.png",
+    "models add": "name=sample file={model}",
+    "models combine": "models={model} models={model} --out new.yaml",
+    "figure forest": "inputs=bleu-1 inputs=tiger --bootstrap 100 {sees}",
+    "figure forest ": "--from {compared}",
+    "figure significance": "inputs=bleu-1 inputs=tiger --bootstrap 100 {sees}",
+    "figure significance ": "--from {compared}",
+    "figure curves": "inputs={results} --out new.svg",
+    "figure ratings": "inputs=bleu-1 inputs=tiger {sees}",
+    "figure score-groups": "inputs=bleu-1 inputs=tiger {sees}",
+    "figure layers": "--metric vilbertscore --bootstrap 100 {sees}",
+    "figure layers ": "inputs=vilbertscore-figure3",
+    "figure training-log": "inputs={log} --out new.svg",
+    "data info": "dataset=flickr8k-expert --data {sample}",
+    "data info --verify": "dataset=nocaps --data {sample}",
+    "data download": "target=nocaps --data {folder} --url file:///nowhere",
+    "data import": "file={judgements} --name mine --data {folder}",
+    "data parses export": "names=new.parses",
+    "data parses import": "names={parses}",
+    "data parses make": "names={captions} --data {sample}",
+    "train word-vectors": "--captions {captions} --out new.bin --epochs 1",
+    "train scan": "config={config} --out run",
+    "train scan ": "config={config} --evaluate test --model {model}",
+    "train faier": "config=faier-flickr8k --out run --data {sample} --features {store}",
+    "train faier ": "config=faier-flickr8k --evaluate test --model {model}",
+    "train vilbert": "config=vilbert-flickr8k --out run --data {sample} --features {store}",
+    "train nneval": "config=nneval-coco --out run --data {sample}",
+    "train leic": "config=leic-flickr8k --out run --data {sample}",
+    "train reo-covariance": "--model {model} --features {store} --captions {captions} --out new.npz",
+    "doctor --install spice": "--from {folder}",
 }
+SEEN = "--data {sample} --features {store} --model {model}"
+
+
+def given(command: str) -> list[tuple[str, str]]:
+    """The parameters of a command and their values."""
+    text = SOUND[command].replace("{sees}", f"--dataset flickr8k-expert {SEEN}").replace("{seen}", SEEN)
+    words = iter(text.split())
+    return [
+        (word, next(words)) if word[:2] == "--" else (word.partition("=")[0], word.partition("=")[2]) for word in words
+    ]
 
 
 # What stands for a file or folder in a command's help.
@@ -214,9 +195,9 @@ def _bad(folder: Path, ending: str) -> dict[str, str]:
     return {kind: str(place / f"{kind}{ending}") for kind in ("missing", "empty", "binary", "folder")}
 
 
-def _argv(command: str, given: Given, parameter: Parameter, value: str, sound: dict[str, str]) -> list[str]:
+def _argv(command: str, parameter: Parameter, value: str, sound: dict[str, str]) -> list[str]:
     argv, placed = command.split(), False
-    for name, text in given:
+    for name, text in given(command):
         here = name == parameter.name and not placed
         placed |= here
         text = value if here else text.format(**sound)
@@ -225,7 +206,7 @@ def _argv(command: str, given: Given, parameter: Parameter, value: str, sound: d
 
 
 def _ending(command: str, parameter: Parameter) -> str:
-    value = next((text for name, text in SOUND[command] if name == parameter.name), "")
+    value = next((text for name, text in given(command) if name == parameter.name), "")
     return Path(value).suffix
 
 
@@ -233,7 +214,7 @@ def _cases() -> Iterator[tuple[str, Parameter]]:
     for parameter in PARAMETERS:
         words = parameter.command.split()
         ways = [command for command in SOUND if command.split()[: len(words)] == words]
-        naming = [command for command in ways if parameter.name in dict(SOUND[command])]
+        naming = [command for command in ways if parameter.name in dict(given(command))]
         yield from ((command, parameter) for command in naming or ways[:1])
 
 
@@ -275,7 +256,7 @@ def test_a_file_that_cannot_be_right_is_one_line(
         folder.mkdir(parents=True)
         monkeypatch.chdir(folder)
         monkeypatch.setenv("CAPBENCH_HOME", str(folder / "home"))
-        ran = capbench(*_argv(command, SOUND[command], parameter, path, sound))
+        ran = capbench(*_argv(command, parameter, path, sound))
         shown = f"{kind}: {ran.code} {ran.err}"
         assert ran.code in (0, 1, 2), shown
         errors = [line for line in ran.err.splitlines() if line.lower().startswith("error:")]
