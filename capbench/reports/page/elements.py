@@ -89,21 +89,12 @@ def data_block(name: str, value: Any) -> Html:
 # Charts as SVG without styles; the page's classes set the colours.
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A piece of SVG."""
-
-    body: str  # its elements
-    width: float  # in CSS pixels
-    height: float  # in CSS pixels
-    label: str  # description for screen readers
-
-    def element(self) -> str:
-        """The drawing as an ``<svg>`` element."""
-        return (
-            f'<svg viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}" height="{self.height:g}" '
-            f'role="img" aria-label="{clean(self.label)}">{self.body}</svg>'
-        )
+def svg(body: str, width: float, height: float, label: str) -> str:
+    """A drawing of some elements, in CSS pixels, with a description for screen readers."""
+    return (
+        f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
+        f'aria-label="{clean(label)}">{body}</svg>'
+    )
 
 
 def text_at(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
@@ -143,7 +134,7 @@ def interval_chart(value: float, low: float | None, high: float | None, ends: tu
     if low is not None and high is not None:
         body += line(_at(low, ends), _HIGH / 2, _at(high, ends), _HIGH / 2, "interval")
     body += f'<circle cx="{_at(value, ends):.1f}" cy="{_HIGH / 2:.1f}" r="2.6" class="point"/>'
-    return Drawing(body, _DRAWN, _HIGH, label).element()
+    return svg(body, _DRAWN, _HIGH, label)
 
 
 def axis(ends: tuple[float, float]) -> str:
@@ -156,10 +147,10 @@ def axis(ends: tuple[float, float]) -> str:
         + text_at(_at(tick / 100, ends), 15, f"{tick}", "small", "middle")
         for tick in ticks
     )
-    return Drawing(body, _DRAWN, 18, f"scale from {100 * ends[0]:.0f} to {100 * ends[1]:.0f}").element()
+    return svg(body, _DRAWN, 18, f"scale from {100 * ends[0]:.0f} to {100 * ends[1]:.0f}")
 
 
-def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> Drawing:
+def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> str:
     """Histograms of scores, one row per rating, with a mark at each mean."""
     row, left, right, top = 30.0, 48.0, 62.0, 16.0
     inner = _WIDTH - left - right
@@ -190,7 +181,7 @@ def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *,
         body += line(at(0), top, at(0), bottom, "zero")
     body += text_at(left, bottom + 14, _end(low, high - low), "small")
     body += text_at(_WIDTH - right, bottom + 14, _end(high, high - low), "small", "end")
-    return Drawing(body, _WIDTH, bottom + 18, label)
+    return svg(body, _WIDTH, bottom + 18, label)
 
 
 def _end(value: float, span: float) -> str:

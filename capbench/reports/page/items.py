@@ -20,7 +20,7 @@ from capbench.features.images import decode
 from capbench.reports.explain import page
 from capbench.reports.page.elements import Html, ReportSource, tag, wide
 from capbench.reports.page.overview import copy_buttons, signature_of
-from capbench.studies.explained import CaptionToExplain, Explainer, captions_to_explain, explain_captions
+from capbench.studies.explained import Explainer, captions_to_explain, explain_captions
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
 from capbench.studies.score_profiles import disagreement, human_percentiles, percentiles
@@ -137,60 +137,32 @@ def explained(
         table = tables[one.table]
         images.setdefault(_dataset(table), {})[table.images[one.point]] = None
     paths = {dataset: pictures(dataset, of) for dataset, of in images.items()} if pictures is not None else {}
-    pages = _Pages(made)
+    used = 0
     with progress("explanations", min(len(chosen), MAX_EXPLANATIONS)) as step:
         for one in chosen:
-            explainer, table = known[one.explainer], tables[one.table]
-            number_of_page = pages.page(explainer, table, one, paths.get(_dataset(table), {}))
-            if number_of_page is not None:
-                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = number_of_page
             step(1)
+            if len(made.pages) >= MAX_EXPLANATIONS or used >= MAX_EXPLANATION_BYTES:
+                made.left_out += 1
+                continue
+            explainer, table = known[one.explainer], tables[one.table]
+            of_images = paths.get(_dataset(table), {})
+            explanation, problem = explain_captions(explainer, table, one.point, of_images)
+            if explanation is None:
+                made.problems.append(problem)
+                continue
+            text = _html(explanation, of_images.get(explanation.image))
+            packed = base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode("ascii")
+            if used + len(packed) > MAX_EXPLANATION_BYTES:
+                made.left_out += 1
+                continue
+            used += len(packed)
+            made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = len(made.pages)
+            made.pages.append(packed)
     return made
 
 
 def _dataset(table: ItemScores) -> str:
     return table.items.split("/")[0]
-
-
-class _Pages:
-    """Creates pages, each once: studies of one data set share captions."""
-
-    def __init__(self, made: Explained) -> None:
-        self._made = made
-        self._known: dict[tuple[object, ...], int | None] = {}
-        self._bytes = 0
-
-    def page(
-        self, explainer: Explainer, table: ItemScores, one: CaptionToExplain, paths: Mapping[str, Path]
-    ) -> int | None:
-        """The index of a point's page; None if the limits are reached, or it cannot be explained."""
-        assert explainer.metric is not None
-        point = one.point
-        references = tuple(table.reference_lists[table.references[point]])
-        other = table.others[point] if table.others else None
-        human = None if table.others else table.human[point]
-        subject = (table.images[point], table.captions[point], other, references, human)
-        key = (explainer.metric.signature(), paths.get(table.images[point]), *subject)
-        if key not in self._known:
-            self._known[key] = self._new(explainer, table, point, paths)
-        return self._known[key]
-
-    def _new(self, explainer: Explainer, table: ItemScores, point: int, paths: Mapping[str, Path]) -> int | None:
-        made = self._made
-        if len(made.pages) >= MAX_EXPLANATIONS or self._bytes >= MAX_EXPLANATION_BYTES:
-            made.left_out += 1
-            return None
-        explanation, problem = explain_captions(explainer, table, point, paths)
-        if explanation is None:
-            made.problems.append(problem)
-            return None
-        packed = _packed(_html(explanation, paths.get(explanation.image)))
-        if self._bytes + len(packed) > MAX_EXPLANATION_BYTES:
-            made.left_out += 1
-            return None
-        self._bytes += len(packed)
-        made.pages.append(packed)
-        return len(made.pages) - 1
 
 
 def _html(explanation: Explanation, path: Path | None) -> str:
@@ -199,10 +171,6 @@ def _html(explanation: Explanation, path: Path | None) -> str:
     except DataError:
         picture = None  # the report lists the problem among its pictures
     return page(explanation, picture)
-
-
-def _packed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode("ascii")
 
 
 def dialog() -> Html:

@@ -93,7 +93,7 @@ def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
             f"Score of the caption that human raters prefer minus that of the other: {wrong:,} of {len(scores):,} "
             f"pairs have the opposite order, {ties:,} are tied."
         )
-        return _figure(f"Differences on {where}", chart.element(), tag("p", text))
+        return _figure(f"Differences on {where}", chart, tag("p", text))
     chart = levels_chart(levels, edges, f"{title} on {where}: scores by rating")
     rows = [
         (f"{level.rating:.3g}", f"{level.n:,}", f"{level.mean:.4g}", "–" if level.sd is None else f"{level.sd:.3g}")
@@ -115,7 +115,7 @@ def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
         plain_table(("scores", "meaning", "value"), facts, f"Table: {title} within images, {where}", texts=2),
         _systems(title, where, scores, human, [table.systems[place] for place in places.tolist()]),
     ]
-    return _figure(f"Scores by mean rating on {where}", chart.element(), joined(side))
+    return _figure(f"Scores by mean rating on {where}", chart, joined(side))
 
 
 def _systems(title: str, where: str, scores: FloatArray, human: FloatArray, systems: Sequence[str]) -> Html | None:
