@@ -219,6 +219,8 @@ def plan_agreement(
         study = replace(study, protocols=study.protocols or tuple(_installed_judgements(root, caller)))
         study = _with_sample_of_all(study, inputs, root, caller)
     study = with_statistics(with_inputs(study, inputs, caller), statistics, caller.spelled)
+    if all_protocols:
+        study = replace(study, answers=False)
     plan = resolve_study(study, root, caller, all_protocols=all_protocols)
     if all_required:
         require_resources(plan.requests, plan.resources)

@@ -316,7 +316,7 @@ def test_own_preferences_do_not_change_a_score(name: str) -> None:
 
 
 def test_signatures_name_parameters_and_judgements() -> None:
-    def signatures(data: Judgements, **settings: int) -> dict[str, str]:
+    def signatures(data: Judgements, **settings: Any) -> dict[str, str]:
         made = sentinel_scores(protocol(), [data], **settings)
         return {name: one.signature for name, one in made.items() if isinstance(one, SentinelScores)}
 
