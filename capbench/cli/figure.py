@@ -236,7 +236,7 @@ def _ratings(call: _Call, look: Look) -> tuple[Figure, bool]:
         for of_rating in groups.values():
             for row, group in zip(rows, of_rating, strict=True):
                 row.append(f"{group.mean:.4f}")
-        _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
+        _print(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
     return ratings_figure(rated, look), bool(rated.incomplete)
 
 
@@ -259,7 +259,7 @@ def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
         distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
         chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
         rows.append(["mean distance", *distances, f"{chance:.3f}"])
-        _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
+        _print(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
     return score_groups_figure(rated, look), bool(rated.incomplete)
 
 
@@ -340,13 +340,9 @@ def _rated(call: _Call) -> RatedScores:
     return rated
 
 
-def _table(heads: list[str], rows: list[list[str]]) -> None:
-    from rich import box
-    from rich.table import Table
+def _print(heads: list[str], rows: list[list[str]]) -> None:
+    from capbench.reports.table import Cell, Column, Row, Table
+    from capbench.reports.terminal import print_table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in heads:
-        table.add_column(head, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    common.out().print(table)
+    cells = tuple(Row(title, tuple(map(Cell, values))) for title, *values in rows)
+    print_table(Table("", tuple(map(Column, heads[1:])), cells, head=heads[0]), common.out())

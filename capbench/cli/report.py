@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from annotated_types import Ge
 
 from capbench.cli import common
 from capbench.cli.options import Inputs
+from capbench.core.arguments import Help
 from capbench.core.errors import CapbenchError, StudyError, UsageError, require, suggest
 
 if TYPE_CHECKING:
@@ -33,23 +34,9 @@ def check_report(report: Path) -> None:
     check_writable(report)
 
 
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Also write an HTML report (docs/report.md).",
-    ),
-]
-
+ReportOption = Annotated[Path | None, Help("Also write an HTML report (docs/report.md).", metavar="FILE")]
 ExplanationsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--explanations",
-        metavar="N",
-        min=0,
-        help="Explain scores in the report, for N captions per metric. Default: 5.",
-    ),
+    int | None, Ge(0), Help("Explain scores in the report, for N captions per metric. Default: 5.", metavar="N")
 ]
 
 
