@@ -33,14 +33,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Help:
-    """The option of an argument on the command line.
-
-    Attributes:
-        flags: its option if it is not ``--name-of-the-argument``.
-    """
+    """The option of an argument on the command line."""
 
     text: str
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # its option if it is not ``--name-of-the-argument``
     metavar: str | None = None
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -50,14 +46,11 @@ class Help:
 
 @dataclass(frozen=True)
 class Expected:
-    """The valid values of an argument in words (``a path``), and the remedy for others.
-
-    Attributes:
-        fits: the check if pydantic's of the type is not wanted: values stay the objects that they are.
-    """
+    """The valid values of an argument in words (``a path``), and the remedy for others."""
 
     words: str
     hint: str
+    # the check if pydantic's of the type is not wanted: values stay the objects that they are
     fits: Callable[[Any], bool] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:

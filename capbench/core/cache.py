@@ -181,9 +181,8 @@ Arrays = Mapping[str, NDArray[Any]]
 def derived_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> dict[str, np.memmap[Any, Any]]:
     """Arrays parsed from other files, read-only and mapped into memory; built if absent.
 
-    Args:
-        name: the table's name. It contains everything that determines the content except ``version``.
-        version: version of the code that builds the table.
+    ``name``: the table's name. It contains everything that determines the content except ``version``; ``version``:
+    version of the code that builds the table.
     """
     path = files.cache_dir(folder) / f"{name}-{version}"
     if not path.is_dir():

@@ -31,24 +31,18 @@ _TEMPORARY = (408, 416, 429)
 
 def fetch(
     url: str,
-    target: Path,
+    target: Path,  # path of the file. An existing file is never overwritten
     *,
-    sha256: str | None = None,
+    sha256: str | None = None,  # the expected SHA-256 as hex digits, all 64 or the first ones, if known
     manual: str = "",
     progress: Progress | None = None,
     attempts: int = 4,
     timeout_s: float = 30.0,
-    wait_s: float = 1.0,
+    wait_s: float = 1.0,  # pause before the second attempt in seconds, doubled for each further one
 ) -> bool:
     """Download one file, or the rest of it if its SHA-256 is known.
 
-    Args:
-        target: path of the file. An existing file is never overwritten.
-        sha256: the expected SHA-256 as hex digits, all 64 or the first ones, if known.
-        wait_s: pause before the second attempt in seconds, doubled for each further one.
-
-    Returns:
-        True if the file was downloaded, False if a valid file exists.
+    Returns True if the file was downloaded, False if a valid file exists.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https") or not urllib.parse.urlsplit(url).hostname:
         raise UsageError(
@@ -139,13 +133,11 @@ def _receive(url: str, part: Path, resume: bool, progress: Progress | None, time
 def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tuple[list[str], list[str]]:
     """Extract files from a zip archive. Names of members are compared but never used as paths to write to.
 
-    Args:
-        wanted: path below ``folder`` → the end of the member's name (``annotations/captions_val2014.json``), or None
-            if the file name identifies it.
+    ``wanted``: path below ``folder`` → the end of the member's name (``annotations/captions_val2014.json``), or None if
+    the file name identifies it.
 
-    Returns:
-        The paths that were written, and the wanted paths that are not in the archive. Existing files are kept and are
-        not listed.
+    Returns the paths that were written, and the wanted paths that are not in the archive. Existing files are kept and
+    are not listed.
     """
     written, absent = [], []
     try:

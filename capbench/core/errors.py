@@ -72,13 +72,7 @@ ERROR_CODES: dict[str, str] = {
 
 
 class CapbenchError(Exception):
-    """Base class of all errors that a user can fix.
-
-    Args:
-        code: one of :data:`ERROR_CODES`; None for the class's default.
-        row: the place in the file: a line number counted from 1, or a few words (``"entry 3"``).
-        hint: the remedy, one imperative sentence without a final full stop.
-    """
+    """Base class of all errors that a user can fix."""
 
     exit_code: ClassVar[int] = 2
     default_code: ClassVar[str] = "invalid"
@@ -87,11 +81,12 @@ class CapbenchError(Exception):
         self,
         message: str,
         *,
-        code: str | None = None,
+        code: str | None = None,  # one of :data:`ERROR_CODES`; None for the class's default
         value: object = None,
         path: str | os.PathLike[str] | None = None,
+        # the place in the file: a line number counted from 1, or a few words (``"entry 3"``)
         row: int | str | None = None,
-        hint: str | None = None,
+        hint: str | None = None,  # the remedy, one imperative sentence without a final full stop
     ) -> None:
         self.code = self.default_code if code is None else code
         self.value = value
@@ -263,9 +258,8 @@ def extras() -> dict[str, dict[str, str]]:
 def absent_package(*packages: str) -> tuple[str, str, str] | None:
     """The first of these packages that is not installed; None if all are. None is imported.
 
-    Returns:
-        its name; the name with the smallest extra that has all missing packages, as text; and the command that installs
-        that extra's packages, which works without an index for capbench itself.
+    Returns its name; the name with the smallest extra that has all missing packages, as text; and the command that
+    installs that extra's packages, which works without an index for capbench itself.
     """
     missing = [package for package in packages if not is_installed(package)]
     if not missing:
@@ -282,8 +276,7 @@ def absent_package(*packages: str) -> tuple[str, str, str] | None:
 def require(*packages: str, purpose: str) -> None:
     """Check that packages of an extra are installed, before any work starts; imports none of them.
 
-    Args:
-        purpose: the feature that requires them, the subject of the message: ``"a figure"``.
+    ``purpose``: the feature that requires them, the subject of the message: ``"a figure"``.
     """
     absent = absent_package(*packages)
     if absent is not None:

@@ -45,8 +45,7 @@ def cache_dir(*parts: str) -> Path:
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for writing that appears under ``path`` only when the block ends without an error.
 
-    Args:
-        mode: ``"w"`` (UTF-8, ``\\n`` line ends) or ``"wb"``.
+    ``mode``: ``"w"`` (UTF-8, ``\\n`` line ends) or ``"wb"``.
     """
     target = Path(path)
     remedy = "Check the folder's permissions and the free space; nothing was changed"
@@ -240,9 +239,8 @@ def split_lines(text: str, path: str | os.PathLike[str]) -> list[str]:
 def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
     """Parse a UTF-8 JSON file; rejects NaN and infinities, which JSON does not have.
 
-    Args:
-        unique_keys: also reject objects in which a key occurs twice (JSON readers keep the last one).
-        nan: accept NaN, as Python writes it, as a float, for formats in which it marks missing values.
+    ``unique_keys``: also reject objects in which a key occurs twice (JSON readers keep the last one); ``nan``: accept
+    NaN, as Python writes it, as a float, for formats in which it marks missing values.
     """
     return parse_json(read_text(path), path, unique_keys=unique_keys, nan=nan)
 

@@ -33,8 +33,7 @@ def keep_freed_memory() -> bool:
     pages. The layers of a network repeat this on a CPU; it took a quarter of the processor time of bottom-up attention.
     In return, the process keeps its peak memory and slightly more.
 
-    Returns:
-        True if the setting was made. It lasts until the process ends.
+    Returns True if the setting was made. It lasts until the process ends.
     """
     import ctypes
     import platform

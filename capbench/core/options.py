@@ -28,9 +28,8 @@ from capbench.core.errors import UsageError, suggest
 class Kind:
     """The set of valid values of an option.
 
-    Args:
-        schema: the valid values as a JSON schema, for editors; an empty one allows everything.
-        hint: the remedy for an invalid value; by default the example.
+    ``schema``: the valid values as a JSON schema, for editors; an empty one allows everything; ``hint``: the remedy for
+    an invalid value; by default the example.
     """
 
     def __init__(self, words: str, example: str, schema: Mapping[str, Any] | None = None, hint: str = "") -> None:
@@ -224,17 +223,11 @@ def option(
     kind: Kind,
     help: str,
     *,
-    recombines: bool = False,
-    sign_as: str | None = None,
-    quiet: bool = False,
+    recombines: bool = False,  # True if it affects scores but not statistics
+    sign_as: str | None = None,  # its key in signatures, by default its name; ``""`` omits it
+    quiet: bool = False,  # True if signatures omit it when it has its default value
 ) -> Any:
-    """Declare an option as a field of an :class:`Options` class.
-
-    Args:
-        recombines: True if it affects scores but not statistics.
-        sign_as: its key in signatures, by default its name; ``""`` omits it.
-        quiet: True if signatures omit it when it has its default value.
-    """
+    """Declare an option as a field of an :class:`Options` class."""
     extra = {"kind": kind, "help": help, "recombines": recombines, "sign_as": sign_as, "quiet": quiet}
     return dataclasses.field(default=default, metadata={_METADATA: extra})
 
@@ -293,8 +286,7 @@ class Options:
     def signature_parts(self, *, recombining: bool = True) -> dict[str, str]:
         """The options' parts of a signature, in order of declaration.
 
-        Args:
-            recombining: False omits options that only recombine statistics.
+        ``recombining``: False omits options that only recombine statistics.
         """
         signed = {}
         for declared in self.declared():

@@ -66,8 +66,7 @@ def _unpickled(stream: IO[bytes], place: str) -> Any:
 def load_npy(source: str | os.PathLike[str] | bytes, *, name: str | None = None) -> Any:
     """Read a ``.npy`` file; arrays of objects (a pickle) through :func:`load_pickle`.
 
-    Returns:
-        The array; for an array of shape ``()`` with an object, the object.
+    Returns the array; for an array of shape ``()`` with an object, the object.
     """
     place = name or ("array" if isinstance(source, bytes) else os.fspath(source))
     data = source if isinstance(source, bytes) else files.read_bytes(source)

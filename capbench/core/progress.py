@@ -41,8 +41,7 @@ class Parts(Protocol):
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
         """The progress of one task.
 
-        Args:
-            expected_s: expected seconds for all units, if known: long work is announced before its first unit.
+        ``expected_s``: expected seconds for all units, if known: long work is announced before its first unit.
         """
         ...
 

@@ -39,8 +39,7 @@ def version_text(checkout: Path | None = None) -> str:
 def code_digest(*modules: str) -> str:
     """16 digits of the SHA-256 of the source of modules of capbench and of all that they compute with.
 
-    Returns:
-        The digits; ``""`` outside a checkout, since the code of an installed version does not change.
+    Returns the digits; ``""`` outside a checkout, since the code of an installed version does not change.
     """
     if {"site-packages", "dist-packages"} & set(Path(__file__).parts):
         return ""

@@ -37,19 +37,15 @@ class Done(NamedTuple):
 
 
 class Worker:
-    """A Ray actor with the settings of the main process.
-
-    Args:
-        folder: the working directory, for relative paths; it must be on a shared disk.
-        opener: returns the function that processes a part; called at the first part, so that its errors are reported.
-    """
+    """A Ray actor with the settings of the main process."""
 
     def __init__(
         self,
-        folder: str,
+        folder: str,  # the working directory, for relative paths; it must be on a shared disk
         paths: Sequence[str],
         variables: Mapping[str, str],
         threads: int,
+        # returns the function that processes a part; called at the first part, so that its errors are reported
         opener: Callable[[], Callable[[Any], Any]],
     ) -> None:
         os.chdir(folder)
@@ -169,10 +165,9 @@ class Engine:
 
         A part whose worker dies, or that raises an exception other than a CapbenchError, is repeated up to twice.
 
-        Args:
-            opener: called once in each worker for slow initialisation; returns the function that processes a part.
-                Opener, parts and results must be picklable.
-            memory_mb: memory that a worker may need; limits the number of workers.
+        ``opener``: called once in each worker for slow initialisation; returns the function that processes a part.
+        Opener, parts and results must be picklable; ``memory_mb``: memory that a worker may need; limits the number of
+        workers.
         """
         memory_mb = self._cluster.memory_mb or memory_mb
         actors = self._start(opener, min(self._count(memory_mb), len(parts)), memory_mb)

@@ -70,8 +70,7 @@ def parse_value(text: str) -> Any:
 def read_yaml(path: str | os.PathLike[str], expected: str) -> dict[Any, Any]:
     """The mapping in a settings file.
 
-    Args:
-        expected: the expected content, for the message: ``a study (a mapping with 'schema' and 'name')``.
+    ``expected``: the expected content, for the message: ``a study (a mapping with 'schema' and 'name')``.
     """
     file = Path(path)
     if file.is_file() and file.stat().st_size > _MAX_BYTES:

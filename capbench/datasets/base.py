@@ -69,8 +69,7 @@ class Dataset(abc.ABC):
     def protocol(cls, text: str | None = None) -> Protocol:
         """Look up a protocol.
 
-        Args:
-            text: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default.
+        ``text``: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default.
         """
         return resolve(cls.name, cls.selections, cls.statistics, cls.default, cls.aliases, text, cls.version)
 

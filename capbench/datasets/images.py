@@ -41,8 +41,7 @@ def all_images(root: DataRoot) -> list[ImageFile]:
 def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tuple[list[ImageFile], list[str]]:
     """The images of a data set under its default protocol, in the order of its items.
 
-    Returns:
-        The existing images, and the ids of missing ones.
+    Returns the existing images, and the ids of missing ones.
     """
     dataset = open_dataset(name, root)
     judged = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
@@ -86,10 +85,9 @@ def image_finder(
 ) -> Callable[[Iterable[str]], dict[str, Path]]:
     """A function from image ids to existing image files by id.
 
-    Args:
-        folder: the folder with the images; default: the image folders of the data set.
-        dataset: the data set of the images; None for captions outside of data sets, whose images are searched by file
-            name in every ``*/images`` below the data folder.
+    ``folder``: the folder with the images; default: the image folders of the data set; ``dataset``: the data set of the
+    images; None for captions outside of data sets, whose images are searched by file name in every ``*/images`` below
+    the data folder.
     """
     # The function may be sent to other processes, so it refers to folders and not to the data set.
     whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset

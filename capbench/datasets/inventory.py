@@ -174,8 +174,7 @@ def obtain(
 ) -> Obtained:
     """Download files of one source into the data folder.
 
-    Args:
-        url: alternative address of the source's archive, or of the one requested file.
+    ``url``: alternative address of the source's archive, or of the one requested file.
     """
     from capbench.core.download import fetch, unpack  # imported here because it loads the network modules
 

@@ -153,8 +153,7 @@ def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) ->
 
     The sample consists of the first references in :func:`reference_orders`. An item with fewer references keeps all.
 
-    Args:
-        items: (n) items with all their references.
+    ``items``: (n) items with all their references.
     """
     items_by_draw = []
     for orders in reference_orders(items, seed, draws):
@@ -174,11 +173,9 @@ def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[t
     other get the same references where the protocol allows it. The order comes from numpy's PCG64 generator seeded
     with (seed, number of the draw) and depends on nothing else; images are processed in the order of their ids.
 
-    Args:
-        items: (n) items with all their references.
+    ``items``: (n) items with all their references.
 
-    Returns:
-        For each draw, n tuples: indices (from 0) of an item's references in random order.
+    Returns for each draw, n tuples: indices (from 0) of an item's references in random order.
     """
     named = {references: _numbered(references) for references in {item.references for item in items}}
     pools: dict[str, set[tuple[str, int]]] = {}

@@ -325,15 +325,12 @@ def resolve(
     statistics: Mapping[str, StatisticSpec],
     default: tuple[str, str],
     aliases: Mapping[str, str],
+    # ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default; the data set
+    # with or without its version
     text: str | None,
     version: str = "",
 ) -> Protocol:
-    """Look up a protocol of a data set.
-
-    Args:
-        text: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default; the
-            data set with or without its version.
-    """
+    """Look up a protocol of a data set."""
     if not text:
         return Protocol(dataset, selections[default[0]], statistics[default[1]], version)
     # The authors of this statistic call it system-level; ids name the level at which it is computed.

@@ -139,12 +139,10 @@ def draw_candidates(
 ) -> tuple[Item, ...]:
     """Candidates from other images' captions.
 
-    Args:
-        looks: (images, d) one vector an image, in the order of ``captions``.
+    ``looks``: (images, d) one vector an image, in the order of ``captions``.
 
-    Returns:
-        Items image by image, ``4 × each`` of them each, with their kind as group. No candidate has the text of one of
-        the image's own captions, and none stands twice at an image.
+    Returns Items image by image, ``4 × each`` of them each, with their kind as group. No candidate has the text of one
+    of the image's own captions, and none stands twice at an image.
     """
     images = list(captions)
     if looks.shape[:1] != (len(images),) or looks.ndim != 2 or not np.isfinite(looks).all():

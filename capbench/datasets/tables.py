@@ -101,12 +101,10 @@ def plain_text(text: str) -> tuple[str, str]:
 def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes: bool = True, at: str = "") -> Table:
     """Read the rows of a file.
 
-    Args:
-        header: the columns of a table whose first line does not name them.
-        form: the ending of files of this form, for a file with another ending.
-        quotes: False for a table in which quotation marks are part of the text.
-        at: key of the list or object of rows in a JSON file; default: the whole file, or ``per_item`` (the format of
-            CaptionEvalKit). Rows of an object have its keys as ``id``.
+    ``header``: the columns of a table whose first line does not name them; ``form``: the ending of files of this form,
+    for a file with another ending; ``quotes``: False for a table in which quotation marks are part of the text; ``at``:
+    key of the list or object of rows in a JSON file; default: the whole file, or ``per_item`` (the format of
+    CaptionEvalKit). Rows of an object have its keys as ``id``.
     """
     form = form or "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
     if form in (".jsonl", ".ndjson"):

@@ -31,8 +31,7 @@ KNOWN: Final = {"coco-80": COCO_80}  # lists of class names by name
 def class_names(known_or_file: str) -> tuple[str, ...]:
     """Class names by class id, from 0.
 
-    Args:
-        known_or_file: a name in :data:`KNOWN`, or a file with one name per line.
+    ``known_or_file``: a name in :data:`KNOWN`, or a file with one name per line.
     """
     if known_or_file in KNOWN:
         return KNOWN[known_or_file]

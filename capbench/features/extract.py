@@ -159,10 +159,12 @@ def extract(
     target: str | os.PathLike[str],
     *,
     missing: Sequence[str] = (),
-    shard: Shard | None = None,
+    shard: Shard | None = None,  # only this part of the groups
     workers: int = 0,
+    # threads of the network on a CPU, if the user chose their number: the fingerprint then contains it, since it
+    # changes last digits
     threads: int | None = None,
-    spread: Engine | None = None,
+    spread: Engine | None = None,  # runs the work in other processes; ``workers`` is then ignored
     opener: Callable[[], Detector] | None = None,
     dtype: str = "float32",
     compression: str | None = None,
@@ -174,12 +176,6 @@ def extract(
     Images pass through the network in groups of the detector's batch size, which depend only on the list of images,
     not on finished images or shards. Therefore an interrupted run, merged shards, and any number of workers under
     ``spread`` write the same bytes as one run.
-
-    Args:
-        shard: only this part of the groups.
-        threads: threads of the network on a CPU, if the user chose their number: the fingerprint then contains it,
-            since it changes last digits.
-        spread: runs the work in other processes; ``workers`` is then ignored.
     """
     groups = grouped(images, detector)
     if shard is not None:

@@ -47,10 +47,9 @@ def images_in(folder: Path) -> list[ImageFile]:
 def find_images(sources: Sequence[str | os.PathLike[str]], image_root: Path | None = None) -> list[ImageFile]:
     """The images of folders, lists and single files.
 
-    Args:
-        sources: folders, image files, ``.json`` files with COCO's ``images``, or text files with one path per line
-            (``path``, or ``id`` TAB ``path``).
-        image_root: the folder of relative paths and COCO's file names; None for the folder of the list.
+    ``sources``: folders, image files, ``.json`` files with COCO's ``images``, or text files with one path per line
+    (``path``, or ``id`` TAB ``path``); ``image_root``: the folder of relative paths and COCO's file names; None for the
+    folder of the list.
     """
     images: list[ImageFile] = []
     for source in sources:

@@ -80,17 +80,13 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
 
 def merge_stores(
     target: str | os.PathLike[str],
-    sources: Sequence[str | os.PathLike[str]],
+    sources: Sequence[str | os.PathLike[str]],  # stores of the same fingerprint, type and names, without a common image
     *,
     compression: str | None = None,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> FeatureStore:
-    """Join stores into one file: the same bytes as from one run over all their images.
-
-    Args:
-        sources: stores of the same fingerprint, type and names, without a common image.
-    """
+    """Join stores into one file: the same bytes as from one run over all their images."""
     path = Path(target)
     if compression is not None:
         check_choice("compression", compression, COMPRESSIONS, code="wrong-value")
@@ -114,15 +110,11 @@ def export_store(
     store: FeatureStore,
     target: str | os.PathLike[str],
     *,
-    format: str | None = None,
+    format: str | None = None,  # one of :data:`EXPORTS`; None for ``npz`` or ``butd-tsv``, by the file's suffix
     replace: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> str:
-    """Write all images to a file and return the name of its format.
-
-    Args:
-        format: one of :data:`EXPORTS`; None for ``npz`` or ``butd-tsv``, by the file's suffix.
-    """
+    """Write all images to a file and return the name of its format."""
     path = Path(target)
     kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix) or path.suffix
     check_choice("format", kind, EXPORTS)

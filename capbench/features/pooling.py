@@ -274,12 +274,10 @@ def parse_pooling(text: str) -> Pooling:
 def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int] | None = None) -> RegionFeatures:
     """Windows over one image's cells.
 
-    Args:
-        cells: cells of a grid, row by row from the upper left.
-        shape: rows and columns of the grid; None to infer them from the boxes, or a square without boxes.
+    ``cells``: cells of a grid, row by row from the upper left; ``shape``: rows and columns of the grid; None to infer
+    them from the boxes, or a square without boxes.
 
-    Returns:
-        One region per window, with the mean of its cells' features (summed in float64) and their common box.
+    Returns one region per window, with the mean of its cells' features (summed in float64) and their common box.
     """
     rows, columns = _shape(cells, shape)
     windows = pooling.windows(rows, columns)
@@ -365,8 +363,8 @@ def pool_store(
     target: str | os.PathLike[str],
     pooling: Pooling | None,
     *,
-    boxes: BoxPooling | None = None,
-    shape: tuple[int, int] | None = None,
+    boxes: BoxPooling | None = None,  # the boxes, or None; at least one of the two is required
+    shape: tuple[int, int] | None = None,  # rows and columns of the grid; None to infer them from each image's cells
     dtype: str | None = None,
     compression: str | None = None,
     replace: bool = False,
@@ -377,10 +375,6 @@ def pool_store(
     The new fingerprint is the old one with ``windows PxQ/S+…`` or ``boxes FILE SHA-256`` appended to its mode, so that
     cells and windows, or two poolings, are never mixed. The file appears when it is complete. With both windows and
     boxes, an image's windows precede its boxes, and no region has a class, since windows have none.
-
-    Args:
-        boxes: the boxes, or None; at least one of the two is required.
-        shape: rows and columns of the grid; None to infer them from each image's cells.
     """
     if pooling is None and boxes is None:
         raise UsageError("neither windows nor boxes were specified", code="missing-option")

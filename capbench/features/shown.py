@@ -41,8 +41,7 @@ def partners(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
 
     An image's partner is of the same groups, so that features of a single group suffice to score this group.
 
-    Args:
-        groups: image → groups of its items. If some combination of groups has only one image, groups are ignored.
+    ``groups``: image → groups of its items. If some combination of groups has only one image, groups are ignored.
     """
     alike: dict[tuple[str, ...], list[str]] = {}
     for image, of_image in groups.items():

@@ -42,8 +42,7 @@ _LOCK_S = 5.0
 class Journal:
     """Opens or creates a journal; an incomplete record at the end is removed.
 
-    Args:
-        restart: start a new journal, which replaces the finished file instead of extending it.
+    ``restart``: start a new journal, which replaces the finished file instead of extending it.
     """
 
     def __init__(self, path: Path, header: Header, *, restart: bool = False) -> None:
@@ -162,26 +161,20 @@ def check_new(path: Path, replace: bool, sources: Iterable[Path] = ()) -> None:
 
 
 class StoreWriter:
-    """Adds images to a new or existing store; resumes an interrupted run.
-
-    Args:
-        dtype: type of the stored features; float16 halves the file and rounds to 11 bits.
-        compression: ``none``, ``gzip`` or ``lzf``; None for that of the existing file (``none`` for a new one).
-        restart: discard existing features, finished or not, once the new file is complete.
-        keep: False to delete the journal of a run that did not finish.
-    """
+    """Adds images to a new or existing store; resumes an interrupted run."""
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         fingerprint: Fingerprint,
         *,
-        dtype: str = "float32",
+        dtype: str = "float32",  # type of the stored features; float16 halves the file and rounds to 11 bits
+        # ``none``, ``gzip`` or ``lzf``; None for that of the existing file (``none`` for a new one)
         compression: str | None = None,
         class_names: tuple[str, ...] | None = None,
         attribute_names: tuple[str, ...] | None = None,
-        restart: bool = False,
-        keep: bool = True,
+        restart: bool = False,  # discard existing features, finished or not, once the new file is complete
+        keep: bool = True,  # False to delete the journal of a run that did not finish
     ) -> None:
         check_choice("dtype", dtype, DTYPES, code="wrong-value")
         check_choice("compression", compression or "none", COMPRESSIONS, code="wrong-value")

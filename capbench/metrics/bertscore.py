@@ -85,10 +85,8 @@ def _opened(folder: Path, sha256: str, layer: int | None, device: str) -> Bert:
 class Bert:
     """A network of the BERT family, cut after the layer whose states it returns; arguments as of :func:`open_bert`.
 
-    Attributes:
-        sha256: SHA-256 of the files, 64 digits.
-        layer: the layer.
-        longest: maximum number of word pieces of a text, with start and end tokens.
+    ``sha256``: SHA-256 of the files, 64 digits; ``layer``: the layer; ``longest``: maximum number of word pieces of a
+    text, with start and end tokens.
     """
 
     def __init__(self, folder: Path, sha256: str, layer: int | None, device: str) -> None:

@@ -40,9 +40,8 @@ class Clip:
     Without a ``tokenizer`` (a folder or file), the word pieces are those next to the weights; without an ``activation``
     of the perceptrons, it is that of the configuration in the folder, otherwise OpenAI's ``quick-gelu``.
 
-    Attributes:
-        sha256: SHA-256 of the weights, 64 digits.
-        longest: maximum number of pieces of a text, start and end included.
+    ``sha256``: SHA-256 of the weights, 64 digits; ``longest``: maximum number of pieces of a text, start and end
+    included.
     """
 
     def __init__(

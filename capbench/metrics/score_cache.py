@@ -153,10 +153,8 @@ def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[
 class _Run:
     """Statistics of distinct items under one metric: cached ones and those still to extract.
 
-    Attributes:
-        shown: number of times that its items count as progress.
-        known: (n) True for items whose statistics came from the cache.
-        rows: (n, k) statistics of all items, those extracted so far.
+    ``shown``: number of times that its items count as progress; ``known``: (n) True for items whose statistics came
+    from the cache; ``rows``: (n, k) statistics of all items, those extracted so far.
     """
 
     def __init__(

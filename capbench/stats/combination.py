@@ -237,24 +237,15 @@ def effects(owner: IntArray, features: FloatArray, weights: FloatArray) -> Float
 
 
 def fit_path(
-    matrix: FloatArray,
-    target: FloatArray | None,
-    penalties: Sequence[float],
+    matrix: FloatArray,  # (n, F) features of examples; differences for pairs
+    target: FloatArray | None,  # (n,) ratings; None for pairs
+    penalties: Sequence[float],  # ascending, above 0
     *,
-    shares: FloatArray,
-    nonnegative: bool = False,
-    counts: FloatArray | None = None,
+    shares: FloatArray,  # (F,) factor of each squared weight in the penalty
+    nonnegative: bool = False,  # True to allow only weights ≥ 0
+    counts: FloatArray | None = None,  # (n,) weight of each example; None for equal weights
 ) -> list[tuple[FloatArray, float]]:
-    """For each penalty, (F,) weights that minimise the penalised loss, and the intercept: the mean rating, 0 for pairs.
-
-    Args:
-        matrix: (n, F) features of examples; differences for pairs.
-        target: (n,) ratings; None for pairs.
-        penalties: ascending, above 0.
-        shares: (F,) factor of each squared weight in the penalty.
-        nonnegative: True to allow only weights ≥ 0.
-        counts: (n,) weight of each example; None for equal weights.
-    """
+    """For each penalty, (F,) weights that minimise the penalised loss, and the intercept: mean rating, 0 for pairs."""
     share = np.full(len(matrix), 1 / len(matrix)) if counts is None else counts / counts.sum()
     fits: list[tuple[FloatArray, float]] = []
     if target is None:

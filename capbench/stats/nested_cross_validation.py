@@ -133,19 +133,13 @@ def learn(
 
 def nested_scores(
     examples: Examples,
-    inputs: FloatArray,
-    unit: IntArray,
+    inputs: FloatArray,  # (m, k) scores of all captions by the metrics
+    unit: IntArray,  # (m,) number of each caption's image, in the numbering of the examples
     settings: Settings,
     names: Sequence[str],
-    progress: Callable[[int], None] = _NO_PROGRESS,
+    progress: Callable[[int], None] = _NO_PROGRESS,  # called with 1 for each fold
 ) -> OutOfFold:
-    """Score captions by combinations that were learned without judgements of their image.
-
-    Args:
-        inputs: (m, k) scores of all captions by the metrics.
-        unit: (m,) number of each caption's image, in the numbering of the examples.
-        progress: called with 1 for each fold.
-    """
+    """Score captions by combinations that were learned without judgements of their image."""
     check_judgements(examples, settings)
     Basis.of(examples.captions, names, monotone=False)  # refuses a constant input
     total = int(max(unit.max(), examples.unit.max())) + 1

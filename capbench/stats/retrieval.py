@@ -68,13 +68,11 @@ def ranks(
 
     The matrix is read in blocks of rows (it may be memory-mapped).
 
-    Args:
-        similarities: (images, captions); higher is more similar; finite.
-        image_of: (captions,) row of each caption's image; every image has one caption or more.
+    ``similarities``: (images, captions); higher is more similar; finite; ``image_of``: (captions,) row of each
+    caption's image; every image has one caption or more.
 
-    Returns:
-        (images,) the rank of the image's best caption among all captions, not counting its other captions; and
-        (captions,) the rank of the caption's image among all images.
+    Returns (images,) the rank of the image's best caption among all captions, not counting its other captions; and
+    (captions,) the rank of the caption's image among all images.
     """
     n, m = _check(similarities, image_of)
     rows = max(1, _BLOCK // m)

@@ -41,11 +41,9 @@ class Ngrams:
     N-grams are numbered in the alphabetical order of their words. Sums over the n-grams of a text therefore have the
     same order, and the same last digit, whatever the other texts are.
 
-    Attributes:
-        lengths: (texts,) number of words.
-        words: word → number.
-        keys: for each n, ascending keys of its n-grams: number of the first n-1 words × words + number of the last.
-        counts: for each n, (texts, n-grams) occurrences.
+    ``lengths``: (texts,) number of words; ``words``: word → number; ``keys``: for each n, ascending keys of its
+    n-grams: number of the first n-1 words × words + number of the last; ``counts``: for each n, (texts, n-grams)
+    occurrences.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -76,16 +74,10 @@ class Ngrams:
 class Corpus:
     """Candidates and their references, as tokens joined by spaces.
 
-    Args:
-        candidates: one text for each item.
-        references: each item's references, at least one.
+    ``candidates``: one text for each item; ``references``: each item's references, at least one.
 
-    Attributes:
-        candidate: (items,) text of each candidate; text 0 is empty.
-        reference: (pairs,) text of each reference.
-        item: (pairs,) its item.
-        sizes: (items,) number of references.
-        ngrams: those of the distinct texts.
+    ``candidate``: (items,) text of each candidate; text 0 is empty; ``reference``: (pairs,) text of each reference;
+    ``item``: (pairs,) its item; ``sizes``: (items,) number of references; ``ngrams``: those of the distinct texts.
     """
 
     def __init__(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -229,16 +221,13 @@ def document_counts(corpus: Corpus, used: IntArray, times: FloatArray) -> Iterat
 class DocumentFrequencies:
     """Document frequencies of one corpus, which weigh the n-grams of any corpus.
 
-    Attributes:
-        words, keys: as in :class:`Ngrams`.
-        counts: for each n, (n-grams,) number of documents with an n-gram, where that is above 1.
-        documents: number of documents.
+    ``words, keys``: as in :class:`Ngrams`.
     """
 
     words: dict[str, int]
     keys: list[IntArray]
-    counts: list[FloatArray]
-    documents: int
+    counts: list[FloatArray]  # for each n, (n-grams,) number of documents with an n-gram, where that is above 1
+    documents: int  # number of documents
 
     @classmethod
     def count(cls, documents: Iterable[Sequence[str]], times: Sequence[int]) -> DocumentFrequencies:

@@ -41,9 +41,8 @@ _PICKLED: Final[dict[str, Any]] = {
 class WordVectors:
     """Word vectors, read from a file on request; its format is recognised by the first bytes.
 
-    Attributes:
-        dimension: number of components d of a vector.
-        sha256: SHA-256 of the file; for KeyedVectors, the SHA-256 of the digests of its one or two files.
+    ``dimension``: number of components d of a vector; ``sha256``: SHA-256 of the file; for KeyedVectors, the SHA-256 of
+    the digests of its one or two files.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

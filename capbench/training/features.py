@@ -26,9 +26,7 @@ More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
 class Regions:
     """Arrays of images by index, in memory if they fit, otherwise read on request.
 
-    Attributes:
-        shape: (images, regions, columns).
-        in_memory: True if they are read once.
+    ``shape``: (images, regions, columns); ``in_memory``: True if they are read once.
 
     ``images``: number of images; ``read``: returns the arrays of an image: (regions, columns) features first;
     ``memory_mb``: maximum size in memory.

@@ -44,9 +44,8 @@ class Checkpoint:
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read a file of weights.
 
-    Args:
-        path: a PyTorch file (``.pth``, ``.pt``, ``.bin``), a pickle of arrays (``.pkl``), ``.npz``,
-            ``.safetensors`` or ``.caffemodel``.
+    ``path``: a PyTorch file (``.pth``, ``.pt``, ``.bin``), a pickle of arrays (``.pkl``), ``.npz``, ``.safetensors`` or
+    ``.caffemodel``.
     """
     from safetensors.torch import load_file
 
@@ -180,16 +179,12 @@ def fitting_tensors(
     tensors: Mapping[str, torch.Tensor],
     path: str | os.PathLike[str],
     *,
+    # the network's name for a file's name, or None for a tensor that inference does not use
     rename: Callable[[str], str | None] = lambda name: name,
+    # suffixes of names that may be missing, in addition to ``num_batches_tracked``, which inference never reads
     optional: Collection[str] = (),
 ) -> dict[str, torch.Tensor]:
-    """Tensors by a network's names; every parameter must exist with its shape, without surplus tensors.
-
-    Args:
-        rename: the network's name for a file's name, or None for a tensor that inference does not use.
-        optional: suffixes of names that may be missing, in addition to ``num_batches_tracked``, which inference never
-            reads.
-    """
+    """Tensors by a network's names; every parameter must exist with its shape, without surplus tensors."""
     hint = "These weights are of another architecture"
     state = module.state_dict()
     fitting: dict[str, torch.Tensor] = {}

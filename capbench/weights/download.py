@@ -58,8 +58,7 @@ def download(
 ) -> tuple[Status, bool]:
     """Download weights, check them, and install them like :func:`capbench.weights.registry.add`.
 
-    Returns:
-        Status of the installed weights, and True if anything was downloaded.
+    Returns Status of the installed weights, and True if anything was downloaded.
     """
     weights = entry(name)
     folder = weights.path.parent / "incoming"

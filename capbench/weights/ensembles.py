@@ -85,8 +85,7 @@ class _Content(Strict):
 def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     """The ensemble in a file; None if there is no such file or it has another format, such as weights.
 
-    Args:
-        path: the file; relative paths of parts start from its folder.
+    ``path``: the file; relative paths of parts start from its folder.
     """
     file = Path(path)
     if not _is_ensemble(file):

@@ -153,18 +153,13 @@ class Stored(Generic[O]):
 
 def write_trained(
     path: str | os.PathLike[str],
-    kind: str,
+    kind: str,  # identifier with the version of the format: ``capbench.scan/1``
     network: nn.Module,
     options: Options,
     vocabulary: Vocabulary,
-    training: Mapping[str, Any],
+    training: Mapping[str, Any],  # facts of the training, JSON values
 ) -> None:
-    """Write one self-contained file, atomically.
-
-    Args:
-        kind: identifier with the version of the format: ``capbench.scan/1``.
-        training: facts of the training, JSON values.
-    """
+    """Write one self-contained file, atomically."""
     facts = dataclasses.asdict(options)
     check_size(vocabulary, facts["vocabulary_size"], path)
     metadata = {

@@ -271,16 +271,13 @@ def add(
     file: str | os.PathLike[str],
     *,
     replace: bool = False,
-    move: bool = False,
+    move: bool = False,  # move the file instead of copying it; it must be on the same file system
+    # reads the tensors of a metric-specific format; by default any usual checkpoint is read
     read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
 ) -> Status:
     """Check a weight file and copy it to the folder of weight files, with the files that belong next to it.
 
     Tensors of other shapes than those of the entry are not an error: the status has a remark on them.
-
-    Args:
-        move: move the file instead of copying it; it must be on the same file system.
-        read: reads the tensors of a metric-specific format; by default any usual checkpoint is read.
     """
     weights = entry(name)
     source = Path(file).expanduser()

@@ -24,8 +24,7 @@ def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list
     candidates that are image ids or numbers; identical candidates; candidates that are among their own references;
     candidates several times as long as the references; and a single image with CIDEr.
 
-    Args:
-        metrics: names of the metrics that score them, except those with document frequencies of another corpus.
+    ``metrics``: names of the metrics that score them, except those with document frequencies of another corpus.
     """
     lines = (
         _empty(items),

@@ -83,26 +83,22 @@ class _Known(NamedTuple):
 
 @paused_collector()
 def captions_in_memory(
+    # captions in the order of the references, captions by image (one or, in memory, a list for each), or records with
+    # ``image`` or ``image_id``, ``caption`` or ``candidate``, and optionally ``id`` and ``system``, as in COCO results.
+    # An image may have several records. Or a ``.txt`` file with one candidate per line, which names no images. An empty
+    # caption is a candidate, too
     candidates: str | Path | CandidatesGiven,
+    # a caption or a list of captions for each candidate, in their order; captions by image; records with ``references``
+    # (a list), ``caption`` or ``reference`` (one per record), or ``reference_1``, ``reference_2`` …; or annotations of
+    # COCO, nocaps or Karpathy, or Flickr's tokens. ``[{"caption": "…"}]``, as pycocoevalcap has it, is a caption.
+    # Images without a candidate are ignored. None: items have no references, and candidates name their images
     references: str | Path | ReferencesGiven | None,
     options: ReadingOptions = _EVERYTHING,
 ) -> UserCaptions:
     """Items of candidates and references, each in memory or in a file.
 
-    Args:
-        candidates: captions in the order of the references, captions by image (one or, in memory, a list for each), or
-            records with ``image`` or ``image_id``, ``caption`` or ``candidate``, and optionally ``id`` and ``system``,
-            as in COCO results. An image may have several records. Or a ``.txt`` file with one candidate per line,
-            which names no images. An empty caption is a candidate, too.
-        references: a caption or a list of captions for each candidate, in their order; captions by image; records with
-            ``references`` (a list), ``caption`` or ``reference`` (one per record), or ``reference_1``, ``reference_2``
-            …; or annotations of COCO, nocaps or Karpathy, or Flickr's tokens. ``[{"caption": "…"}]``, as pycocoevalcap
-            has it, is a caption. Images without a candidate are ignored. None: items have no references, and
-            candidates name their images.
-
-    Returns:
-        The items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` … for
-        further candidates of the image. The image of the seventh caption without an image is ``line-7``.
+    Returns the items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` …
+    for further candidates of the image. The image of the seventh caption without an image is ``line-7``.
     """
     known = _read_references(references, options)
     if isinstance(candidates, str | Path):
@@ -460,15 +456,12 @@ def single_captions(
     *,
     keep_first: bool = False,
     keep_option: str = "--keep-first",
-    required: bool = False,
+    required: bool = False,  # True to require one caption per image in any case, whatever its system
 ) -> tuple[Item, ...]:
     """The captions of results, after a check for images that occur repeatedly by mistake.
 
     Results in which more than half of the images have one caption must have one for every image. Other results have
     several captions of an image on purpose. Captions of different systems (``Item.system``) are counted separately.
-
-    Args:
-        required: True to require one caption per image in any case, whatever its system.
     """
     if len({item.image for item in items}) == len(items):
         return items

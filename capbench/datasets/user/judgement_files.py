@@ -135,15 +135,11 @@ def read_user_file(
     *,
     ignore: Collection[str] = (),
     scale: tuple[float, float] | None = None,
-    rating_columns: Sequence[str] = (),
+    rating_columns: Sequence[str] = (),  # columns with ratings; the name of the column is the aspect
+    # the column of a field, for columns with names that are not accepted: ``{"image": "file"}``
     columns: Mapping[str, str] | None = None,
 ) -> UserJudgements:
-    """Read and check a file of judgements.
-
-    Args:
-        rating_columns: columns with ratings; the name of the column is the aspect.
-        columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
-    """
+    """Read and check a file of judgements."""
     _check_name(path)
     table = read_table(path)
     frame = table.frame()

@@ -282,15 +282,11 @@ def import_file(
     scale: tuple[float, float] | None = None,
     ignore: Collection[str] = (),
     rating_columns: Sequence[str] = (),
+    # the column of a field, for columns with names that are not accepted: ``{"image": "file"}``
     columns: Mapping[str, str] | None = None,
-    in_home: bool = False,
+    in_home: bool = False,  # True to store it in the user's folder (:func:`home_dir`) even if there is a data folder
 ) -> ImportedDataset:
-    """Validate a file of judgements and store it under a name.
-
-    Args:
-        columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
-        in_home: True to store it in the user's folder (:func:`home_dir`) even if there is a data folder.
-    """
+    """Validate a file of judgements and store it under a name."""
     if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIXES):
         problem = f"--name {name}: not a valid name for a data set"
         hint = "Use up to 64 letters, digits, dots, hyphens and underscores, and no file ending"

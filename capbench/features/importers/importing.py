@@ -60,9 +60,8 @@ _MOST_DAMAGED = 20  # images with damaged rows in a file of this format
 def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iterator[ImportedImage]:
     """All images of a file with 6 or 10 columns.
 
-    Args:
-        damaged: gets the numbers of damaged rows whose image has an intact row, too, as in the published features of
-            COCO's test images.
+    ``damaged``: gets the numbers of damaged rows whose image has an intact row, too, as in the published features of
+    COCO's test images.
     """
     names = COLUMNS[columns]
     intact: set[bytes] = set()
@@ -156,26 +155,21 @@ def import_features(
     target: str | os.PathLike[str],
     *,
     format: str | None = None,
-    ids: str | os.PathLike[str] | None = None,
+    ids: str | os.PathLike[str] | None = None,  # for ``scan``: a file with the id of each image, one per line
+    # name of the detector for the fingerprint. None if it is unknown: the fingerprint then identifies these files, so
+    # that they are not mixed with others
     detector: str | None = None,
     weights_sha256: str | None = None,
     dtype: str = "float32",
     compression: str = "none",
+    # for ``vilbert`` and ``lmdb``: import all of ``cls_prob``, in the type of the features. It takes nearly as much
+    # space as features of 2,048 columns
     class_probabilities: bool = False,
-    keep_first: bool = False,
+    keep_first: bool = False,  # skip later rows of the same image instead of raising
     replace: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Imported:
-    """Read files of one format into a new store, image by image.
-
-    Args:
-        ids: for ``scan``: a file with the id of each image, one per line.
-        detector: name of the detector for the fingerprint. None if it is unknown: the fingerprint then identifies these
-            files, so that they are not mixed with others.
-        class_probabilities: for ``vilbert`` and ``lmdb``: import all of ``cls_prob``, in the type of the features. It
-            takes nearly as much space as features of 2,048 columns.
-        keep_first: skip later rows of the same image instead of raising.
-    """
+    """Read files of one format into a new store, image by image."""
     path = Path(target)
     check_new(path, replace)
     if not sources:

@@ -68,8 +68,7 @@ class Text:
 class Lexicon:
     """Units of a set of texts and the relations between them.
 
-    Attributes:
-        related: unit → all units that it can match, including itself if it is a word.
+    ``related``: unit → all units that it can match, including itself if it is a word.
 
     ``texts``: distinct texts as tuples of normalised words.
     """

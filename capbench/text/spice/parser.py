@@ -156,8 +156,7 @@ def parse_tuples(captions: Sequence[str]) -> Iterator[str]:
 
     A caption that exceeds the parser's memory is parsed individually with more memory, unless the user set the limit.
 
-    Yields:
-        For each caption its tuples, as a JSON list of lists of strings.
+    Yields for each caption its tuples, as a JSON list of lists of strings.
 
     ``captions``: tokenised captions, preferably hundreds at once.
     """
