@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from capbench.reports.methods import MARK, READ_MARK, SENTINEL_MARK, decided, no_better, sentinel_title
-from capbench.reports.page.elements import Html, ReportSource, axis, interval_chart, joined, tag, wide
+from capbench.reports.page.elements import Html, ReportSource, axis, interval_chart, joined, plain_table, tag, wide
 from capbench.reports.table import Row, Table, number
 from capbench.reports.tables import details, tables
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
@@ -177,38 +177,27 @@ def _about(sources: Sequence[ReportSource]) -> dict[tuple[int, str], str]:
 def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     about = _about(sources)
     with_ceiling = any(source.result.ceilings for source in sources)
-    lines = []
+    rows = []
     for (study, protocol, group), values in places(numbers).items():
         best = values[0]
         if group or best.info.kind == "mean" or best.cell.value is None:
             continue
         also = [entry.cell.title for entry in values[1:] if entry.top]
-        tested = best.rank is not None
         ceiling = sources[study].result.ceiling(protocol)
-        lines.append(
-            tag(
-                "tr",
-                tag("th", _head(best.info, about[study, protocol]), scope="row"),
-                tag("td", best.cell.title, class_="strong"),
-                tag(
-                    "td",
-                    f"{best.shown} ",
-                    tag("span", best.interval, class_="soft") if best.interval else None,
-                    data_tip=best.tip,
-                ),
-                tag("td", ", ".join(also) or ("none" if tested else "not tested")),
-                _ceiling_cell(best.info, ceiling) if with_ceiling else None,
-                tag("td", f"{best.cell.n:,}", class_="n"),
-            )
-        )
-    if not lines:
+        row = [
+            _head(best.info, about[study, protocol]),
+            tag("b", best.cell.title),
+            joined([f"{best.shown} ", tag("span", best.interval, class_="soft")]),
+            ", ".join(also) or ("not tested" if best.rank is None else "none"),
+        ]
+        row += ["" if ceiling is None else number(ceiling.value)] if with_ceiling else []
+        rows.append([*row, f"{best.cell.n:,}"])
+    if not rows:
         return tag("p", "No study measured agreement with human ratings.")
-    heads = ("judgements", "best metric", "value × 100 [interval]", "not significantly worse")
-    row = [tag("th", head, scope="col") for head in heads]
-    row += [tag("th", head, scope="col", class_="n") for head in (*(["human ceiling"] if with_ceiling else []), "n")]
-    table = tag("table", tag("thead", tag("tr", *row)), tag("tbody", *lines), class_="tips plain")
+    heads = ["judgements", "best metric", "value × 100 [interval]", "not significantly worse"]
+    heads += [*(["human ceiling"] if with_ceiling else []), "n"]
     title = tag("h3", "Which metric agrees best with human ratings?")
-    return joined([title, wide(table, "Table: best metric by protocol")])
+    return joined([title, plain_table(heads, rows, "Table: best metric by protocol", texts=4)])
 
 
 def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html | None:
@@ -319,13 +308,6 @@ def _matrix(table: Table, name: str, study: str) -> Html:
             wide(made, f"Table: {table.title} ({study})"),
         ]
     )
-
-
-def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
-    if ceiling is None:
-        return tag("td", "", class_="n")
-    tip = f"human ceiling, not a metric {interval_text(ceiling)}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
-    return tag("td", number(ceiling.value), class_="n", data_tip=tip)
 
 
 def _filter(target: str, label: str, choices: Sequence[str]) -> Html:
