@@ -75,9 +75,8 @@ class ImportedFeatures:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        facts = {"store": str(self.path), **asdict(self), "seconds": round(self.seconds, 3)}
-        del facts["path"], facts["without_probabilities"]
-        return facts
+        names = ("format", "images", "duplicates", "damaged", "seconds", "signature")
+        return {"store": str(self.path), **{n: getattr(self, n) for n in names}, "seconds": round(self.seconds, 3)}
 
 
 @checked
