@@ -31,7 +31,6 @@ from capbench.core.records import caption_key
 from capbench.features.detectors.x152_fpn import X152Config, random_x152
 from capbench.features.store import open_store
 from capbench.metrics.nneval.network import SHAPES
-from capbench.studies.published import load_published
 from capbench.text.vocabulary import SPECIAL, Vocabulary
 from capbench.text.word_vectors import write_word2vec
 from capbench.weights import registry
@@ -334,27 +333,6 @@ def _write_tokenizer() -> None:
 
 
 # The sections.
-
-
-@pytest.mark.parametrize(
-    ("heading", "table", "rows"),
-    [
-        ("TIGEr", "tiger-table1", ("rrs", "wds", "tiger")),
-        ("ViLBERTScore", "vilbertscore-table1", [f"vilbertscore-{x}{v}" for v in ("", "-pretrained") for x in "prf"]),
-        ("CLIPScore and PAC-S", "field-2025", ("clipscore", "refclipscore", "pac-s", "refpac-s")),
-    ],
-)
-def test_the_expected_numbers_are_the_published_ones(heading: str, table: str, rows: Sequence[str]) -> None:
-    published = load_published(table)
-    (expected,) = re.findall(r"^\| expected.*\n.*\n((?:\|.*(?:\n|$))+)", _section(heading), re.MULTILINE)
-    cells = [line.split("|")[2:-1] for line in expected.splitlines()]
-    # A cell has the numbers of one or several rows.
-    printed = np.array([[cell.replace(" ", "").split(",") for cell in line] for line in cells])
-    found = printed.transpose(0, 2, 1).reshape(len(rows), -1)
-    for row, numbers in zip(rows, found, strict=True):
-        columns = [column for column in published.columns if (column.key, row) in published.values]
-        values = [published.values[column.key, row].printed.removeprefix("0") for column in columns]
-        assert list(numbers) == values[: len(numbers)], row
 
 
 @SLOW

@@ -76,7 +76,6 @@ NOT_RUN = {
     "train clip *": _PACKAGE,
     "* dual-encoder *": _PACKAGE,
     "* album *": _PACKAGE,
-    "* word-fit *": _PACKAGE,
     "*vilbert-multi-task *": _PUBLISHED,
     "*vilbert-pretrained *": _PUBLISHED,
     "* vilbertscore.layer=all *": _PUBLISHED,
@@ -96,9 +95,6 @@ BEFORE = {
         "features import grid.npz --detector grid --out features/grid.h5"
     ],
     "figure report table1 table2 *": ["correlate tiger-table2 --out table2"],
-    "figure report table1 --features *": [
-        "correlate tiger-table1 --out table1 --items --features grid.h5 --model tiger=scan.safetensors"
-    ],
 }
 """Commands that a page's text presumes."""
 NOT_PYTHON = {"docs/nneval.md": "tensorflow, which capbench never uses"}
