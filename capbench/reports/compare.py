@@ -77,11 +77,8 @@ def sentence(pair: Pair, tests: Tests, result: StudyResult, style: TableStyle = 
 def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun: str = "pair") -> str:
     """A sentence on an interval that suggests the opposite of the test; ``""`` if both agree.
 
-    Args:
-        pair: the test.
-        alpha: the significance level.
-        corrected: number of tests for which the p-value is corrected.
-        noun: name of such a test.
+    ``pair``: the test; ``alpha``: the significance level; ``corrected``: number of tests for which the p-value is
+    corrected; ``noun``: name of such a test.
     """
     if pair.low is None or pair.high is None:
         return ""

@@ -253,8 +253,7 @@ def draw(
 
     A size in inches is exact: the layout has its width at the font size, and is reduced if it exceeds the height.
 
-    Returns:
-        The figure, and the font size of most of its texts in points.
+    Returns the figure, and the font size of most of its texts in points.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -456,8 +455,7 @@ def write_explanation(
 
     Of several pictures, the candidates' have names like ``NAME-A.png``; that of comparisons is ``NAME-all.png``.
 
-    Returns:
-        The pictures, and the smallest font size of their texts in points.
+    Returns the pictures, and the smallest font size of their texts in points.
     """
     files.write_text(html, page(explanation, picture, title))
     regions = explanation.regions or Regions(())

@@ -243,25 +243,18 @@ class FoundSubject(NamedTuple):
 
 
 def find_subject(
-    image: str,
-    store: FeatureStore | None,
-    captions: Sequence[str],
+    image: str,  # id, or the picture's file
+    store: FeatureStore | None,  # feature store that must contain the image; None for a metric without features
+    captions: Sequence[str],  # candidates; default: the first :data:`MOST_CANDIDATES` candidates of the data set
+    # default: those of the data set under its default protocol: a judged candidate has its own references, any other
+    # the longest of the image's lists
     references: Sequence[str],
-    dataset: str | None,
+    dataset: str | None,  # default: ``flickr8k-expert`` if captions or references are missing, else none
     root: DataRoot,
+    # folder with the picture; default: the image folders of the data set, or else all ``*/images``
     image_root: Path | None = None,
 ) -> FoundSubject:
-    """Find an image's references, ratings and picture.
-
-    Args:
-        image: id, or the picture's file.
-        store: feature store that must contain the image; None for a metric without features.
-        captions: candidates; default: the first :data:`MOST_CANDIDATES` candidates of the data set.
-        references: default: those of the data set under its default protocol: a judged candidate has its own
-            references, any other the longest of the image's lists.
-        dataset: default: ``flickr8k-expert`` if captions or references are missing, else none.
-        image_root: folder with the picture; default: the image folders of the data set, or else all ``*/images``.
-    """
+    """Find an image's references, ratings and picture."""
     if not all(text.strip() for text in (*captions, *references)):
         raise UsageError("a caption or reference is empty", code="missing-value", hint="Enter a text")
     if image_root is not None:

@@ -34,32 +34,22 @@ class Numbers:
 
 
 def protocol_numbers(
-    study: Study,
-    protocol: Protocol,
-    scored: Scored,
+    study: Study,  # settings of intervals and tests
+    protocol: Protocol,  # one of the data set's protocols
+    scored: Scored,  # its judgements, and scores of the groups that are scored alone
+    # scores of all items, one table for each draw, with further columns such as combinations
     tables: Sequence[ScoreTable],
-    rows: Sequence[Row],
-    progress: ProgressFactory,
+    rows: Sequence[Row],  # the rows of the table
+    progress: ProgressFactory,  # makes progress bars
     *,
+    # True for the names of two rows of one metric, and if one is computed from the other
     related: Callable[[str, str], bool] = lambda first, second: False,
-    notes: Sequence[str] = (),
-    test_groups: bool = True,
+    notes: Sequence[str] = (),  # further notes on the numbers
+    test_groups: bool = True,  # False for intervals, tests and ceilings of the overall numbers only, not of groups
 ) -> Numbers:
     """Every number of one protocol, from its scores.
 
-    Args:
-        study: settings of intervals and tests.
-        protocol: one of the data set's protocols.
-        scored: its judgements, and scores of the groups that are scored alone.
-        tables: scores of all items, one table for each draw, with further columns such as combinations.
-        rows: the rows of the table.
-        progress: makes progress bars.
-        related: True for the names of two rows of one metric, and if one is computed from the other.
-        notes: further notes on the numbers.
-        test_groups: False for intervals, tests and ceilings of the overall numbers only, not of groups.
-
-    Raises:
-        MissingFileError: the file with the human judgements does not exist.
+    Raises MissingFileError: the file with the human judgements does not exist.
     """
     dataset, draws, statistic = scored.dataset, scored.draws, protocol.statistic
     cells, groups = evaluate(protocol, draws, tables, rows)

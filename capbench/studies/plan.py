@@ -61,11 +61,8 @@ class Plan:
 def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     """Resolve protocols, metrics, options and paths; every problem is reported at once.
 
-    Args:
-        study: the study.
-        root: the data folder.
-        task: True to plan it for the command of its task. Otherwise a study with a task has nothing left except the
-            published table that it names.
+    ``study``: the study; ``root``: the data folder; ``task``: True to plan it for the command of its task. Otherwise a
+    study with a task has nothing left except the published table that it names.
     """
     if study.task is not None and not task:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})

@@ -53,27 +53,21 @@ Keep = Callable[[Protocol, Scored, Sequence[ScoreTable], Sequence[Row]], None]
 
 
 def run_plan(
-    plan: Plan,
-    progress: ProgressFactory,
+    plan: Plan,  # the plan
+    progress: ProgressFactory,  # makes progress bars
     *,
-    cache: bool = True,
-    test_groups: bool = True,
+    cache: bool = True,  # True to use the score cache
+    test_groups: bool = True,  # False for intervals, tests and ceilings of the overall numbers only, not of groups
+    # called before scoring if there is slow work of more than half a minute
     announce: Callable[[SlowPart], None] | None = None,
+    # called with the data behind each protocol's numbers: the protocol, its judgements with scores, the tables with
+    # combinations, and the rows (:class:`capbench.studies.item_scores.Collector`)
     keep: Keep | None = None,
 ) -> StudyResult:
     """Run a plan.
 
     Each *dataset/items* is loaded and scored once, whatever the number of statistics. Missing requirements (a data
     set's files, a metric's weights) become :class:`Missing` entries. Metrics with slow work come last.
-
-    Args:
-        plan: the plan.
-        progress: makes progress bars.
-        cache: True to use the score cache.
-        test_groups: False for intervals, tests and ceilings of the overall numbers only, not of groups.
-        announce: called before scoring if there is slow work of more than half a minute.
-        keep: called with the data behind each protocol's numbers: the protocol, its judgements with scores, the tables
-            with combinations, and the rows (:class:`capbench.studies.item_scores.Collector`).
     """
     started = time.perf_counter()
     run = _Run()

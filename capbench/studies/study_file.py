@@ -23,8 +23,7 @@ _KEYS = tuple(one.name for one in fields(Study) if one.name not in OF_COMMANDS)
 def find_study(name: str) -> Path:
     """The path of a study file: the path itself, or the path of a shipped file by its name.
 
-    Raises:
-        StudyError: there is neither; the error lists the shipped ones.
+    Raises StudyError: there is neither; the error lists the shipped ones.
     """
     path = Path(name)
     if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
@@ -41,8 +40,7 @@ def find_study(name: str) -> Path:
 def load_study(path: str | os.PathLike[str]) -> Study:
     """Read a study file and check its format; every problem is reported at once.
 
-    Raises:
-        StudyError: it is not YAML, or keys are unknown, missing or of the wrong type.
+    Raises StudyError: it is not YAML, or keys are unknown, missing or of the wrong type.
     """
     raw = read_yaml(path, "a study (a mapping with 'schema', 'name', 'protocols', 'metrics')")
     given = {str(key): value for key, value in raw.items()}

@@ -327,9 +327,8 @@ def names() -> tuple[str, ...]:
 def load_published(name: str) -> PublishedTable:
     """Load a table by name.
 
-    Raises:
-        UsageError: there is no such table; the error lists the nearest name and the choices.
-        DataError: its file is invalid.
+    Raises UsageError: there is no such table; the error lists the nearest name and the choices; DataError: its file is
+    invalid.
     """
     check_choice("published table", name, names())
     text = resources.files(_FOLDER).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
