@@ -195,10 +195,11 @@ def _check(results: Mapping[str, Any], protocol: str, ratings: Mapping[tuple[str
 
 def _printed(output: str, titles: Sequence[str]) -> None:
     """The first table has a number in every cell of these rows."""
-    lines = [re.split(r"  +", line.strip()) for line in output.splitlines()]
+    lines = [line.strip() for line in output.splitlines()]
     for title in titles:
-        row = next(cells for cells in lines if cells[0] == title)
-        assert all(re.fullmatch(r"[+-]?\d+\.\d+[?*]?", cell) for cell in row[1:]), row
+        row = next(line for line in lines if re.match(rf"{re.escape(title)} +[+-]?\d", line))
+        cells = row.removeprefix(title).split()
+        assert all(re.fullmatch(r"[+-]?\d+\.\d+[?*]?", cell) for cell in cells), cells
 
 
 # The authors' files.
