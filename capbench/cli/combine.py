@@ -8,12 +8,11 @@ import typer
 
 from capbench.api.arguments import CombinationChoices
 from capbench.cli import common
-from capbench.cli.options import ScoringInputs, Target, with_groups
+from capbench.cli.options import ScoringInputs, Target
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
 
-@with_groups
 def combine(
     *,
     metric: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import MetricNames, ScoringInputs, SentinelsOption, Target, with_groups
+from capbench.cli.options import MetricNames, ScoringInputs, SentinelsOption, Target
 from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
 from capbench.core.arguments import Bootstrap, Correction, Help, Resamples, Seed, Test, Unit
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from capbench.api.arguments import Statistics
 
 
-@with_groups
 def compare(
     *,
     names: MetricNames,

@@ -10,7 +10,7 @@ import typer
 
 from capbench.api.arguments import SystemSettings
 from capbench.cli import common
-from capbench.cli.options import Cached, with_groups
+from capbench.cli.options import Cached
 from capbench.cli.report import ReportOption
 from capbench.core.errors import check_choice
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 
 
-@with_groups
 def compare_systems(
     *,
     systems: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from capbench.api.arguments import Statistics
 from capbench.cli import common
-from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyFlags, with_groups
+from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyFlags
 from capbench.cli.references import CurveFlags, references
 from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
 from capbench.core.arguments import Help
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from capbench.studies.item_scores import Collector
 
 
-@with_groups
 def correlate(
     *,
     study: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import LeftOut, ScoringInputs, Target, with_groups
+from capbench.cli.options import LeftOut, ScoringInputs, Target
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _ENDINGS = (".md", ".html", ".json")
 
 
-@with_groups
 def examples(
     *,
     study: Annotated[

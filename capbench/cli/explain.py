@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, Inputs, ScoringInputs, with_groups
+from capbench.cli.options import FigureLook, Inputs, ScoringInputs
 from capbench.core.arguments import Help
 from capbench.core.errors import require
 
@@ -21,7 +21,6 @@ _SMALL = 6.0
 """Minimum font size in points for legible print."""
 
 
-@with_groups
 def explain(
     *,
     study: Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.commands import Entry, LazyGroup
-from capbench.cli.options import Cached, with_groups
+from capbench.cli.options import Cached
 from capbench.core.errors import UsageError
 
 _LISTED = "Commands"
@@ -67,7 +67,6 @@ def parse(
             common.out().print("  no objects", style="dim")
 
 
-@with_groups
 def words(
     *,
     study: Annotated[str, typer.Argument(metavar="STUDY.yaml", help="Study file with 'words', or a shipped one.")],

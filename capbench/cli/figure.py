@@ -12,7 +12,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.commands import split_names
-from capbench.cli.options import FigureLook, LeftOut, ScoringInputs, Target, with_groups
+from capbench.cli.options import FigureLook, LeftOut, ScoringInputs, Target
 from capbench.cli.report import ExplanationsOption, write_reports
 from capbench.core.arguments import Help, Resamples, Seed, Unit
 from capbench.core.errors import UsageError
@@ -77,7 +77,6 @@ class _Call:
         return Path(self.sources[0])
 
 
-@with_groups
 def figure(
     *,
     ctx: typer.Context,

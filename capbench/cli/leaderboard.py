@@ -11,11 +11,10 @@ import typer
 from annotated_types import Ge, Le
 
 from capbench.cli import common
-from capbench.cli.options import LeftOut, MetricNames, ScoringInputs, with_groups
+from capbench.cli.options import LeftOut, MetricNames, ScoringInputs
 from capbench.core.arguments import Help, Permutations, Resamples, Seed
 
 
-@with_groups
 def leaderboard(
     *,
     names: MetricNames,

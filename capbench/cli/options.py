@@ -67,7 +67,6 @@ def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     command receives one object for each group: of a ``TypedDict`` only what was passed, so that the defaults of the
     function that takes it hold::
 
-        @with_groups
         def score(*, draw: Draw = 1, settings: Settings, inputs: ScoringInputs) -> None: ...
 
     Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order. The

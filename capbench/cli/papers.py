@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Inputs, LeftOut, with_groups
+from capbench.cli.options import Inputs, LeftOut
 from capbench.core.arguments import Bootstrap, Help
 from capbench.core.errors import CapbenchError, StudyError, UsageError, missing_package
 
@@ -29,7 +29,6 @@ _LABEL = re.compile(r"--model [^ =]+=")
 _INTERRUPTED = 130
 
 
-@with_groups
 def papers(
     *,
     name: Annotated[

@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import LeftOut, MetricNames, ScoringInputs, with_groups
+from capbench.cli.options import LeftOut, MetricNames, ScoringInputs
 from capbench.core.arguments import Alpha, Corrected, Discretise, Help, Permutations, Seed, Sentinels
 from capbench.core.errors import UsageError
 
 
-@with_groups
 def rank(
     *,
     names: MetricNames,

@@ -8,11 +8,10 @@ import typer
 
 from capbench.api.arguments import RetrievalChanges
 from capbench.cli import common
-from capbench.cli.options import Cached, LeftOut, with_groups
+from capbench.cli.options import Cached, LeftOut
 from capbench.core.errors import UsageError
 
 
-@with_groups
 def retrieve(
     *,
     study: Annotated[

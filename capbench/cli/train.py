@@ -18,7 +18,7 @@ from capbench.api.arguments import CovarianceSettings, MeasureSettings, RunSetti
 from capbench.cli import common
 from capbench.cli.combine import combine
 from capbench.cli.commands import HelpGroup, build
-from capbench.cli.options import argument, with_groups
+from capbench.cli.options import argument
 from capbench.core import plugins
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
@@ -94,7 +94,6 @@ app = typer.Typer(
 def _command(network: str) -> Callable[..., None]:
     """The command of a network."""
 
-    @with_groups
     def run(
         *,
         config: Annotated[
@@ -236,7 +235,6 @@ def _print_evaluation(plan: Any, entry: dict[str, Any], json_output: bool) -> No
 
 
 @app.command("word-vectors")
-@with_groups
 def word_vectors(
     *,
     captions: Annotated[
@@ -267,7 +265,6 @@ def word_vectors(
 
 
 @app.command("reo-covariance")
-@with_groups
 def reo_covariance(
     *,
     model: Annotated[Path, Help("Grounding model (SCAN).", metavar="FILE")],
