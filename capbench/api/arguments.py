@@ -16,6 +16,7 @@ from capbench.core.arguments import (
     BootstrapMethod,
     Correction,
     DataFolder,
+    Gallery,
     Help,
     KeepFirst,
     OpenShare,
@@ -25,6 +26,7 @@ from capbench.core.arguments import (
     Restrict,
     Seed,
     Split,
+    SystemTest,
     Test,
     Unit,
     strict,
@@ -202,7 +204,7 @@ class RetrievalChanges(TypedDict, total=False):
         int, Ge(1), Help("Number of captions per image that are references. Default: 4.", metavar="N")
     ]
     gallery: Annotated[
-        Literal["rest", "one"],
+        Gallery,
         Help("Queries and gallery: all captions that are not references (default), or one per image."),
     ]
 
@@ -227,7 +229,7 @@ class CombinationChoices(TypedDict, total=False):
     resamples: Annotated[
         Resamples, Help("Number of resamples and permutations. Default: 1,000 and 10,000.", ("--bootstrap",), "N")
     ]
-    correction: Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs. Default: holm.")]
+    correction: Annotated[Correction, Help("Correction for the number of pairs. Default: holm.")]
     save: Annotated[
         PathGiven,
         Help("Write the combination as JSON; it is the metric 'combination:FILE'.", metavar="FILE"),
@@ -243,7 +245,7 @@ class SystemSettings(TypedDict, total=False):
     """A comparison of captioning systems."""
 
     test: Annotated[
-        Literal["permutation", "bootstrap"],
+        SystemTest,
         Help("Test of each pair of systems, by image. Default: permutation."),
     ]
     resamples: Annotated[
@@ -251,9 +253,7 @@ class SystemSettings(TypedDict, total=False):
     ]
     permutations: Permutations
     seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.")]
-    correction: Annotated[
-        Literal["holm", "bh", "none"], Help("Correction for the number of comparisons. Default: holm.")
-    ]
+    correction: Annotated[Correction, Help("Correction for the number of comparisons. Default: holm.")]
     all_pairs: Annotated[bool, Help("Compare all pairs of systems, not only each with the baseline.")]
     examples: Annotated[int, Ge(0), Help("List N images per metric: the largest differences between captions.")]
     keep_first: KeepFirst

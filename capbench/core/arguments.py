@@ -4,19 +4,12 @@ One declaration is an argument of ``import capbench``, checked by :func:`capbenc
 of the command line, made by :func:`capbench.cli.options.with_groups`::
 
     Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
-Corrected = Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs.")]
-Alpha = Annotated[OpenShare, Help("Significance level, two-sided.", metavar="SHARE")]
-Discretise = Annotated[
-    int, Ge(2), Help("Also rank the metrics with scores rounded to K quantile classes.", metavar="K")
-]
-Sentinels = Annotated[bool, Help("Rows of sentinel metrics (docs/sentinels.md).", ("--sentinels/--no-sentinels",))]
-Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
+    Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
 
     @checked
     def load(dataset: DatasetGiven, *, draw: Draw = 1) -> Judgements: ...
 
-    @with_groups
-    def score(*, draw: Draw = 1) -> None: ...        # --draw
+    def score(*, draw: Draw = 1) -> None: ...        # a command: --draw
 """
 
 from __future__ import annotations
@@ -102,13 +95,16 @@ FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 1_000_000
 Unit = Literal["image", "item", "rating"]
 """Unit of resampling: all data points of an image, of an item, or a single data point."""
 Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
+SystemTest = Literal["permutation", "bootstrap"]
 Correction = Literal["holm", "bh", "none"]
 BootstrapMethod = Literal["percentile", "bca"]
+Gallery = Literal["rest", "one"]
+"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
 Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
 Seed = Annotated[int, Ge(0)]
 OpenShare = Annotated[float, Gt(0), Lt(1)]  # A number between 0 and 1, exclusive
 Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
-Corrected = Annotated[Literal["holm", "bh", "none"], Help("Correction for the number of pairs.")]
+Corrected = Annotated[Correction, Help("Correction for the number of pairs.")]
 Alpha = Annotated[OpenShare, Help("Significance level, two-sided.", metavar="SHARE")]
 Discretise = Annotated[
     int, Ge(2), Help("Also rank the metrics with scores rounded to K quantile classes.", metavar="K")

@@ -6,17 +6,16 @@ Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
+from capbench.core.arguments import BootstrapMethod
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Agreement
 from capbench.stats.pairs import Unit
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
-
-IntervalMethod = Literal["percentile", "bca"]
 
 # A bootstrap is rejected if a larger share of its resamples has no value.
 _UNDEFINED = 0.05
@@ -30,7 +29,7 @@ class Interval:
     low: float  # lower end
     high: float  # upper end
     level: float  # nominal coverage (0.95)
-    method: IntervalMethod
+    method: BootstrapMethod
     standard_error: float  # standard deviation of the bootstrap values
     unit: Unit  # unit of resampling
     units: int  # number of units
@@ -96,7 +95,7 @@ def bootstrap_intervals(
     *,
     # ``percentile`` uses the quantiles of the bootstrap values; ``bca`` corrects them for bias and for a spread that
     # depends on the value, at the cost of one more evaluation per unit (Efron 1987)
-    method: IntervalMethod = "percentile",
+    method: BootstrapMethod = "percentile",
     level: float = 0.95,  # nominal coverage, in (0, 1)
     workers: int | None = None,  # threads; None for the available cores. The values do not depend on it
 ) -> dict[str, Interval]:
@@ -104,7 +103,7 @@ def bootstrap_intervals(
 
     Raises StatisticError: an invalid argument, or BCa with all resamples on one side of the estimate.
     """
-    check_choice("interval", method, get_args(IntervalMethod), StatisticError)
+    check_choice("interval", method, get_args(BootstrapMethod), StatisticError)
     if not 0 < level < 1:
         message = f"the level of an interval is {level:g}"
         raise StatisticError(message, code="out-of-range", value=level, hint="Use a number between 0 and 1 (0.95)")

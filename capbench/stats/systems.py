@@ -18,11 +18,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capbench.core.arguments import SystemTest
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
@@ -217,8 +218,6 @@ def corpus_intervals(
         for name, by_system in values.items()
     }
 
-
-SystemTest = Literal["permutation", "bootstrap"]
 
 _ROUNDING = 1e-12
 

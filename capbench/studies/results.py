@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from typing_extensions import Unpack
 
+from capbench.core.arguments import BootstrapMethod, Correction, Unit
 from capbench.core.errors import DataError, StatisticError, UsageError, suggest
 from capbench.core.files import read_json
 from capbench.core.training_record import TrainingOverlap
@@ -51,9 +52,9 @@ class _Growing(Strict):
 class BootstrapInfo(Strict):
     """Settings of the intervals of a protocol."""
 
-    method: Literal["percentile", "bca"]
+    method: BootstrapMethod
     level: float
-    unit: Literal["image", "item", "rating"]
+    unit: Unit
     units: int  # number of units (in the whole protocol; a group has fewer)
     resamples: int
     seed: int
@@ -157,7 +158,7 @@ class Needed(Strict):
     better: str  # column of the metric with the larger value
     worse: str  # column of the other one
     difference: float  # their difference, which is to be detected
-    unit: Literal["image", "item", "rating"]
+    unit: Unit
     units: int
     needed: int
     power: float  # probability with which the test then finds the difference
@@ -203,9 +204,9 @@ class SentinelTests(Strict):
     """Permutation tests of the metrics against the sentinels, overall or in one group: a family of their own."""
 
     group: str = ""
-    correction: Literal["holm", "bh", "none"]  # correction for the number of metrics
+    correction: Correction  # correction for the number of metrics
     alpha: float
-    unit: Literal["image", "item", "rating"]
+    unit: Unit
     units: int
     permutations: int
     seed: int
@@ -220,7 +221,7 @@ class RaterTests(Strict):
     value: float  # the human ceiling
     n: int  # data points (ratings or pairs) behind it
     method: Literal["leave-one-rater-out", "votes"]
-    correction: Literal["holm", "bh", "none"]  # correction for the number of metrics
+    correction: Correction  # correction for the number of metrics
     alpha: float
     p_adjusted: dict[str, float]  # two-sided p-value by column, corrected for the number of metrics
     above: tuple[str, ...]  # columns of the metrics that agree significantly better than the raters do with each other

@@ -57,7 +57,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from capbench.core.arguments import BootstrapMethod, Correction, Help, OpenShare, Resamples, Seed, Test, Unit
+from capbench.core.arguments import BootstrapMethod, Correction, Gallery, Help, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
@@ -201,9 +201,6 @@ class CombineEntry(CombineSettings):
 
 
 # Tasks of study files other than agreement with human judgements.
-
-Gallery = Literal["rest", "one"]
-"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
 
 
 class Task(Settings):

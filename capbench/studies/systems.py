@@ -12,6 +12,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from capbench import __version__
+from capbench.core.arguments import SystemTest
 from capbench.core.errors import UsageError
 from capbench.core.files import write_text
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
@@ -30,7 +31,6 @@ from capbench.stats.systems import (
     SumScores,
     SystemPair,
     SystemTable,
-    SystemTest,
     compare_corpora,
     corpus_intervals,
     resamples_to_use,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from capbench.core.arguments import SystemTest
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.ngram import Bleu
@@ -19,7 +20,6 @@ from capbench.stats.systems import (
     RowScores,
     SumScores,
     SystemTable,
-    SystemTest,
     compare_corpora,
     corpus_intervals,
     resamples_to_use,
