@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import capbench as cb
-from capbench.cli.train import app
+from capbench.cli.app import app
 from capbench.core.errors import DataError
 from capbench.core.records import Item
 from capbench.core.training_record import training_overlap
@@ -59,9 +59,8 @@ def test_two_processes_with_different_hash_seeds_write_the_same_file(tmp_path: P
     for hash_seed in "12":
         out = tmp_path / f"v{hash_seed}.bin"
         options = ["-c", str(corpus), "-o", str(out), "--dimension", "8", "--epochs", "2"]
-        code = "from capbench.cli.train import app; app()"
         run = subprocess.run(
-            [sys.executable, "-c", code, "word-vectors", *options],
+            [sys.executable, "-m", "capbench", "train", "word-vectors", *options],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -94,7 +93,7 @@ def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_pa
     for name, flags in {"without": [], "with": ["--include-judged"]}.items():
         out = tmp_path / f"{name}.bin"
         options = ["-c", str(corpus), "-o", str(out), "--data", str(data), "--dimension", "4", "--min-count", "1"]
-        result = CliRunner().invoke(app, ["word-vectors", *options, "--epochs", "1", *flags])
+        result = CliRunner().invoke(app, ["train", "word-vectors", *options, "--epochs", "1", *flags])
         assert result.exit_code == 0, result.output
         record = read_training_record(out)
         overlap = training_overlap("wmd", [record], items)
