@@ -22,7 +22,7 @@ from capbench.api.resolve import (
     warn,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.arguments import Alpha, Corrected, Discretise, Permutations, Seed, Sentinels
+from capbench.core.arguments import Alpha, Corrected, Permutations, Seed, Sentinels
 from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
 from capbench.studies.ranking import MetricPair, TaskRanking, run_ranking
@@ -41,7 +41,6 @@ def rank(
     metrics: MetricsGiven = (),
     *,
     tasks: PathGiven = DEFAULT_TASKS,
-    discretise: Discretise | None = None,
     sentinels: Sentinels = True,
     permutations: Permutations | None = None,
     correction: Corrected = "holm",
@@ -55,7 +54,6 @@ def rank(
 
     Args:
         tasks: a task file (YAML), or the name of one that comes with capbench.
-        discretise: a number of classes: also rank the metrics with scores rounded to that many quantile classes.
         sentinels: False to omit sentinel metrics, which have no rank and enter no test.
         permutations: number of permutations; by default 10,000, or the number that the correction requires.
         without: metrics, labels or columns that are left out.
@@ -71,7 +69,6 @@ def rank(
         tasks=tasks,
         metrics=metrics,
         settings=TestSettings.read("rank", {name: value for name, value in settings.items() if value is not None}),
-        classes=discretise,
         sentinels=sentinels,
         without=without,
     )
@@ -88,7 +85,6 @@ def compute_ranking(
     tasks: PathGiven,
     metrics: MetricsGiven,
     settings: TestSettings,
-    classes: int | None = None,
     sentinels: bool = True,
     without: str | Sequence[str] = (),
 ) -> RankingResult:
@@ -106,7 +102,6 @@ def compute_ranking(
         announce=caller.announce,
         name=file.name,
         title=file.title,
-        classes=classes,
         sentinels=sentinels,
     )
     return RankingResult.model_construct(**dict(found))

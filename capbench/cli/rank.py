@@ -9,7 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import LeftOut, MetricNames, ScoringInputs
-from capbench.core.arguments import Alpha, Corrected, Discretise, Help, Permutations, Seed, Sentinels
+from capbench.core.arguments import Alpha, Corrected, Help, Permutations, Seed, Sentinels
 from capbench.core.errors import UsageError
 
 
@@ -19,7 +19,6 @@ def rank(
     tasks: Annotated[
         str | None, Help("Task file, or the name of a shipped one. Default: default.", metavar="FILE")
     ] = None,
-    discretise: Discretise | None = None,
     sentinels: Sentinels = True,
     permutations: Permutations | None = None,
     correction: Corrected = "holm",
@@ -66,7 +65,6 @@ def rank(
         tasks=tasks or DEFAULT_TASKS,
         metrics=names.names,
         settings=TestSettings.read("rank", settings),
-        classes=discretise,
         sentinels=sentinels,
         without=left_out.names,
     )

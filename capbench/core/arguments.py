@@ -106,9 +106,6 @@ OpenShare = Annotated[float, Gt(0), Lt(1)]  # A number between 0 and 1, exclusiv
 Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
 Corrected = Annotated[Correction, Help("Correction for the number of pairs.")]
 Alpha = Annotated[OpenShare, Help("Significance level, two-sided.", metavar="SHARE")]
-Discretise = Annotated[
-    int, Ge(2), Help("Also rank the metrics with scores rounded to K quantile classes.", metavar="K")
-]
 Sentinels = Annotated[bool, Help("Rows of sentinel metrics (docs/sentinels.md).", ("--sentinels/--no-sentinels",))]
 Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
 Bootstrap = Annotated[Resamples, Help("95 % bootstrap intervals from N resamples. Default of N: 1,000.", metavar="[N]")]

@@ -38,8 +38,6 @@ def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, short
     ``short``: only the mean of the tasks of each data set, weighted as in the overall value.
     """
     heads = ["rank", "overall", "tasks"]
-    if result.discretised is not None:
-        heads += [f"rank,\n{result.classes} classes", f"overall,\n{result.classes} classes"]
     places: dict[str, list[TaskInfo]] = {}
     for task in result.tasks:
         places.setdefault(task.protocol.partition("/")[0] if short else task.name, []).append(task)
@@ -63,11 +61,8 @@ def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, short
         return Row(title, (*before, *cells(values, *(more or ({}, ())))), part)
 
     rows = []
-    coarse = {} if result.discretised is None else {each.column: each for each in result.discretised.metrics}
     for metric in result.ranking.metrics:
         first = [str(metric.rank), style.number(metric.overall), str(len(metric.values))]
-        if (of_classes := coarse.get(metric.column)) is not None:
-            first += [str(of_classes.rank), style.number(of_classes.overall)]
         rows.append(row(_title(metric.title, metric), first, "", metric.values, metric.ranks, metric.constant))
     rows = _with_best(rows, [1, *range(len(heads), len(columns))]) if style.bold else rows
     title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')} (× 100)"
@@ -122,8 +117,6 @@ def _notes(result: TaskRanking) -> Iterator[str]:
             f"{result.photographs:,} photographs across all tasks, seed {result.seed}{corrected}, α = "
             f"{result.alpha:g}. {RANK_RULE}"
         )
-    if result.discretised is not None:
-        yield f"{result.classes} classes: the same ranking, with scores rounded to {result.classes} quantile classes"
     if any(metric.missing for metric in result.ranking.metrics):
         yield f"{_INCOMPLETE} compared with each metric on their common tasks"
     yield from missing_lines({metric.title: metric.missing for metric in result.ranking.metrics})

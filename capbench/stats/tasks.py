@@ -38,7 +38,6 @@ from capbench.stats.agreement import Agreement, Correlations
 from capbench.stats.permutation import BoundedSwap
 from capbench.stats.resampling import LeaveOneOut, Swaps, WeightedStatistic, evaluate, observed_value
 from capbench.stats.significance import permutation_p_values
-from capbench.stats.ties import merged
 
 # Rounding changes a bound by far less than this.
 _MARGIN = 1e-9
@@ -105,16 +104,6 @@ def _check_connected(values: Mapping[str, Mapping[str, float]]) -> None:
             value=apart[0],
             hint="Rank them separately, or add a task that both have",
         )
-
-
-def discretise(scores: FloatArray, classes: int) -> FloatArray:
-    """(n,) class of each of (n,) finite scores, 0 to ``classes`` - 1, between equally spaced quantiles of the scores.
-
-    Equal scores are in one class, so a metric with many ties may have fewer classes.
-    """
-    scores = merged(scores)
-    edges = np.quantile(scores, np.arange(1, classes) / classes, method="inverted_cdf")
-    return np.searchsorted(edges, scores, side="left").astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)

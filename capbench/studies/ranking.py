@@ -13,21 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from capbench.core.errors import StatisticError, suggest
-from capbench.core.records import FloatArray, IntArray, Judgements, ScoreTable
+from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.core.typed_json import Strict
-from capbench.datasets.base import Dataset
-from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.metrics.metric_request import Row
 from capbench.stats.agreement import Agreement
 from capbench.stats.pairs import Correction, Pair
-from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
-from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels, joint_tests, task_effects
+from capbench.stats.tasks import TaskData, TaskEffects, joint_labels, joint_tests, task_effects
 from capbench.studies.all_protocols import ranks
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
@@ -43,7 +39,6 @@ from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import common_scores, group_scores
 
 RANKING_SCHEMA_VERSION = 1
-"""Version of the schema of ``ranking.json``."""
 
 
 class TaskInfo(Strict):
@@ -117,8 +112,6 @@ class TaskRanking(Strict):
     seed: int
     correction: Correction
     alpha: float
-    classes: int | None = None  # of ``discretised``
-    discretised: Ranking | None = None  # after each metric's scores are rounded to quantile classes
     sentinels: tuple[RankedSentinel, ...] = ()  # empty if they were not requested
     signatures: dict[str, dict[str, str]]  # by *dataset/items*
     cached: int = 0  # scores from the cache
@@ -135,7 +128,6 @@ class _Gathered:
     """Judgements and scores of a task."""
 
     task: RankedTask
-    dataset: Dataset
     draws: Sequence[Judgements]  # the human side is the same for all
     scores: Mapping[str, FloatArray]  # (draws, items) by row name
 
@@ -143,16 +135,6 @@ class _Gathered:
         """The scores of some rows at the task's data points. Raises StatisticError where the statistic is undefined."""
         scores = {column: self.scores[column] for column in columns}
         return agreement(self.task.protocol, self.draws[0], scores, "image", self.task.group)
-
-    def discretised(self, column: str, classes: int) -> FloatArray:
-        """(draws, items) scores of a row, rounded to quantile classes of the task's items; other items have 0."""
-        rounded = np.zeros_like(self.scores[column])
-        places: IntArray = np.arange(rounded.shape[1])
-        if self.task.group:
-            places = group_of(self.dataset, self.task.group).places(self.draws[0])
-        for draw, scores in enumerate(self.scores[column]):
-            rounded[draw, places] = discretise(scores[places], classes)
-        return rounded
 
 
 class TaskCollector:
@@ -168,7 +150,7 @@ class TaskCollector:
         for task in self.tasks:
             if str(task.protocol) == str(protocol):
                 scores = {**whole, **group_scores(scored, task.group, rows)}
-                self.gathered[task.name] = _Gathered(task, scored.dataset, scored.draws, scores)
+                self.gathered[task.name] = _Gathered(task, scored.draws, scores)
 
 
 def run_ranking(
@@ -198,14 +180,9 @@ def rank_tasks(
     *,
     name: str,
     title: str = "",
-    classes: int | None = None,
     sentinels: bool = True,
 ) -> TaskRanking:
-    """Rank metrics on the tasks of a study that was run with the collector as ``keep``.
-
-    ``classes``: number of quantile classes for a second ranking of rounded scores. Raises StatisticError if no metric
-    has a task, or some have none in common with the others.
-    """
+    """Rank metrics on the tasks of a study that was run with the collector as ``keep``."""
     board = _Board(settings, {row.name: row.title for row in plan.rows})
     missing_tasks = {}
     for task in collector.tasks:
@@ -220,9 +197,8 @@ def rank_tasks(
     if not board.values:
         place, reason = next(iter(missing_tasks.items()))
         raise StatisticError(f"no metric has a value on any task; {place}: {reason}", value=place)
-    with progress("tests over all tasks", math.comb(len(board.values), 2) * (1 if classes is None else 2)) as step:
+    with progress("tests over all tasks", math.comb(len(board.values), 2)) as step:
         ranking, effects = board.rank(step)
-        discretised = None if classes is None else _discretised(board, classes).rank(step)[0]
     used = board.permutations
     return TaskRanking(
         capbench=result.capbench,
@@ -242,8 +218,6 @@ def rank_tasks(
         seed=settings.seed,
         correction=settings.correction,
         alpha=settings.alpha,
-        classes=classes,
-        discretised=discretised,
         sentinels=_sentinels(board, effects, progress) if sentinels else (),
         signatures=result.signatures,
         cached=sum(result.cached.values()),
@@ -301,8 +275,6 @@ class _Board:
 
     def rank(self, progress: Callable[[int], None]) -> tuple[Ranking, TaskEffects]:
         """The ranking, and the effects of the tasks; ``progress`` is called with numbers of tested pairs."""
-        if not self.values:
-            return Ranking(metrics=(), pairs=()), TaskEffects({}, {})
         scaled = {column: self.on_unit_scale(of_metric) for column, of_metric in self.values.items()}
         effects = task_effects(scaled, {name: each.task.weight for name, each in self.gathered.items()})
         overall = {column: effects.overall(of_metric) for column, of_metric in scaled.items()}
@@ -361,22 +333,6 @@ class _Board:
             )
             for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True)
         )
-
-
-def _discretised(board: _Board, classes: int) -> _Board:
-    """The same tasks and metrics, with scores rounded to quantile classes of the task's items, draw by draw."""
-    rounded = _Board(board.settings, board.titles)
-    for name, gathered in board.gathered.items():
-        columns = [column for column, of_metric in board.values.items() if name in of_metric]
-        coarse = replace(gathered, scores={column: gathered.discretised(column, classes) for column in columns})
-        values, constant = dict[str, float](), dict[str, str]()
-        for column in columns:
-            try:
-                values[column] = observed_value(coarse.agreement([column]).statistic(column))
-            except StatisticError as error:
-                constant[column] = error.message
-        rounded.add(coarse, values, {c: why[name] for c, why in board.reasons.items() if name in why}, constant)
-    return rounded
 
 
 def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -> tuple[RankedSentinel, ...]:

@@ -134,11 +134,9 @@ def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
     path.write_text(
         "schema: 1\nname: t\ntasks: [{protocol: flickr8k-expert}, {protocol: nebula, weight: 2}]\n", "utf-8"
     )
-    flags = ("--tasks", path, "--permutations", "100", "--discretise", "4", "--seed", "3", "--no-sentinels")
+    flags = ("--tasks", path, "--permutations", "100", "--seed", "3", "--no-sentinels")
     command = printed(capbench, "rank", "-m", "bleu-1,rouge-l", *flags)
-    found = cb.rank(
-        ["bleu-1", "rouge-l"], tasks=path, permutations=100, discretise=4, seed=3, sentinels=False, progress=False
-    )
+    found = cb.rank(["bleu-1", "rouge-l"], tasks=path, permutations=100, seed=3, sentinels=False, progress=False)
     assert plain(found.model_dump(mode="json")) == command
     frame = found.to_frame()
     assert frame["metric"].tolist() == [metric["column"] for metric in command["ranking"]["metrics"]]
@@ -150,8 +148,6 @@ def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
     assert found.write(tmp_path / "out")[0].name == "ranking.json"
     with raises(cb.UsageError, "missing-option"):
         cb.rank()
-    with raises(cb.UsageError, "out-of-range", value=1):
-        cb.rank("bleu-1", discretise=1)
 
 
 def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def tasks(tmp_path: Path) -> str:
 
 def test_all_formats_have_the_same_numbers(capbench: Callable[..., Ran], tasks: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ("rank", "bleu-4", "rouge-l", "--tasks", tasks, "--permutations", "200", "--discretise", "3")
+    arguments = ("rank", "bleu-4", "rouge-l", "--tasks", tasks, "--permutations", "200")
     ran = capbench(*arguments, "--json", "--out", str(out))
     assert (ran.code, ran.error) == (0, None)
     result = TaskRanking.model_validate(json.loads(ran.out))
@@ -73,7 +73,6 @@ def test_missing_values_and_tasks_give_exit_code_1(capbench: Callable[..., Ran],
     [
         (("--tasks", "nowhere.yaml"), "missing-file", None),
         (("--escape-formulas",), "missing-option", None),
-        (("--discretise", "1"), "wrong-value", "discretise"),
         (("--alpha", "2"), "wrong-value", 2.0),
         (("--out", "x.csv"), "wrong-value", "x.csv"),
     ],

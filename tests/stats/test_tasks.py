@@ -16,7 +16,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.resampling import Swaps, observed_value
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems
-from capbench.stats.tasks import TaskData, discretise, joint_labels, joint_tests, task_effects
+from capbench.stats.tasks import TaskData, joint_labels, joint_tests, task_effects
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from tests.errors import raises
@@ -225,17 +225,6 @@ def test_a_metric_with_constant_scores_differs_by_the_value_of_the_other(kind: s
     assert turned.difference == pytest.approx(-first.difference)
     assert turned.p_value == first.p_value
     assert (both.difference, both.p_value) == (0.0, 1.0)
-
-
-def test_scores_are_rounded_to_classes_of_equal_size_without_separating_ties() -> None:
-    values = np.random.default_rng(0).permutation(100) / 7
-    classes = discretise(values, 4)
-    assert np.bincount(classes.astype(int)).tolist() == [25, 25, 25, 25]
-    assert all((classes[values < value] <= classes[values == value][0]).all() for value in values)
-    tied = discretise(np.array([1.0, 1, 1, 1, 1, 2, 3, 4]), 2)
-    assert tied.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-    assert len(set(discretise(np.array([0.0] * 9 + [1.0]), 3))) == 2
-    assert set(discretise(np.ones(5), 3)) == {0.0}
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import Bootstrap, Swaps, observed_value
 from capbench.stats.retrieval import ranks
 from capbench.stats.system_agreement import Systems
-from capbench.stats.tasks import discretise
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.variance import share_between
@@ -137,7 +136,6 @@ def results(made: Made, by: int) -> dict[str, Any]:
         correlation("tau-b", left.others, left.rating).value for left in [leave_one_rater_out(item, ratings)]
     ]
     calls["chance level"] = lambda: [chance_level(ratings, image)[0]]
-    calls["classes"] = lambda: [discretise(scores, 3)]
     calls["quantiles"] = lambda: [Basis.of_quantiles(scores[:, None], ["m"]).features(scores[:, None])]
     calls["groups"] = lambda: [by * score_groups(scores, ratings)]
     calls["percentiles"] = lambda: [percentiles(scores)]

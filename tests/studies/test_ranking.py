@@ -1,4 +1,4 @@
-"""Rankings over tasks of the sample: values, missing tasks, shared photographs, groups, draws, classes, sentinels."""
+"""Rankings over tasks of the sample: values, missing tasks, shared photographs, groups, draws, sentinels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def ranked(tmp_path: Path) -> Ranks:
         metrics: tuple[str, ...] = ("bleu-4", "rouge-l"),
         scores: tuple[ScoresEntry, ...] = (),
         settings: TestSettings = SETTINGS,
-        classes: int | None = None,
         sentinels: bool = False,
     ) -> TaskRanking:
         path, root = tmp_path / "tasks.yaml", find_root("sample")
@@ -50,7 +49,7 @@ def ranked(tmp_path: Path) -> Ranks:
         resolved = resolve_tasks(load_tasks(path), path, root)
         ids = tuple({str(task.protocol): task.spelled for task in resolved}.values())
         plan = plan_study(Study("s", "S", ids, metrics, scores=scores), root)
-        return run_ranking(plan, resolved, settings, no_progress, name="mine", classes=classes, sentinels=sentinels)
+        return run_ranking(plan, resolved, settings, no_progress, name="mine", sentinels=sentinels)
 
     return run
 
@@ -142,7 +141,7 @@ def test_a_metric_without_some_tasks_is_compared_on_those_that_it_has(ranked: Ra
 
 def test_scores_of_one_group_give_the_task_of_that_group(ranked: Ranks, tmp_path: Path) -> None:
     of_group = items_of("composite@8k")
-    result = ranked(*COMPOSITE, scores=(lengths(tmp_path / "characters.csv", of_group),), classes=3)
+    result = ranked(*COMPOSITE, scores=(lengths(tmp_path / "characters.csv", of_group),))
     lacking = next(metric for metric in result.ranking.metrics if metric.column == "characters")
     assert (set(lacking.values), set(lacking.missing)) == ({"8k"}, {"30k"})
     dataset = open_dataset("composite@8k", find_root("sample"))
@@ -150,14 +149,6 @@ def test_scores_of_one_group_give_the_task_of_that_group(ranked: Ranks, tmp_path
     characters = [len(of_group[item].candidate) for item in ratings.item]
     want = scipy.stats.kendalltau(characters, ratings.value, variant="c").statistic
     assert lacking.values["8k"] == pytest.approx(want, abs=1e-12)
-    # Classes are those of the group's captions.
-    assert result.discretised is not None
-    rounded = next(metric for metric in result.discretised.metrics if metric.column == "characters")
-    ordered = sorted(len(item.candidate) for item in of_group)
-    edges = [ordered[len(ordered) // 3 - (len(ordered) % 3 == 0)], ordered[-(-2 * len(ordered) // 3) - 1]]
-    classes = np.searchsorted(edges, characters)
-    want = scipy.stats.kendalltau(classes, ratings.value, variant="c").statistic
-    assert rounded.values["8k"] == pytest.approx(want, abs=1e-12)
 
 
 def test_a_task_without_data_is_left_out_with_the_reason(ranked: Ranks) -> None:
@@ -200,23 +191,6 @@ def test_a_constant_metric_has_the_value_of_no_agreement_with_a_mark(ranked: Ran
     (cell,) = (row.cells[3] for row in shown.rows if row.title == "Constant")
     assert (cell.marks, cell.below) == ("°", "2")
     assert any(line.startswith("° ") and "Constant on expert" in line for line in shown.notes)
-
-
-def test_a_second_ranking_is_of_scores_rounded_to_classes(ranked: Ranks) -> None:
-    result = ranked("{name: expert, protocol: flickr8k-expert}", metrics=("rouge-l",), classes=4)
-    assert result.classes == 4
-    assert result.discretised is not None
-    (rounded,) = result.discretised.metrics
-    root = find_root("sample")
-    dataset = open_dataset("flickr8k-expert", root)
-    plan = plan_study(Study("s", "S", ("flickr8k-expert",), ("rouge-l",)), root)
-    scored = load_scorable(dataset, dataset.protocol().items, plan.requests).score()
-    scores = scored.tables[0].values[plan.rows[0].key]
-    place = np.sort(scores)[np.ceil(len(scores) * np.array([0.25, 0.5, 0.75])).astype(int) - 1]
-    classes = (scores[:, None] > place).sum(axis=1)
-    ratings = scored.draws[0].ratings["expert"]
-    want = scipy.stats.kendalltau(classes[ratings.item], ratings.value, variant="c").statistic
-    assert rounded.values["expert"] == pytest.approx(want, abs=1e-12)
 
 
 def test_sentinels_have_values_and_change_nothing_else(ranked: Ranks) -> None:
