@@ -169,9 +169,10 @@ class LeaderboardResult(Leaderboard):
 
         The rows are in the order of the column ``sort``, by default the first.
         """
-        from capbench.reports.leaderboard import to_latex
+        from capbench.reports.leaderboard import board_document
+        from capbench.reports.markup import latex
 
-        return to_latex(self, columns, sort=sort, digits=digits)
+        return latex(board_document(self, columns, sort=sort, digits=digits))
 
     def write_html(self, path: PathGiven, *, sort: str = "", digits: int = 1) -> None:
         """Write one HTML page, as ``capbench leaderboard --html`` does."""

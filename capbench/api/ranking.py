@@ -134,17 +134,19 @@ class RankingResult(TaskRanking):
 
     def to_latex(self, **style: Unpack[Style]) -> str:
         """The table as LaTeX; see :class:`Style`."""
-        from capbench.reports.ranking import to_latex
+        from capbench.reports.markup import latex
+        from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
 
-        return to_latex(self, TableStyle.of(**style))
+        return latex(ranking_document(self, TableStyle.of(**style)))
 
     def to_markdown(self, **style: Unpack[Style]) -> str:
         """The table as Markdown; see :class:`Style`."""
-        from capbench.reports.ranking import to_markdown
+        from capbench.reports.markup import markdown
+        from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
 
-        return to_markdown(self, TableStyle.of(**style))
+        return markdown(ranking_document(self, TableStyle.of(**style)))
 
     def to_frame(
         self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
@@ -176,7 +178,7 @@ class RankingResult(TaskRanking):
         return f"RankingResult({len(self.tasks)} tasks: {listed}{ON_SAMPLE if self.sample else ''})"
 
     def __str__(self) -> str:
-        from capbench.reports.ranking import print_ranking
-        from capbench.reports.terminal import printed
+        from capbench.reports.ranking import ranking_document
+        from capbench.reports.terminal import print_document, printed
 
-        return printed(partial(print_ranking, self))
+        return printed(partial(print_document, ranking_document(self, short=True)))

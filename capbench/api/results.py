@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -89,13 +89,15 @@ class Judgements(records.Judgements):
         return f"Judgements({name}: {size}{len(self.items):,} items{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
-        from capbench.reports.markup import SAMPLE, document, html_table
+        from capbench.reports.markup import html
+        from capbench.reports.table import Document, Table
 
         rows, texts = self.rows(_SHOWN), 3 if self.kind == "preferences" else 5
-        notes = [*([SAMPLE] if self.sample else []), *_more(self._number(), self.kind), *self.notes]
         shown = [[str(cell) for cell in row.values()] for row in rows]
         heads = [*rows[0]] if rows else []
-        return document(html_table(heads, shown, texts=texts, title=repr(self)), notes=notes)
+        table = Table.of(heads, shown, texts=texts, title=repr(self))
+        notes = (*_more(self._number(), self.kind), *self.notes)
+        return html(Document([replace(table, notes=notes)], sample=self.sample))
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,8 @@ class ScoreTable(records.ScoreTable):
 
     def _repr_html_(self) -> str:
         from capbench.core.records import signature_lines
-        from capbench.reports.markup import SAMPLE, document, html_table
+        from capbench.reports.markup import html
+        from capbench.reports.table import Document, Table
 
         heads = ["corpus", "mean", "min", "max"]
         rows = [
@@ -219,12 +222,10 @@ class ScoreTable(records.ScoreTable):
             [item.image, item.candidate, *(f"{self.values[row.key][place]:.4f}" for row in self.rows)]
             for place, item in enumerate(self.items[:_SHOWN])
         ]
-        return document(
-            html_table(["metric", *heads], rows, title=title),
-            html_table(["image", "candidate", *(row.title for row in self.rows)], captions, texts=2),
-            notes=[*([SAMPLE] if self.sample else []), *_more(len(self.items), "captions"), *self.notes],
-            signatures=signature_lines(self.signatures),
-        )
+        table = Table.of(["image", "candidate", *(row.title for row in self.rows)], captions, texts=2)
+        table = replace(table, notes=(*_more(len(self.items), "captions"), *self.notes))
+        tables = [Table.of(["metric", *heads], rows, title=title), table]
+        return html(Document(tables, signatures=signature_lines(self.signatures), sample=self.sample))
 
 
 def _item(item: records.Item) -> dict[str, Any]:

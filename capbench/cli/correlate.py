@@ -157,7 +157,8 @@ def correlate(
         keep=collector,
     )
     if all_protocols:
-        from capbench.reports.sensitivity import print_sensitivity, write_sensitivity
+        from capbench.reports.sensitivity import sensitivity_document, write_sensitivity
+        from capbench.reports.terminal import print_document
         from capbench.studies.all_protocols import rank_protocols
 
         ranked = rank_protocols(plan, result)
@@ -165,20 +166,21 @@ def correlate(
         if json_output:
             common.print_json(ranked.model_dump(mode="json"))
         else:
-            print_sensitivity(ranked, common.out(), details=details)
+            print_document(sensitivity_document(ranked), common.out(), details=details)
         if out is not None:
             files = write_sensitivity(ranked, out, escape_formulas=escape_formulas)
     else:
+        from capbench.reports.markup import study_document
         from capbench.reports.table import TableStyle
-        from capbench.reports.terminal import print_result
+        from capbench.reports.terminal import print_document
 
         counted = common.count(len(result.cells) - len(result.undefined), "number")
         shown = result.model_copy(update={"sentinels": ()}) if for_page_only else result
         if json_output:
             common.print_json(shown.model_dump(mode="json"))
         else:
-            style = TableStyle(digits=digits)
-            print_result(shown, common.out(), by_source=by_source, details=details, style=style)
+            document = study_document(shown, by_source=by_source, style=TableStyle(digits=digits))
+            print_document(document, common.out(), details=details)
         if cite:
             print(f"\n{shown.cite()}", end="")
         if out is not None:

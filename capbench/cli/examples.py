@@ -51,7 +51,8 @@ def examples(
     """
     from capbench.api.resolve import resolve_judged
     from capbench.core.files import write_text
-    from capbench.reports.examples import examples_html, examples_lines, examples_markdown, examples_table
+    from capbench.reports.examples import examples_document, examples_lines, examples_page, examples_table
+    from capbench.reports.markup import markdown
     from capbench.studies.examples import choose_examples, rated_scores
 
     endings = _ENDINGS if study is None else (".json",)
@@ -81,8 +82,8 @@ def examples(
         for line in (*examples_lines(examples), "", *examples_table(examples).notes):
             print(line)
     if out is not None:
-        json_text = json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
-        by_ending = {".md": examples_markdown, ".html": examples_html}
-        write_text(out, by_ending.get(out.suffix.lower(), lambda _: json_text)(examples))
+        made = {".md": lambda: markdown(examples_document(examples)), ".html": lambda: examples_page(examples)}
+        as_json = json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
+        write_text(out, made.get(out.suffix.lower(), lambda: as_json)())
         common.note(f"wrote {out}")
     common.leave_if_incomplete(rated.incomplete)

@@ -71,10 +71,12 @@ def rank(
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:
-        from capbench.reports.ranking import print_ranking
+        from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
+        from capbench.reports.terminal import print_document
 
-        print_ranking(result, common.out(), details=details, style=TableStyle(digits=digits))
+        document = ranking_document(result, TableStyle(digits=digits), short=not details)
+        print_document(document, common.out(), details=details)
     for path in result.write(out, escape_formulas=escape_formulas) if out is not None else ():
         common.note(f"wrote {path}")
     if result.is_incomplete or (tasks is not None and result.missing_tasks):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capbench.core.errors import count
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
+from capbench.reports.markup import study_document
 from capbench.reports.methods import p_value_of
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, TableStyle
-from capbench.reports.terminal import print_result
+from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.power import MetricPower
 from capbench.studies.results import StudyResult
@@ -30,13 +32,16 @@ def print_comparison(
     style: TableStyle = USUAL_TABLE,
 ) -> None:
     """Print the table of a result with a sentence for each tested pair, or for each pair with the metric ``of``."""
-    answer = [
+    answer = tuple(
         sentence(pair, tests, result, style)
         for tests in result.comparisons
         for pair in tests.pairs
         if not tests.group and (of is None or of in (pair.better, pair.worse))
-    ]
-    print_result(result, console, details=details, style=style, answer=answer)
+    )
+    document = study_document(result, style=style)
+    first, *others = document.tables
+    first = replace(first, answer=answer or first.answer)
+    print_document(replace(document, tables=(first, *others)), console, details=details)
 
 
 def sentence(pair: Pair, tests: Tests, result: StudyResult, style: TableStyle = USUAL_TABLE) -> str:

@@ -7,8 +7,8 @@ from html import escape
 
 from capbench import __version__
 from capbench.datasets.protocol import with_version
-from capbench.reports.markup import SAMPLE, document, markdown_document, markdown_table, table_html
-from capbench.reports.table import Cell, Column, Row, Table
+from capbench.reports.markup import html
+from capbench.reports.table import Cell, Column, Document, Row, Table
 from capbench.studies.examples import Examples
 
 _KINDS = {
@@ -67,15 +67,14 @@ def examples_table(examples: Examples) -> Table:
     )
 
 
-def examples_markdown(examples: Examples) -> str:
-    """The examples as a document of Markdown."""
-    table = markdown_table(examples_table(examples))
-    return markdown_document([table], f"capbench {__version__}", sample=examples.sample)
+def examples_document(examples: Examples) -> Document:
+    """The examples as a document."""
+    return Document([examples_table(examples)], "examples", f"capbench {__version__}", sample=examples.sample)
 
 
-def examples_html(examples: Examples) -> str:
+def examples_page(examples: Examples) -> str:
     """The examples as a self-contained HTML page."""
-    table = examples_table(examples)
-    body = document(table_html(table), notes=[*([SAMPLE] if examples.sample else []), *table.lines])
-    head = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(table.title)}</title></head>'
-    return f"{head}\n<body>{body}</body></html>\n"
+    document = examples_document(examples)
+    title = escape(document.tables[0].title)
+    head = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+    return f"{head}\n<body>{html(document)}</body></html>\n"

@@ -6,16 +6,16 @@ others. Rows are sorted by one column, which the title names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capbench.core.errors import count
-from capbench.reports.markup import SAMPLE, latex_document
+from capbench.reports.markup import SAMPLE
 from capbench.reports.methods import MARK, SENTINEL_MARK
-from capbench.reports.page.elements import Html, joined, tag, wide
+from capbench.reports.page.elements import Html, joined, plain_table, sorted_table, tag
 from capbench.reports.ranking import missing_lines
-from capbench.reports.table import CEILING, SENTINELS, Cell, Column, Row, Table
+from capbench.reports.table import CEILING, SENTINELS, Cell, Column, Document, Row, Table
 from capbench.studies.leaderboard import BoardColumn, BoardRow, ImageDifference, Leaderboard, OurNumber, PaperNumber
 
 if TYPE_CHECKING:
@@ -70,12 +70,18 @@ def shown_number(row: BoardRow, column: str, digits: int = 1) -> str:
     return _of_paper(row.printed[column], digits) if column in row.printed else ""
 
 
-def _cell(row: BoardRow, column: str, digits: int) -> Cell:
-    ours = row.ours.get(column)
+def _cell(row: BoardRow, column: BoardColumn, digits: int) -> Cell:
+    ours, tip = row.ours.get(column.name), _tip(row, column)
+    text = shown_number(row, column.name, digits) or "–"
     if ours is None:
-        return Cell(shown_number(row, column, digits) or "–")
+        return Cell(text, tip=tip, soft=_origin(row, column.name) == "second-hand")
     tests = f"{MARK if ours.top else ''}{SENTINEL_MARK if ours.no_better else ''}"
-    return Cell(shown_number(row, column, digits), tests, _interval(ours, digits))
+    return Cell(text, tests, _interval(ours, digits), tip=tip)
+
+
+def _about(row: BoardRow) -> str:
+    reads, trained = row.reads_references is not False, row.uses_ratings
+    return ", ".join(["no references"] * (not reads) + ["trained on ratings"] * bool(trained))
 
 
 def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> Table:
@@ -83,7 +89,7 @@ def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: 
     chosen = board.chosen(columns)
     order = board.chosen([sort])[0] if sort else chosen[0]
     shown = [row for row in board.sorted(order.name) if any(_origin(row, column.name) for column in chosen)]
-    rows = [Row(row.title, tuple(_cell(row, column.name, digits) for column in chosen)) for row in shown]
+    rows = [Row(row.title, tuple(_cell(row, column, digits) for column in chosen), about=_about(row)) for row in shown]
     if any(column.ceiling is not None for column in chosen):
         known = [column.ceiling for column in chosen]
         cells = [Cell(_number(c.value, digits), "", _interval(c, digits)) if c is not None else Cell() for c in known]
@@ -186,16 +192,15 @@ def _difference(one: ImageDifference, digits: int) -> str:
     return f"{100 * one.value:+.{digits}f} [{_number(one.low, digits)}, {_number(one.high, digits)}]"
 
 
-def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> str:
-    """One LaTeX table for the packages booktabs and graphicx, without intervals.
+def board_document(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> Document:
+    """The table for LaTeX, without intervals.
 
     By default it has all columns, or, of more than eight, those with published numbers.
     """
     if not columns and len(board.columns) > _MANY_COLUMNS:
         columns = [c.name for c in board.columns if any(c.name in row.printed for row in board.rows)]
-    table = _without_intervals(leaderboard_table(board, columns, sort=sort, digits=digits))
-    origin = f"capbench {board.capbench}, {board.created}"
-    return latex_document([replace(table, warnings=())], "leaderboard", origin, sample=board.sample)
+    table = replace(_without_intervals(leaderboard_table(board, columns, sort=sort, digits=digits)), warnings=())
+    return Document([table], "leaderboard", f"capbench {board.capbench}, {board.created}", sample=board.sample)
 
 
 # The page.
@@ -214,83 +219,41 @@ def to_html(board: Leaderboard, *, sort: str = "", digits: int = 1) -> str:
     sizes = [max((row.ours[c.name].n for row in board.rows if c.name in row.ours), default=0) for c in board.columns]
     protocols = [[c.title, c.versioned, f"{n:,}" if n else ""] for c, n in zip(board.columns, sizes, strict=True)]
     others = [list(pair) for pair in _others(board, digits)]
+    shown = sorted_table(table, "matrix-0", "Table: leaderboard", "tips matrix board")
+    notes = [tag("li", line) for line in (*table.warnings, *table.legend, *table.notes)]
     sections = {
-        "overview": ("Leaderboard", _html_table(board, table, sort, digits)),
+        "overview": ("Leaderboard", joined([shown, tag("ul", *notes, class_="note")])),
         "images": ("What the image contributes", _plain(heads, images, _IMAGES)),
         "other-protocols": ("Other protocols", _plain(["protocol, or printed heading", "numbers"], others, _OTHERS)),
         "protocols": ("Protocols", _plain(["column", "protocol", "n"], protocols)),
         "provenance": ("Provenance", _provenance(board)),
     }
-    shown = {place: (name, content) for place, (name, content) in sections.items() if content}
-    parts = (tag("section", tag("h2", name), content, id=place) for place, (name, content) in shown.items())
+    sections = {place: (name, content) for place, (name, content) in sections.items() if content}
+    parts = (tag("section", tag("h2", name), content, id=place) for place, (name, content) in sections.items())
     title = "Agreement of caption metrics with human judgements"
-    return html_document(title, header, {place: name for place, (name, _) in shown.items()}, joined(parts, "\n"))
+    return html_document(title, header, {place: name for place, (name, _) in sections.items()}, joined(parts, "\n"))
 
 
-def _html_table(board: Leaderboard, table: Table, sort: str, digits: int) -> Html:
-    by_title = {row.title: row for row in board.sorted(sort)}
-    heads = [tag("th", "metric", scope="col")]
-    for column in board.columns:
-        heads.append(tag("th", column.title, tag("span", column.statistic, class_="sub"), class_="n", scope="col"))
-    body, foot = [], []
-    for line in table.rows:
-        if line.part:
-            texts = (tag("td", cell.value, *_below(cell.below), class_="n") for cell in line.cells)
-            foot.append(tag("tr", tag("th", line.title, scope="row"), *texts))
-            continue
-        row = by_title[line.title]
-        about = ["no references"] if row.reads_references is False else []
-        about += ["trained on ratings"] if row.uses_ratings else []
-        cells = (_html_cell(row, c, cell) for c, cell in zip(board.columns, line.cells, strict=True))
-        head = tag("th", line.title, *_below(", ".join(about)), scope="row", data_copy=line.title)
-        body.append(tag("tr", head, *cells))
-    made = tag(
-        "table",
-        tag("thead", tag("tr", *heads)),
-        tag("tbody", *body),
-        tag("tfoot", *foot) if foot else None,
-        class_="tips matrix board",
-        id="matrix-0",
-    )
-    notes = [tag("li", line) for line in (*table.warnings, *table.legend, *table.notes)]
-    return joined([wide(made, "Table: leaderboard"), tag("ul", *notes, class_="note")])
-
-
-def _below(text: str) -> list[Html]:
-    return [tag("span", text, class_="sub")] if text else []
-
-
-def _html_cell(row: BoardRow, column: BoardColumn, cell: Cell) -> Html:
-    """A number with its origin as a tool tip; second-hand numbers are grey."""
+def _tip(row: BoardRow, column: BoardColumn) -> str:
+    """The tooltip of a number: its origin, data points, rank, published number and protocol."""
     ours, printed, origin = row.ours.get(column.name), row.printed.get(column.name), _origin(row, column.name)
     if not origin:
-        return tag("td", "–", class_="n", data_order="-9", data_tip=row.missing.get(column.name, column.reason or None))
+        return row.missing.get(column.name, column.reason)
     tip = [_MEANING.get(origin, "computed by capbench")]
     if ours is not None:
         tip += [f"n = {ours.n:,}", *([f"rank {ours.rank} of the column"] if ours.rank is not None else [])]
     if printed is not None:
         tip += [f"{'' if ours is None else 'published: '}{printed.printed}, {printed.source}"]
         tip += [printed.note] if printed.note else []
-    text = tag("span", cell.marked, class_="sub" if origin == "second-hand" else None)
-    return tag(
-        "td",
-        text,
-        *_below(cell.below),
-        class_="n",
-        data_order=repr(row.value(column.name)),
-        data_tip="\n".join([*tip, f"protocol {column.versioned}"]),
-        data_copy=f"{cell.value} {cell.below}".strip(),
-    )
+    return "\n".join([*tip, f"protocol {column.versioned}"])
 
 
-def _plain(heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> Html:
+def _plain(heads: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> Html:
     """A table of texts below a note; empty without rows."""
-    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", text) for text in row[1:])) for row in rows]
-    if not body:
+    if not rows:
         return Html("")
-    head = tag("tr", *(tag("th", text, scope="col") for text in heads))
-    made = tag("table", tag("thead", head), tag("tbody", *body), class_="plain")
-    return joined([tag("p", f"{note}.", class_="note") if note else None, wide(made, f"Table: {heads[0]}")])
+    shown = plain_table(heads, rows, f"Table: {heads[0]}", texts=len(heads))
+    return joined([tag("p", f"{note}.", class_="note") if note else None, shown])
 
 
 def _provenance(board: Leaderboard) -> Html:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from html import escape
 from itertools import groupby
@@ -12,7 +12,7 @@ from pathlib import Path
 from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.table import PUBLISHED, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.table import PUBLISHED, USUAL_TABLE, Cell, Column, Document, Row, Table, TableStyle
 from capbench.reports.tables import tables
 from capbench.stats.pairs import Pair
 from capbench.studies import results
@@ -80,6 +80,15 @@ def tex_text(text: str) -> str:
 # Markdown.
 
 
+def markdown(document: Document) -> str:
+    """Tables as GitHub Markdown, and the signatures; the origin of the numbers is a comment at the top."""
+    head = f"<!-- {document.origin} -->\n\n" + (f"{SAMPLE}\n\n" if document.sample else "")
+    blocks = [*map(markdown_table, document.tables)]
+    if document.signatures:
+        blocks.append("Signatures:\n\n" + "\n".join(f"- `{signature}`" for signature in document.signatures))
+    return head + "\n\n".join(blocks) + "\n"
+
+
 def markdown_table(table: Table) -> str:
     """A table as GitHub Markdown with its title and notes, of which data and methods can be opened."""
     heads = [table.head, *(column.heading for column in table.columns)]
@@ -89,8 +98,7 @@ def markdown_table(table: Table) -> str:
         if part == PUBLISHED:
             lines.append(_md_row([f"*{PUBLISHED}*", *[""] * len(table.columns)]))
         lines += [_md_row([markdown_text(row.title), *map(_md_cell, row.cells)]) for row in rows]
-    shown = dict.fromkeys((*table.answer, *table.warnings, *table.legend, *table.footnotes))
-    lines += ["", *(f"- {markdown_text(line)}" for line in shown)]
+    lines += ["", *(f"- {markdown_text(line)}" for line in table.shown)]
     if table.notes:
         lines += ["", "<details><summary>Data and methods</summary>", ""]
         lines += [*(f"- {markdown_text(note)}" for note in table.notes), "", "</details>"]
@@ -108,32 +116,19 @@ def _md_cell(cell: Cell) -> str:
     return f"{f'**{text}**' if cell.bold else text} {below}".strip()
 
 
-def markdown_document(blocks: Iterable[str], origin: str, *, sample: bool) -> str:
-    """A document of blocks, of which empty ones are omitted; the origin of the numbers is a comment at the top."""
-    head = f"<!-- {origin} -->\n\n" + (f"{SAMPLE}\n\n" if sample else "")
-    return head + "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def markdown_signatures(signatures: Iterable[str]) -> str:
-    """The list of signatures; ``""`` if there are none."""
-    lines = [f"- `{signature}`" for signature in signatures]
-    return "Signatures:\n\n" + "\n".join(lines) if lines else ""
-
-
 # LaTeX.
 
 _NARROW = 4
 """The largest number of columns of a table that fits one of two columns of a page."""
 
 
-def latex_document(tables: Iterable[Table], name: str, origin: str, *, sample: bool) -> str:
-    """Tables for the packages booktabs and graphicx, labelled ``tab:NAME-1``; the origin is a comment at the top."""
-    blocks = [f"% {origin}; needs \\usepackage{{booktabs,graphicx}}"]
-    if sample:
-        blocks.append(f"% {SAMPLE}")
-    label = "".join(c if c.isalnum() else "-" for c in name)
-    blocks += [latex_table(table, f"tab:{label}-{number}") for number, table in enumerate(tables, 1)]
-    return "\n\n".join(blocks) + "\n"
+def latex(document: Document) -> str:
+    """Tables for the packages booktabs and graphicx, labelled ``tab:NAME-1``; origin and signatures are comments."""
+    head = [f"{document.origin}; needs \\usepackage{{booktabs,graphicx}}", *([SAMPLE] if document.sample else [])]
+    lines = "\n".join(f"% {' '.join(line.split())}" for line in (*head, *document.signatures))
+    label = "".join(c if c.isalnum() else "-" for c in document.name)
+    blocks = [latex_table(table, f"tab:{label}-{number}") for number, table in enumerate(document.tables, 1)]
+    return "\n\n".join([lines, *blocks]) + "\n"
 
 
 def latex_table(table: Table, label: str) -> str:
@@ -230,21 +225,16 @@ def _tex_notes(table: Table, letters: dict[str, str]) -> list[str]:
 # HTML, as pieces for notebooks with every text escaped.
 
 
-def document(*blocks: str, notes: Sequence[str] = (), signatures: Sequence[str] = ()) -> str:
-    """HTML blocks, followed by notes and signatures as plain texts."""
-    listed = "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(notes))
-    signed = "".join(f"<li><code>{escape(line)}</code></li>" for line in dict.fromkeys(signatures))
-    parts = [*blocks, *([f"<ul>{listed}</ul>"] if listed else [])]
-    if signed:
+def html(document: Document) -> str:
+    """Tables with the lines below them, and the signatures."""
+    parts = [f"<p>{SAMPLE}</p>"] if document.sample else []
+    for table in document.tables:
+        listed = "".join(f"<li>{escape(line)}</li>" for line in table.lines)
+        parts += [table_html(table), *([f"<ul>{listed}</ul>"] if listed else [])]
+    if document.signatures:
+        signed = "".join(f"<li><code>{escape(line)}</code></li>" for line in dict.fromkeys(document.signatures))
         parts.append(f"<details><summary>Signatures</summary><ul>{signed}</ul></details>")
     return f'<div class="capbench">{"".join(parts)}</div>'
-
-
-def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1, title: str = "") -> str:
-    """A table of plain texts; the first ``texts`` columns have texts, the others numbers."""
-    columns = [Column(head, text=place < texts - 1) for place, head in enumerate(heads[1:])]
-    made = [Row(row[0], tuple(map(Cell, row[1:]))) for row in rows]
-    return table_html(Table(title, tuple(columns), tuple(made), head=heads[0]))
 
 
 def table_html(table: Table) -> str:
@@ -291,26 +281,11 @@ def result_signatures(result: StudyResult) -> list[str]:
     ]
 
 
-def to_markdown(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> str:
-    """All tables as GitHub Markdown, with notes and signatures; see :func:`tables.tables`."""
+def study_document(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> Document:
+    """All tables with their signatures; see :func:`tables.tables`."""
     made = tables(result, by_source=by_source, style=style)
-    return markdown_document(
-        [*map(markdown_table, made), markdown_signatures(result_signatures(result))],
-        f"capbench {result.capbench}, {result.created}",
-        sample=result.sample,
-    )
-
-
-def to_latex(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> str:
-    """All tables as LaTeX for the packages booktabs and graphicx; see :func:`tables.tables`."""
-    made = tables(result, by_source=by_source, style=style)
-    return latex_document(made, result.name, f"capbench {result.capbench}, {result.created}", sample=result.sample)
-
-
-def to_html(result: StudyResult) -> str:
-    """All tables as HTML, with notes and signatures."""
-    blocks = [block for table in tables(result) for block in (table_html(table), document(notes=table.lines))]
-    return document(*blocks, notes=[SAMPLE] if result.sample else [], signatures=result_signatures(result))
+    origin = f"capbench {result.capbench}, {result.created}"
+    return Document(made, result.name, origin, result_signatures(result), result.sample)
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
@@ -385,22 +360,32 @@ def write_result(
 ) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
 
-    With tests between metrics there is also ``comparisons.csv``, one line per pair; without them an earlier one is
-    removed. Each file is replaced as a whole. Two runs with the same folder take turns, so that the files belong to one
-    run. ``by_source`` adds
-    tables of groups to Markdown and LaTeX; the other files have all numbers.
+    With tests between metrics there is also ``comparisons.csv``, one line per pair. ``by_source`` adds tables of groups
+    to Markdown and LaTeX; the other files have all numbers.
     """
-    texts = {
-        "results.json": json_text(result.model_dump(mode="json")) + "\n",
-        "results.csv": to_csv(result, escape_formulas=escape_formulas),
-        "results.md": to_markdown(result, by_source=by_source),
-        "results.tex": to_latex(result, by_source=by_source),
-    }
+    texts = {"results.csv": to_csv(result, escape_formulas=escape_formulas), "comparisons.csv": ""}
     if result.comparisons:
         texts["comparisons.csv"] = comparisons_to_csv(result, escape_formulas=escape_formulas)
+    document = study_document(result, by_source=by_source)
+    return write_files(folder, "results", result.model_dump(mode="json"), document, texts)
+
+
+def write_files(folder: Path, name: str, record: object, document: Document, texts: Mapping[str, str]) -> list[Path]:
+    """Write ``NAME.{json,md,tex}`` and other texts into a folder and return their paths; earlier files whose text is
+    ``""`` are removed.
+
+    Each file is replaced as a whole. Two runs with the same folder take turns, so that the files belong to one run.
+    """
+    texts = {
+        f"{name}.json": json_text(record) + "\n",
+        f"{name}.md": markdown(document),
+        f"{name}.tex": latex(document),
+        **texts,
+    }
     with lock(folder / ".results"):
-        if not result.comparisons:
-            (folder / "comparisons.csv").unlink(missing_ok=True)
-        for name, text in texts.items():
-            write_text(folder / name, text)
-    return [folder / name for name in texts]
+        for file, text in texts.items():
+            if text:
+                write_text(folder / file, text)
+            else:
+                (folder / file).unlink(missing_ok=True)
+    return [folder / file for file, text in texts.items() if text]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from capbench.core.errors import count
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
-from capbench.studies.results import BootstrapInfo, Ceiling, RaterTests, Sentinels, StudyResult
+from capbench.studies.results import BootstrapInfo, Ceiling, Cell, RaterTests, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
 
@@ -153,6 +153,14 @@ def no_better(result: StudyResult, protocol: str, group: str = "") -> frozenset[
     """Columns of the metrics with :data:`SENTINEL_MARK`."""
     sentinels = result.sentinels_of(protocol)
     return frozenset() if sentinels is None else sentinels.no_better(group)
+
+
+def marks(result: StudyResult, cell: Cell, *, daggers: bool = True) -> str:
+    """The marks of a number; ``daggers``: False for none of tests."""
+    tests = decided(result, cell.protocol, cell.group)
+    shown = MARK * (daggers and tests is not None and cell.column in tests.top)
+    shown += SENTINEL_MARK * (daggers and cell.column in no_better(result, cell.protocol, cell.group))
+    return shown + READ_MARK * result.has_read(cell.protocol, cell.label or cell.metric, cell.group)
 
 
 def sentinel_title(name: str) -> str:

@@ -1,30 +1,21 @@
-"""A ranking of metrics over many tasks, as tables in four formats."""
+"""A ranking of metrics over many tasks, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capbench.core.errors import count
-from capbench.core.files import csv_text, json_text, lock, write_text
+from capbench.core.files import csv_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.markup import (
-    latex_document,
-    markdown_document,
-    markdown_signatures,
-    markdown_table,
-    markdown_text,
-)
-from capbench.reports.table import CEILING, SENTINELS, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.markup import write_files
+from capbench.reports.table import CEILING, SENTINELS, USUAL_TABLE, Cell, Column, Document, Row, Table, TableStyle
 from capbench.studies.ranking import RankedMetric, RankedSentinel, TaskInfo, TaskRanking
 from capbench.studies.results import is_left_out
 from capbench.studies.uncertainty import RANK_RULE
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _INCOMPLETE = "*"
 """Marks a metric that does not have all tasks."""
@@ -123,6 +114,12 @@ def _notes(result: TaskRanking) -> Iterator[str]:
     constant = {metric.title: metric.constant for metric in result.ranking.metrics}
     yield from missing_lines(constant, f"{_CONSTANT} counts as no agreement: ")
     yield from missing_lines({sentinel.name: sentinel.missing for sentinel in result.sentinels})
+    for task in result.tasks:
+        group = f", group {task.group}" if task.group else ""
+        yield (
+            f"{task.name}: {with_version(task.protocol, task.version)}{group}; weight {task.weight:g}; "
+            f"{task.photographs:,} photographs"
+        )
 
 
 def missing_lines(missing: Mapping[str, Mapping[str, str]], head: str = "no value of ") -> Iterator[str]:
@@ -136,45 +133,11 @@ def missing_lines(missing: Mapping[str, Mapping[str, str]], head: str = "no valu
         yield f"{head}{', '.join(titles)} on {', '.join(tasks)}: {reason}"
 
 
-def _signatures(result: TaskRanking) -> list[str]:
-    return list(dict.fromkeys(line for by_label in result.signatures.values() for line in signature_lines(by_label)))
-
-
-def print_ranking(
-    result: TaskRanking, console: Console, *, details: bool = False, style: TableStyle = USUAL_TABLE
-) -> None:
-    """Print ranks, overall values and means by data set; with ``details`` all tasks, methods and signatures."""
-    from capbench.reports.terminal import print_lines, print_table
-
-    print_table(ranking_table(result, style, short=not details and not style.columns), console, details=details)
-    lines = [*map(_task, result.tasks), *_signatures(result)] if details else ["Tasks, methods, signatures: --details"]
-    print_lines(console, lines, style="dim")
-
-
-def to_markdown(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
-    """The table as GitHub Markdown, with notes, tasks and signatures."""
-    tasks = "Tasks:\n\n" + "\n".join(f"- {markdown_text(line)}" for line in map(_task, result.tasks))
-    return markdown_document(
-        [markdown_table(ranking_table(result, style)), tasks, markdown_signatures(_signatures(result))],
-        f"capbench {result.capbench}, {result.created}",
-        sample=result.sample,
-    )
-
-
-def _task(task: TaskInfo) -> str:
-    """A task in one line."""
-    group = f", group {task.group}" if task.group else ""
-    return (
-        f"{task.name}: {with_version(task.protocol, task.version)}{group}; weight {task.weight:g}; "
-        f"{task.photographs:,} photographs"
-    )
-
-
-def to_latex(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
-    """The table as LaTeX for the packages booktabs and graphicx."""
-    table = ranking_table(result, style)
-    table = replace(table, notes=(*table.notes, *map(_task, result.tasks)))
-    return latex_document([table], "ranking", f"capbench {result.capbench}, {result.created}", sample=result.sample)
+def ranking_document(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, short: bool = False) -> Document:
+    """The table of a ranking with its signatures; see :func:`ranking_table`."""
+    signatures = dict.fromkeys(line for by_label in result.signatures.values() for line in signature_lines(by_label))
+    origin = f"capbench {result.capbench}, {result.created}"
+    return Document([ranking_table(result, style, short=short)], "ranking", origin, list(signatures), result.sample)
 
 
 def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
@@ -198,14 +161,6 @@ def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
 
 
 def write_ranking(result: TaskRanking, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
-    """Write ``ranking.{json,csv,md,tex}`` into a folder, which is created, and return their paths."""
-    texts = {
-        "ranking.json": json_text(result.model_dump(mode="json")) + "\n",
-        "ranking.csv": to_csv(result, escape_formulas=escape_formulas),
-        "ranking.md": to_markdown(result),
-        "ranking.tex": to_latex(result),
-    }
-    with lock(folder / ".results"):
-        for name, text in texts.items():
-            write_text(folder / name, text)
-    return [folder / name for name in texts]
+    """Write ``ranking.{json,md,tex,csv}`` into a folder, which is created, and return their paths."""
+    texts = {"ranking.csv": to_csv(result, escape_formulas=escape_formulas)}
+    return write_files(folder, "ranking", result.model_dump(mode="json"), ranking_document(result), texts)

@@ -10,18 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from capbench.core.files import csv_text, json_text, lock, write_text
+from capbench.core.files import csv_text
 from capbench.reports import methods
-from capbench.reports.markup import comparisons_to_csv, latex_document, markdown_document, markdown_table
-from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table
-from capbench.reports.terminal import print_table
+from capbench.reports.markup import comparisons_to_csv, result_signatures, write_files
+from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.results import NO_TESTS, is_left_out
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SYMBOLS = {
     "acc-eq-held-out": "held-out acc",
@@ -186,41 +181,32 @@ def _not_computed(found: SensitivityResult) -> list[str]:
     return [*counted, *dict.fromkeys(lines), *found.result.undefined_lines()]
 
 
-def print_sensitivity(found: SensitivityResult, console: Console, *, details: bool = False) -> None:
-    """Print every table."""
-    for table in tables(found):
-        print_table(table, console, details=details)
+def sensitivity_document(found: SensitivityResult) -> Document:
+    """All tables with the signatures."""
+    result, made = found.result, tables(found)
+    origin = f"capbench {result.capbench}, {result.created}"
+    return Document(made, "protocols", origin, result_signatures(result), result.sample)
 
 
 def write_sensitivity(found: SensitivityResult, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
-    """Write ``all-protocols.{json,csv,md,tex}`` into a folder and return their paths.
+    """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths.
 
     With tests between metrics there are also ``all-protocols-comparisons.csv``, one line per pair, and
-    ``all-protocols-reversals.csv``; without them earlier ones are removed.
+    ``all-protocols-reversals.csv``.
     """
-    made, rows, result = tables(found), found.rows(), found.result
-    origin = f"capbench {result.capbench}, {result.created}"
-    texts = {
-        "all-protocols.json": json_text(found.model_dump(mode="json")) + "\n",
-        "all-protocols.csv": csv_text(list(rows[0]), rows, escape_formulas=escape_formulas),
-        "all-protocols.md": markdown_document(map(markdown_table, made), origin, sample=result.sample),
-        "all-protocols.tex": latex_document(made, "protocols", origin, sample=result.sample),
-    }
+    rows = found.rows()
     reversals = [
         {"dataset": data.dataset, "default": data.default, **reversal.model_dump()}
         for data in found.datasets
         for reversal in data.reversals or ()
     ]
     heads = ["dataset", "default", *Reversal.model_fields]
-    of_tests = {
-        "all-protocols-comparisons.csv": comparisons_to_csv(result, escape_formulas=escape_formulas),
+    tested = any(data.reversals is not None for data in found.datasets)
+    texts = {
+        "all-protocols.csv": csv_text(list(rows[0]), rows, escape_formulas=escape_formulas),
+        "all-protocols-comparisons.csv": comparisons_to_csv(found.result, escape_formulas=escape_formulas),
         "all-protocols-reversals.csv": csv_text(heads, reversals, escape_formulas=escape_formulas),
     }
-    if any(data.reversals is not None for data in found.datasets):
-        texts |= of_tests
-    with lock(folder / ".results"):
-        for name in of_tests.keys() - texts.keys():
-            (folder / name).unlink(missing_ok=True)
-        for name, text in texts.items():
-            write_text(folder / name, text)
-    return [folder / name for name in texts]
+    if not tested:
+        texts |= dict.fromkeys([*texts][1:], "")
+    return write_files(folder, "all-protocols", found.model_dump(mode="json"), sensitivity_document(found), texts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capbench import __version__
@@ -10,9 +11,8 @@ from capbench.core.errors import count
 from capbench.core.files import csv_text
 from capbench.core.records import signature_lines
 from capbench.reports.compare import interval_caveat
-from capbench.reports.markup import latex_document, markdown_document, markdown_signatures, markdown_table
 from capbench.reports.methods import CORRECTIONS, MARK, p_value_text
-from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table, TableStyle
 from capbench.stats.significance import at_floor
 
 if TYPE_CHECKING:
@@ -169,19 +169,19 @@ def _p_value(pair: SystemPair, comparison: SystemComparison) -> str:
     return p_value_text(pair.p_adjusted, is_bound=is_bound)
 
 
-def _signatures(comparison: SystemComparison) -> list[str]:
-    return [*signature_lines(comparison.signatures), comparison.signature]
+def systems_document(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> Document:
+    """The tables with the signatures of metrics and comparison."""
+    signatures = [*signature_lines(comparison.signatures), comparison.signature]
+    return Document(system_tables(comparison, style), "compare-systems", f"capbench {__version__}", signatures)
 
 
 def print_systems(comparison: SystemComparison, console: Console, *, details: bool = False) -> None:
     """Print corpus scores, a sentence for each pair, and the differing captions; with ``details`` also signatures."""
-    from capbench.reports.terminal import print_lines, print_table
+    from capbench.reports.terminal import print_document
 
-    scores, _, *captions = system_tables(comparison)
-    for table in (scores, *captions):
-        print_table(table, console, details=details)
-    lines = _signatures(comparison) if details else ["Methods and signatures: --details"]
-    print_lines(console, lines, style="dim")
+    document = systems_document(comparison)
+    scores, _, *captions = document.tables
+    print_document(replace(document, tables=(scores, *captions)), console, details=details)
 
 
 def systems_csv(comparison: SystemComparison) -> str:
@@ -190,51 +190,22 @@ def systems_csv(comparison: SystemComparison) -> str:
     return csv_text(list(rows[0]), rows)
 
 
-def systems_markdown(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> str:
-    """The tables as GitHub Markdown, with notes and signatures."""
-    blocks = [markdown_table(table) for table in system_tables(comparison, style)]
-    return markdown_document(
-        [*blocks, markdown_signatures(_signatures(comparison))], f"capbench {__version__}", sample=False
-    )
-
-
-def systems_latex(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> str:
-    """The tables as LaTeX for the packages booktabs and graphicx, with the signatures as comments."""
-    signatures = "\n".join(f"% {' '.join(signature.split())}" for signature in _signatures(comparison))
-    tables = system_tables(comparison, style)
-    return f"{signatures}\n{latex_document(tables, 'compare-systems', f'capbench {__version__}', sample=False)}"
-
-
 def systems_html(comparison: SystemComparison) -> str:
     """The tables, sentences and signatures as one self-contained page in the design of the report."""
-    from capbench.reports.page.elements import Html, joined, tag, wide
+    from capbench.reports.page.elements import joined, lines_list, plain_table, tag
     from capbench.reports.page.page import html_document
 
-    def items(lines: Sequence[str]) -> Html | None:
-        return tag("ul", *(tag("li", line) for line in lines)) if lines else None
-
-    def cell(of: Cell) -> Html:
-        return tag("td", f"{of.marked} {of.below.replace(' ', chr(160))}".strip())
-
-    def line(row: Row) -> Html:
-        return tag("tr", tag("th", row.title, scope="row"), *map(cell, row.cells))
-
-    def section(place: int, table: Table) -> Html:
-        heads = [tag("th", head, scope="col") for head in (table.head, *(column.heading for column in table.columns))]
-        rows = map(line, table.rows)
-        shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
-        lines = (*table.answer, *table.warnings, *table.legend, *table.notes)
-        return tag("section", tag("h2", table.title), wide(shown, table.title), items(lines), id=f"table-{place}")
-
-    tables = system_tables(comparison)
-    sections = {f"table-{place}": table.title for place, table in enumerate(tables, 1)}
-    signed = [tag("code", line) for line in _signatures(comparison)]
-    provenance = [
-        tag("section", tag("h2", title), tag("ul", *(tag("li", line) for line in lines)), id=place)
-        for place, title, lines in (("warnings", "Warnings", comparison.warnings), ("signatures", "Signatures", signed))
-        if lines
-    ]
-    header = f"{count(len(comparison.systems), 'system')}, {comparison.images:,} images. capbench {__version__}."
-    main = joined([*(section(place, table) for place, table in enumerate(tables, 1)), *provenance], "\n")
+    document, made = systems_document(comparison), []
+    for place, table in enumerate(document.tables, 1):
+        heads = [table.head, *(column.heading for column in table.columns)]
+        rows = [[row.title, *(f"{cell.marked} {cell.below}".strip() for cell in row.cells)] for row in table.rows]
+        shown = plain_table(heads, rows, table.title, texts=len(heads))
+        made.append(tag("section", tag("h2", table.title), shown, lines_list(table.lines), id=f"table-{place}"))
+    signed = [tag("code", line) for line in document.signatures]
+    for title, lines in (("Warnings", comparison.warnings), ("Signatures", signed)):
+        made += [tag("section", tag("h2", title), lines_list(lines), id=title.lower())] if lines else []
+    header = f"{count(len(comparison.systems), 'system')}, {comparison.images:,} images. {document.origin}."
+    sections = {f"table-{place}": table.title for place, table in enumerate(document.tables, 1)}
     title = f"{', '.join(comparison.systems[:-1])} and {comparison.systems[-1]} compared"
-    return html_document(title, [tag("p", header, class_="note")], sections | {"signatures": "Signatures"}, main)
+    sections |= {"signatures": "Signatures"}
+    return html_document(title, [tag("p", header, class_="note")], sections, joined(made, "\n"))

@@ -1,6 +1,6 @@
 """One table of results as texts, which each format prints, and the user's choices: columns, digits, scale, marks.
 
-``terminal.print_table`` prints a table, ``markup.markdown_table``, ``latex_table`` and ``table_html`` write it::
+One table::
 
     Table(
         "Corpus scores, 150 images",
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +37,8 @@ class Cell:
     below: str = ""  # a second line, such as an interval
     bold: bool = False
     note: str = ""  # a remark: a lettered footnote in LaTeX, in place of the marks
+    tip: str = ""  # a tooltip on pages
+    soft: bool = False  # grey on pages
 
     @property
     def marked(self) -> str:
@@ -86,6 +88,7 @@ class Row:
     title: str
     cells: tuple[Cell, ...]
     part: str = ""  # "" or one of the parts above; a rule separates parts
+    about: str = ""  # a second line below the title on pages
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,32 @@ class Table:
         return replace(self, columns=tuple(self.columns[place] for place in places), rows=kept)
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def shown(self) -> list[str]:
+        """The lines below the table without data and methods."""
+        return list(dict.fromkeys((*self.answer, *self.warnings, *self.legend, *self.footnotes)))
+
+    @property
+    def lines(self) -> list[str]:
         """All lines below the table."""
-        return tuple(
-            dict.fromkeys((*self.answer, *self.warnings, *self.legend, *self.footnotes, *self.notes)),
-        )
+        return list(dict.fromkeys((*self.shown, *self.notes)))
+
+    @classmethod
+    def of(cls, heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, title: str = "") -> Table:
+        """A table of plain texts; the first ``texts`` columns have texts, the others numbers."""
+        columns = (Column(head, text=place < texts - 1) for place, head in enumerate(heads[1:]))
+        made = (Row(first, tuple(map(Cell, others))) for first, *others in rows)
+        return cls(title, tuple(columns), tuple(made), head=heads[0])
+
+
+@dataclass(frozen=True)
+class Document:
+    """Tables that are written together: ``markup.markdown``, ``latex`` and ``html`` write, ``terminal`` prints them."""
+
+    tables: Sequence[Table]
+    name: str = ""  # of their labels in LaTeX
+    origin: str = ""  # of the numbers: capbench's version, and when they were computed
+    signatures: Sequence[str] = ()
+    sample: bool = False  # computed on the embedded synthetic sample
 
 
 _DIGITS = 9
@@ -183,7 +207,7 @@ class TableStyle:
         known = [column for column in columns if not column.with_previous]
         for name in self.columns:
             if not any(column.is_called(name) for column in known):
-                raise unknown_column(name, dict.fromkeys(column.name for column in known))
+                check_choice("column", name, list(dict.fromkeys(column.name for column in known)))
 
     def frame(self, frame: pd.DataFrame, numbers: Sequence[str], *, keep: Sequence[str] | None = None) -> pd.DataFrame:
         """A data frame with the chosen columns, scale and digits; by default fractions in full.
@@ -199,8 +223,7 @@ class TableStyle:
         if keep is None or not self.columns:
             return frame
         for name in self.columns:
-            if name not in frame:
-                raise unknown_column(name, frame.columns)
+            check_choice("column", name, list(frame.columns))
         return frame[[*keep, *(name for name in dict.fromkeys(self.columns) if name not in keep)]]
 
 
@@ -211,13 +234,3 @@ USUAL_TABLE = TableStyle()
 def number(value: float, share: bool = True) -> str:
     """A printed statistic with the default choices."""
     return USUAL_TABLE.number(value, share=share)
-
-
-def unknown_column(name: str, choices: Iterable[str]) -> UsageError:
-    """The error for a column that no table has."""
-    return UsageError(
-        f"there is no column '{name}'",
-        code="unknown-name",
-        value=name,
-        hint=f"Choices: {', '.join(choices) or 'none'}",
-    )

@@ -407,12 +407,7 @@ class _Builder:
             table = result.published_table
             printed = None if table is None else table.number(name, *place.key)
             return [Cell(missing), _printed_cell(printed, place.power)][: place.width]
-        marks = ""
-        if cell.value is not None:
-            tests = methods.decided(result, *place.key)
-            marks = MARK * (style.daggers and tests is not None and name in tests.top)
-            marks += SENTINEL_MARK * (style.daggers and name in methods.no_better(result, *place.key))
-            marks += READ_MARK * result.has_read(place.info.id, cell.label or cell.metric, place.group)
+        marks = "" if cell.value is None else methods.marks(result, cell, daggers=style.daggers)
         text = self._number(cell, place)
         ours = Cell(text, marks, self._interval(cell, place), bold=bool(text) and text.split(" ")[0] == place.best)
         if not place.compared or cell.published is None:

@@ -6,14 +6,11 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from capbench.reports.markup import SAMPLE, result_signatures
-from capbench.reports.table import CEILING, PUBLISHED, SENTINELS, USUAL_TABLE, Cell, Column, Table, TableStyle
-from capbench.reports.tables import tables
-from capbench.studies.results import StudyResult
+from capbench.reports.markup import SAMPLE
+from capbench.reports.table import CEILING, PUBLISHED, SENTINELS, Cell, Column, Document, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,23 +19,11 @@ if TYPE_CHECKING:
 _STYLES = {CEILING: "italic", SENTINELS: "dim"}
 
 
-def print_result(
-    result: StudyResult,
-    console: Console,
-    *,
-    by_source: bool = False,
-    details: bool = False,
-    style: TableStyle = USUAL_TABLE,
-    answer: Sequence[str] = (),
-) -> None:
-    """Print the tables of a result; with ``details`` also data, methods and signatures.
-
-    ``answer`` replaces the sentences below the first table.
-    """
-    for place, table in enumerate(tables(result, by_source=by_source, style=style)):
-        shown = replace(table, answer=tuple(answer)) if answer and not place else table
-        print_table(shown, console, details=details)
-    lines = result_signatures(result) if details else ["Protocols, counts, methods, remarks (*), signatures: --details"]
+def print_document(document: Document, console: Console, *, details: bool = False) -> None:
+    """Print tables; with ``details`` also data, methods and signatures."""
+    for table in document.tables:
+        print_table(table, console, details=details)
+    lines = document.signatures if details else ["Protocols, counts, methods, remarks (*), signatures: --details"]
     print_lines(console, lines, style="dim")
 
 
@@ -47,11 +32,9 @@ def printed(print_to: Callable[[Console], None], *, sample: bool = False) -> str
     from rich.console import Console
 
     text = io.StringIO()
-    console = Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None)
-    if sample:
-        console.print(SAMPLE, markup=False)
-    print_to(console)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    print_to(Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None))
+    lines = [*([SAMPLE] if sample else []), *text.getvalue().splitlines()]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def print_table(table: Table, console: Console, *, details: bool = False) -> None:

@@ -413,17 +413,17 @@ class StudyResult(_Growing):
 
     def to_latex(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
         """The tables as LaTeX, for the packages booktabs and graphicx; ``by_source`` includes the tables by group."""
-        from capbench.reports.markup import to_latex
+        from capbench.reports.markup import latex, study_document
         from capbench.reports.table import TableStyle
 
-        return to_latex(self, by_source=by_source, style=TableStyle.of(**style))
+        return latex(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
 
     def to_markdown(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
         """The tables as Markdown; see :meth:`to_latex`."""
-        from capbench.reports.markup import to_markdown
+        from capbench.reports.markup import markdown, study_document
         from capbench.reports.table import TableStyle
 
-        return to_markdown(self, by_source=by_source, style=TableStyle.of(**style))
+        return markdown(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
 
     def cite(self) -> str:
         """A description for a paper: a sentence with protocol, amount of data, intervals and tests, and the
@@ -441,14 +441,15 @@ class StudyResult(_Growing):
         return f"StudyResult({where}: {listed}{waiting}{', on the embedded synthetic sample' if self.sample else ''})"
 
     def __str__(self) -> str:
-        from capbench.reports.terminal import print_result, printed
+        from capbench.reports.markup import study_document
+        from capbench.reports.terminal import print_document, printed
 
-        return printed(partial(print_result, self, details=True), sample=self.sample)
+        return printed(partial(print_document, study_document(self), details=True), sample=self.sample)
 
     def _repr_html_(self) -> str:
-        from capbench.reports.markup import to_html
+        from capbench.reports.markup import html, study_document
 
-        return to_html(self)
+        return html(study_document(self))
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""

@@ -96,17 +96,19 @@ class SystemComparison:
 
     def to_latex(self, **choices: Unpack[TableChoices]) -> str:
         """The tables as LaTeX, for the packages booktabs and graphicx; ``columns`` are scores."""
-        from capbench.reports.systems import systems_latex
+        from capbench.reports.markup import latex
+        from capbench.reports.systems import systems_document
         from capbench.reports.table import TableStyle
 
-        return systems_latex(self, TableStyle.of(**choices))
+        return latex(systems_document(self, TableStyle.of(**choices)))
 
     def to_markdown(self, **choices: Unpack[TableChoices]) -> str:
         """The tables as Markdown; see :meth:`to_latex`."""
-        from capbench.reports.systems import systems_markdown
+        from capbench.reports.markup import markdown
+        from capbench.reports.systems import systems_document
         from capbench.reports.table import TableStyle
 
-        return systems_markdown(self, TableStyle.of(**choices))
+        return markdown(systems_document(self, TableStyle.of(**choices)))
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page, as ``capbench compare-systems --report`` does."""

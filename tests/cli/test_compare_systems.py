@@ -15,7 +15,7 @@ import pytest
 
 from capbench import compare_systems
 from capbench.core.errors import CapbenchWarning, DataError
-from capbench.reports.systems import system_sentence, systems_markdown
+from capbench.reports.systems import system_sentence
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
@@ -116,7 +116,7 @@ def test_an_interval_that_suggests_the_opposite_of_a_corrected_test_is_explained
     assert ("Without the correction for 2 comparisons, the difference is significant." in text) is second
     assert ("corrected p = 0.0600, uncorrected 95 % interval [+0.0100, +0.2000]" in text) is second
     heads = {"holm": "| p (Holm) |", "bh": "| p (BH) |", "none": "| p |"}
-    markdown = systems_markdown(found)
+    markdown = found.to_markdown()
     assert [head for head in heads.values() if head in markdown] == [heads[correction]]
     assert ("| uncorrected 95 % interval |" in markdown) is second
 

@@ -107,7 +107,8 @@ def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
 
 
 def test_markup_in_captions_stays_text() -> None:
-    from capbench.reports.examples import examples_html, examples_markdown
+    from capbench.reports.examples import examples_document, examples_page
+    from capbench.reports.markup import markdown
     from capbench.studies.examples import Example, Examples
 
     nasty = "<b>a | *dog*</b>"
@@ -115,8 +116,8 @@ def test_markup_in_captions_stays_text() -> None:
     about = {"protocol": "p", "dataset_title": "D", "metric": "M", "signature": "s|x", "aggregation": "unaggregated"}
     counts = {"n": 1, "counts": {"equal": 1}, "seed": 0, "sample": False}
     found = Examples.model_validate({**about, **counts, "examples": [example]})
-    assert "<b>" not in examples_html(found).split("<body>")[1]
-    assert "\\<b\\>a \\| \\*dog\\*" in examples_markdown(found)
+    assert "<b>" not in examples_page(found).split("<body>")[1]
+    assert "\\<b\\>a \\| \\*dog\\*" in markdown(examples_document(found))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from capbench.reports.markup import latex_document, markdown_table
-from capbench.reports.sensitivity import print_sensitivity, reversals_table, summary, tables, write_sensitivity
+from capbench.reports.markup import latex, markdown_table
+from capbench.reports.sensitivity import reversals_table, sensitivity_document, summary, tables, write_sensitivity
 from capbench.reports.table import Table
+from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.results import (
@@ -193,7 +194,7 @@ def test_a_single_metric_has_nothing_to_test(tested: SensitivityResult) -> None:
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_the_terminal_drops_nothing(tested: SensitivityResult, width: int) -> None:
     stream = io.StringIO()
-    print_sensitivity(tested, Console(file=stream, width=width, no_color=True))
+    print_document(sensitivity_document(tested), Console(file=stream, width=width, no_color=True))
     text = stream.getvalue()
     for part in ("65.0† 1▲1", "10.0 3▼2", "75.0† 1▲1", "TIGEr: requires weights", "1 protocols not computed", "+2.5"):
         assert part in text
@@ -203,14 +204,14 @@ def test_the_terminal_drops_nothing(tested: SensitivityResult, width: int) -> No
 def test_markdown_and_latex_escape_names(tested: SensitivityResult) -> None:
     first = markdown_table(tables(tested)[0])
     assert "| BLEU\\_4 | 40.0 2 |" in first
-    latex = latex_document(tables(tested), "protocols", "capbench", sample=False)
-    assert r"60.0$^{\dagger}$ 2$\downarrow$1" in latex
-    assert_well_formed(latex)
+    text = latex(sensitivity_document(tested))
+    assert r"60.0$^{\dagger}$ 2$\downarrow$1" in text
+    assert_well_formed(text)
 
 
 @needs_pdflatex
 def test_latex_compiles(tested: SensitivityResult, tmp_path: Path) -> None:
-    assert_compiles(latex_document(tables(tested), "protocols", "capbench", sample=False), tmp_path)
+    assert_compiles(latex(sensitivity_document(tested)), tmp_path)
 
 
 def test_tests_are_written_and_removed_by_a_run_without_them(
@@ -218,7 +219,7 @@ def test_tests_are_written_and_removed_by_a_run_without_them(
 ) -> None:
     paths = write_sensitivity(tested, tmp_path)
     assert SensitivityResult.model_validate(json.loads(paths[0].read_text(encoding="utf-8"))) == tested
-    rows = list(csv.DictReader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
+    rows = list(csv.DictReader(io.StringIO(paths[3].read_text(encoding="utf-8"))))
     assert [row["top"] for row in rows[:9]] == ["True", "False", "False", "True", "True", "False", "", "", ""]
     assert (len(rows), rows[4]["move"], rows[3]["used_by"]) == (12, "1", "paper-table1")
     assert [path.name for path in paths[4:]] == ["all-protocols-comparisons.csv", "all-protocols-reversals.csv"]
@@ -232,4 +233,4 @@ def test_tests_are_written_and_removed_by_a_run_without_them(
     ]
     again = write_sensitivity(found, tmp_path)
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith("all")} == {path.name for path in again}
-    assert "top" not in again[1].read_text(encoding="utf-8").split("\n")[0]
+    assert "top" not in again[-1].read_text(encoding="utf-8").split("\n")[0]

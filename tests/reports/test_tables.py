@@ -14,10 +14,10 @@ from rich.console import Console
 import capbench
 from capbench.core.errors import UsageError
 from capbench.datasets.base import load_dataset
-from capbench.reports.markup import markdown_text, tex_text, to_csv, to_html, to_latex, to_markdown, write_result
+from capbench.reports.markup import markdown_text, study_document, tex_text, to_csv, write_result
 from capbench.reports.table import CEILING, TableStyle
 from capbench.reports.tables import details, tables
-from capbench.reports.terminal import print_result
+from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.published.tables import rescaled
 from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Missing, ProtocolInfo, StudyResult, load_result
@@ -98,9 +98,10 @@ def compared(result: StudyResult) -> StudyResult:
     return result.model_copy(update={"cells": cells, "published": "A paper, Table 1"})
 
 
-def terminal(result: StudyResult, width: int, **choices: Any) -> str:
+def terminal(result: StudyResult, width: int, *, details: bool = False, by_source: bool = False) -> str:
     stream = io.StringIO()
-    print_result(result, Console(file=stream, width=width, no_color=True), **choices)
+    document = study_document(result, by_source=by_source)
+    print_document(document, Console(file=stream, width=width, no_color=True), details=details)
     return "\n".join(map(str.rstrip, stream.getvalue().splitlines())) + "\n"
 
 
@@ -108,9 +109,9 @@ def terminal(result: StudyResult, width: int, **choices: Any) -> str:
 def test_each_format_is_that_of_its_golden_file(name: str, request: pytest.FixtureRequest) -> None:
     made = request.getfixturevalue(name)
     assert_golden(f"{name}.txt", terminal(made, 80) + "\n" + terminal(made, 120, details=True, by_source=True))
-    assert_golden(f"{name}.md", to_markdown(made, by_source=True))
-    assert_golden(f"{name}.tex", to_latex(made, by_source=True))
-    assert_golden(f"{name}.html", to_html(made))
+    assert_golden(f"{name}.md", made.to_markdown(by_source=True))
+    assert_golden(f"{name}.tex", made.to_latex(by_source=True))
+    assert_golden(f"{name}.html", made._repr_html_())
     assert_golden(f"{name}.csv", to_csv(made))
 
 
@@ -124,7 +125,7 @@ def test_the_terminal_table_fits_its_width_and_drops_nothing(compared: StudyResu
 
 @pytest.mark.parametrize("name", ["result", "compared"])
 def test_latex_is_well_formed_and_compiles(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    text = to_latex(request.getfixturevalue(name), by_source=True)
+    text = request.getfixturevalue(name).to_latex(by_source=True)
     assert_well_formed(text)
     if not needs_pdflatex.args[0]:
         assert_compiles(text, tmp_path)
@@ -138,7 +139,7 @@ def test_special_characters() -> None:
 
 def test_files_are_read_back_and_pairs_have_one_of_their_own(result: StudyResult, tmp_path: Path) -> None:
     paths = write_result(result, tmp_path)
-    assert [path.name for path in paths] == [*(f"results.{e}" for e in ("json", "csv", "md", "tex")), "comparisons.csv"]
+    assert [path.name for path in paths] == [*(f"results.{e}" for e in ("json", "md", "tex", "csv")), "comparisons.csv"]
     assert load_result(paths[0]) == result
     first, second = csv.DictReader(io.StringIO(paths[-1].read_text(encoding="utf-8")))
     assert (first["better"], first["p_adjusted"], first["test"]) == ("cider", "0.2", "permutation")
@@ -162,8 +163,8 @@ def test_titles_that_look_like_formulas_are_escaped_in_csv_alone(result: StudyRe
 def test_a_result_without_any_number_still_prints(result: StudyResult) -> None:
     bare = result.model_copy(update={"cells": (), "protocols": (), "ceilings": (), "comparisons": ()})
     assert "TIGEr: requires region features" in terminal(bare, 100)
-    assert to_latex(bare)
-    assert to_markdown(bare)
+    assert bare.to_latex()
+    assert bare.to_markdown()
 
 
 # The user's choices.

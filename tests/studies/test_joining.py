@@ -17,10 +17,10 @@ from capbench.core.records import ScoreColumn
 from capbench.core.yaml import shipped_configs
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics import metric_request
-from capbench.reports.markup import to_csv, to_latex, to_markdown
+from capbench.reports.markup import study_document, to_csv
 from capbench.reports.table import PUBLISHED, Row, Table
 from capbench.reports.tables import own_models, tables
-from capbench.reports.terminal import print_result
+from capbench.reports.terminal import print_document
 from capbench.studies.plan import changed_inputs, plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
 from capbench.studies.published.beside import is_printed_as, join_published
@@ -136,7 +136,7 @@ def by_title(rows: tuple[Row, ...]) -> dict[str, Row]:
 
 def terminal(result: StudyResult, width: int = 300) -> str:
     stream = io.StringIO()
-    print_result(result, Console(file=stream, width=width, no_color=True), details=True)
+    print_document(study_document(result), Console(file=stream, width=width, no_color=True), details=True)
     return stream.getvalue()
 
 
@@ -232,7 +232,7 @@ def test_columns_without_a_protocol_have_a_table_of_their_own(study: StudyResult
 
 
 def test_protocols_that_the_study_does_not_ask_for_stay_out(study: StudyResult) -> None:
-    for text in (terminal(study), to_markdown(study), to_latex(study), to_csv(study), study.model_dump_json()):
+    for text in (terminal(study), study.to_markdown(), study.to_latex(), to_csv(study), study.model_dump_json()):
         assert not re.search(r"\b(0\.999|0\.111|99\.9|11\.1)\b", text)
 
 
@@ -481,11 +481,11 @@ def test_the_csv_holds_numbers_without_one_of_ours(study: StudyResult) -> None:
 
 
 def test_markdown_and_latex_have_as_many_cells_in_every_row(study: StudyResult) -> None:
-    for block in to_markdown(study).split("### ")[1:]:
+    for block in study.to_markdown().split("### ")[1:]:
         assert len({line.count("|") for line in block.split("\n") if line.startswith("|")}) == 1
-    assert "| *published only* |  |  |  |  |  |  |" in to_markdown(study)
-    assert r"| Sum |  | 52.0\* |  |" in to_markdown(study)
-    tex = to_latex(study)
+    assert "| *published only* |  |  |  |  |  |  |" in study.to_markdown()
+    assert r"| Sum |  | 52.0\* |  |" in study.to_markdown()
+    tex = study.to_latex()
     assert r"\emph{published only}" in tex
     for block in tex.split(r"\begin{tabular}")[1:]:
         columns = block.split("}")[0].count("r")
@@ -494,12 +494,12 @@ def test_markdown_and_latex_have_as_many_cells_in_every_row(study: StudyResult) 
 
 
 def test_latex_with_published_rows_is_well_formed(study: StudyResult) -> None:
-    assert_well_formed(to_latex(study))
+    assert_well_formed(study.to_latex())
 
 
 @needs_pdflatex
 def test_latex_with_published_rows_compiles(study: StudyResult, tmp_path: Path) -> None:
-    assert_compiles(to_latex(study), tmp_path)
+    assert_compiles(study.to_latex(), tmp_path)
 
 
 # -- the studies that come with capbench ------------------------------------------------------------------------------
@@ -598,7 +598,7 @@ def test_every_number_of_a_shipped_studys_table_stands_in_its_place(name: str) -
 def test_every_published_number_is_in_every_form_of_a_shipped_study(name: str, width: int) -> None:
     result, table = shipped_result(name)
     expected = expected_places(result, table)
-    for text in (terminal(result, width), to_markdown(result), to_latex(result)):
+    for text in (terminal(result, width), result.to_markdown(), result.to_latex()):
         tokens = re.sub(r"\\textsuperscript\{[a-z]+\}|[*?\\]", " ", text.replace(r"$\pm$", "±")).split()
         for printed in {place[4] for place in expected}:
             count = sum(place[4] == printed for place in expected)
@@ -639,7 +639,7 @@ def test_a_study_of_printed_numbers_alone_makes_their_table_and_no_other(name: s
     (table,) = tables(result)
     assert table.title == f"{SHIPPED[name].title}. Published, no protocol of ours"
     assert len(places(table)) == len(load_published(name).values)
-    assert "Signatures" not in to_markdown(result)
+    assert "Signatures" not in result.to_markdown()
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -675,7 +675,7 @@ def test_the_study_of_the_field_asks_for_every_column_that_has_a_protocol() -> N
 
 def test_latex_has_a_footnote_for_each_remark_and_its_letter_at_each_number() -> None:
     result, _ = shipped_result("tiger-table1")
-    text = to_latex(result)
+    text = result.to_latex()
     first = text.split(r"\end{table}")[0]
     body, notes = first.split(r"\end{tabular}")
     # Notes on TIGEr's BLEU-4: a remark each or one for several, never an asterisk.
@@ -691,8 +691,8 @@ def test_tables_by_source_come_on_request() -> None:
     grouped = result.model_copy(
         update={"protocols": tuple(info.model_copy(update={"groups": ("8k", "30k")}) for info in result.protocols)}
     )
-    assert "by source" in to_markdown(grouped, by_source=True)
-    for text in (to_markdown(grouped), to_latex(grouped)):
+    assert "by source" in grouped.to_markdown(by_source=True)
+    for text in (grouped.to_markdown(), grouped.to_latex()):
         assert "by source" not in text
         assert "BLEU-4" in text
 

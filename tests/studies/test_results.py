@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import DataError, StatisticError
-from capbench.reports.markup import to_latex, to_markdown
 from capbench.studies.results import RESULT_SCHEMA_VERSION, load_result
 from tests.errors import raises
 
@@ -78,8 +77,8 @@ def test_a_cell_without_a_value_is_read_with_its_reason_and_its_text(tmp_path: P
     assert (found.value, found.undefined, found.shown_instead) == (None, "too few scores", "scores for 4 of 9")
     with raises(StatisticError, "undefined", value="CIDEr"):
         _ = found.number
-    assert "| CIDEr | scores for 4 of 9 |" in to_markdown(result)
-    assert "scores for 4 of 9" in to_latex(result)
+    assert "| CIDEr | scores for 4 of 9 |" in result.to_markdown()
+    assert "scores for 4 of 9" in result.to_latex()
 
 
 @pytest.mark.parametrize(

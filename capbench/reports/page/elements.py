@@ -7,6 +7,7 @@ attributes, so :func:`tag` rejects them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from capbench.core.errors import DataError, MissingFileError
 from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.reports.explain import clean
+from capbench.reports.table import Cell, Row, Table
 from capbench.studies.explained import Explainer
 from capbench.studies.item_scores import ItemScores, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
@@ -54,6 +56,12 @@ def joined(children: Iterable[str | None], between: str = "") -> Html:
     return Html(between.join(str(c) if isinstance(c, Html) else clean(c) for c in children if c is not None))
 
 
+def lines_list(lines: Iterable[str]) -> Html | None:
+    """A list of the distinct lines; None without any."""
+    listed = [tag("li", line) for line in dict.fromkeys(lines)]
+    return tag("ul", *listed) if listed else None
+
+
 def wide(content: Html, label: str) -> Html:
     """Content that may be wider than a phone, in a region that scrolls, also with the keyboard."""
     return tag("div", content, class_="wide", role="region", aria_label=label, tabindex=0)
@@ -72,6 +80,51 @@ def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], label: str,
         for row in rows
     ]
     return wide(tag("table", tag("thead", head), tag("tbody", *body), class_="plain"), label)
+
+
+def sorted_table(table: Table, name: str, label: str, kind: str = "matrix") -> Html:
+    """A table whose rows are sorted by a click on a head; rows of parts stay below. ``kind``: its classes."""
+    heads = [tag("th", table.head, scope="col")]
+    for column in table.columns:
+        over = tag("span", unbroken(column.group), class_="over") if column.group else None
+        head = unbroken(column.full or column.head)
+        shared = {"data_dataset": column.group, "data_copy": column.heading}
+        heads.append(tag("th", over, head, scope="col", class_="n", **shared))
+
+    def below(text: str) -> Html | None:
+        return tag("span", text, class_="sub") if text else None
+
+    def cell(of: Cell) -> Html:
+        known = re.match(r"[-+]?[\d.]+", of.value)
+        return tag(
+            "td",
+            tag("span", of.marked, class_="strong" if of.bold else "soft" if of.soft else None),
+            below(of.below),
+            class_="n",
+            data_order=known[0] if known else "",
+            data_copy=f"{of.marked} {of.below}".strip(),
+            data_tip=of.tip or None,
+        )
+
+    def line(row: Row) -> Html:
+        head = tag("th", row.title, below(row.about), scope="row", data_copy=row.title)
+        return tag("tr", head, *map(cell, row.cells))
+
+    foot = [line(row) for row in table.rows if row.part]
+    made = tag(
+        "table",
+        tag("thead", tag("tr", *heads)),
+        tag("tbody", *(line(row) for row in table.rows if not row.part)),
+        tag("tfoot", *foot) if foot else None,
+        class_=kind,
+        id=name,
+    )
+    return wide(made, label)
+
+
+def unbroken(text: str) -> str:
+    """A head that does not break at its hyphens."""
+    return text.replace("-", "\u2011")
 
 
 def data_block(name: str, value: Any) -> Html:

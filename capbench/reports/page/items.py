@@ -19,7 +19,7 @@ from capbench.datasets.protocol import base_name
 from capbench.features.images import decode
 from capbench.reports.explain import page
 from capbench.reports.page.elements import Html, ReportSource, tag, wide
-from capbench.reports.page.overview import copy_buttons, signature_of
+from capbench.reports.page.overview import best_first, copy_buttons, signature_of
 from capbench.studies.explained import Explainer, captions_to_explain, explain_captions
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
@@ -222,7 +222,9 @@ def _panel(
     signatures = {cell.column: signature_of(result, cell) for cell in result.cells if cell.protocol in table.protocols}
     at = {point: place for place, point in enumerate(chosen)}
     whys = list(dict.fromkeys(explained.values()))
-    for name in _best_first(result, table):
+    for name in best_first(result, next(iter(table.protocols), "")):
+        if name not in table.scores:
+            continue
         places, scores = table.points(name)
         shares = dict(zip(places.tolist(), np.round(10 * percentiles(scores)).astype(int).tolist(), strict=True))
         values = table.scores[name]
@@ -265,17 +267,6 @@ def _panel(
             for why in whys
         ],
     }
-
-
-def _best_first(result: StudyResult, table: ItemScores) -> list[str]:
-    """The columns with scores, the best under the table's first protocol first."""
-    values = {
-        cell.column: cell.value
-        for cell in result.cells
-        if cell.protocol in table.protocols[:1] and not cell.group and cell.value is not None
-    }
-    names = [name for name in result.columns if name in table.scores]
-    return sorted(names, key=lambda name: -values.get(name, -np.inf))
 
 
 @dataclass(frozen=True)

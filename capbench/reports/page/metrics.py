@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from capbench.core.records import FloatArray
 from capbench.reports.methods import decided, p_value_of, test_note
 from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, plain_table, tag
-from capbench.reports.page.overview import Entry, best_first, statistic_words
+from capbench.reports.page.overview import best_first, statistic_words
 from capbench.reports.table import number
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.score_profiles import by_level, image_levels, system_means
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 
-def metric_sections(
-    sources: Sequence[ReportSource], numbers: Sequence[Entry], progress: ProgressFactory = no_progress
-) -> Html:
+def metric_sections(sources: Sequence[ReportSource], progress: ProgressFactory = no_progress) -> Html:
     """The tests of pairs, and the scores of each metric in a collapsed part; a metric of several studies has one."""
     titles: dict[str, str] = {}
     for source in sources:
-        columns = source.result.columns
-        titles.update({name: columns[name] for name in best_first(source.result, numbers) if name not in titles})
+        ids = [info.id for info in sorted(source.result.protocols, key=lambda info: info.kind == "mean")]
+        names = best_first(source.result, ids[0]) if ids else source.result.columns
+        titles = {name: source.result.columns[name] for name in names} | titles
     scored = sum(len(table.scores) for source in sources for table in source.items)
     with progress("page", scored) as step:
         parts = [part for name, title in titles.items() if (part := _metric(name, title, sources, step)) is not None]

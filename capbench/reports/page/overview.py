@@ -3,98 +3,64 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from capbench.reports.methods import MARK, READ_MARK, SENTINEL_MARK, decided, no_better, sentinel_title
-from capbench.reports.page.elements import Html, ReportSource, axis, interval_chart, joined, plain_table, tag, wide
-from capbench.reports.table import Row, Table, number
+from capbench.datasets.protocol import statistic_title
+from capbench.reports.methods import decided, marks, sentinel_title
+from capbench.reports.page.elements import (
+    Html,
+    ReportSource,
+    axis,
+    interval_chart,
+    joined,
+    plain_table,
+    sorted_table,
+    tag,
+    unbroken,
+    wide,
+)
+from capbench.reports.table import USUAL_TABLE, Table, number
 from capbench.reports.tables import details, tables
-from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
+from capbench.studies.results import OURS, Cell, ProtocolInfo, StudyResult
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One number of a report: a cell of a study with its rank and tooltip."""
-
-    study: int  # place of its study
-    result: StudyResult
-    info: ProtocolInfo
-    cell: Cell
-    rank: int | None  # significance cluster; None if metrics were not tested
-    top: bool  # the best metric, or not significantly worse
-    mark: str  # the marks of the tests
-
-    @property
-    def shown(self) -> str:
-        """The printed value, or the text that replaces it."""
-        if self.cell.value is None:
-            return self.cell.shown_instead
-        return number(self.cell.value, self.info.kind != "mean")
-
-    @property
-    def interval(self) -> str:
-        """``[low, high]``, or ``""``."""
-        return interval_text(self.cell)
-
-    @property
-    def tip(self) -> str:
-        """The tooltip: metric, protocol, interval, data points, signature; several lines."""
-        cell, info = self.cell, self.info
-        lines = [f"{cell.title}, {info.dataset_title}{f', {cell.group}' if cell.group else ''}"]
-        value = f"{info.statistic} = {self.shown}" if cell.value is not None else f"{self.shown}: {cell.undefined}"
-        if cell.sd is not None:
-            value += f" ± {number(cell.sd, info.kind != 'mean')} over {info.draws} draws"
-        lines.append(value)
-        if self.interval and info.bootstrap is not None:
-            boot = info.bootstrap
-            lines.append(
-                f"{100 * boot.level:g} % interval {self.interval}, {boot.resamples:,} resamples of {boot.unit}s"
-            )
-        elif cell.value is not None:
-            lines.append("no interval: the study was run without --bootstrap")
-        lines.append(f"n = {cell.n:,}" + (f", {cell.ties:,} tied pairs of scores" if cell.ties else ""))
-        lines += [] if self.rank is None else [f"rank {self.rank} (significance cluster)"]
-        lines += [] if cell.published is None else [f"published: {cell.published_printed}"]
-        lines.append(f"protocol {info.versioned_id}")
-        lines += [f"{OURS}: computed on a substitute for unpublished data"] if self.result.stand_in else []
-        signature = signature_of(self.result, cell)
-        return "\n".join([*lines, *([f"signature {signature}"] if signature else [])])
+def tip(result: StudyResult, info: ProtocolInfo, cell: Cell) -> str:
+    """The tooltip of a value: metric, data set, interval, data points and signature; several lines."""
+    value = f"{info.statistic} = {number(cell.number)}"
+    if cell.sd is not None:
+        value += f" ± {number(cell.sd)} over {info.draws} draws"
+    interval = "no interval: the study was run without --bootstrap"
+    if cell.low is not None and (boot := info.bootstrap) is not None:
+        drawn = f"{boot.resamples:,} resamples of {boot.unit}s"
+        interval = f"{100 * boot.level:g} % interval {USUAL_TABLE.interval(cell.low, cell.high)}, {drawn}"
+    tests, signature = decided(result, info.id), signature_of(result, cell)
+    lines = [
+        f"{cell.title}, {info.dataset_title}",
+        value,
+        interval,
+        f"n = {cell.n:,}" + (f", {cell.ties:,} tied pairs of scores" if cell.ties else ""),
+        "" if tests is None else f"rank {tests.ranks[cell.column]} (significance cluster)",
+        "" if cell.published is None else f"published: {cell.published_printed}",
+        f"protocol {info.versioned_id}",
+        f"{OURS}: computed on a substitute for unpublished data" if result.stand_in else "",
+        f"signature {signature}" if signature else "",
+    ]
+    return "\n".join(filter(None, lines))
 
 
-def interval_text(of: Cell | Ceiling) -> str:
-    """``[low, high]``, or ``""``."""
-    return "" if of.low is None or of.high is None else f"[{number(of.low)}, {number(of.high)}]"
+def by_protocol(sources: Sequence[ReportSource]) -> Iterator[tuple[int, ProtocolInfo, list[Cell]]]:
+    """Place of the study, protocol, and the numbers of all its items, the best first; without mean scores."""
+    for place, source in enumerate(sources):
+        for info in source.result.protocols:
+            cells = [c for c in source.result.cells if c.protocol == info.id and not c.group and c.value is not None]
+            if cells and info.kind != "mean":
+                yield place, info, sorted(cells, key=lambda cell: -cell.number)
 
 
-def entries(sources: Sequence[ReportSource]) -> list[Entry]:
-    """All numbers of all studies, in the studies' order."""
-    return [entry for place, source in enumerate(sources) for entry in _of_study(place, source.result)]
-
-
-def _of_study(study: int, result: StudyResult) -> Iterator[Entry]:
-    infos = {info.id: info for info in result.protocols}
-    for cell in result.cells:
-        tests = None if cell.value is None else decided(result, cell.protocol, cell.group)
-        top = tests is not None and cell.column in tests.top
-        mark = MARK * top + SENTINEL_MARK * (cell.column in no_better(result, cell.protocol, cell.group))
-        mark += READ_MARK * result.has_read(cell.protocol, cell.label or cell.metric, cell.group)
-        rank = None if tests is None else tests.ranks.get(cell.column)
-        yield Entry(study, result, infos[cell.protocol], cell, rank, top, mark)
-
-
-def places(numbers: Sequence[Entry]) -> dict[tuple[int, str, str], list[Entry]]:
-    """Numbers by study, protocol and group, the best first."""
-    by_place: dict[tuple[int, str, str], list[Entry]] = {}
-    for entry in numbers:
-        by_place.setdefault((entry.study, entry.info.id, entry.cell.group), []).append(entry)
-    return {place: sorted(values, key=_from_the_best) for place, values in by_place.items()}
-
-
-def _from_the_best(entry: Entry) -> float:
-    """A sort key: the largest value first, missing values last."""
-    return math.inf if entry.cell.value is None else -entry.cell.value
+def best_first(result: StudyResult, protocol: str) -> list[str]:
+    """The columns of a study, the best under a protocol first; those without a value there follow in order."""
+    values = {c.column: c.value for c in result.cells if c.protocol == protocol and not c.group and c.value is not None}
+    return sorted(result.columns, key=lambda name: -values.get(name, -math.inf))
 
 
 def signature_of(result: StudyResult, cell: Cell) -> str:
@@ -104,9 +70,9 @@ def signature_of(result: StudyResult, cell: Cell) -> str:
     return next((of_items[name] for name in names if name in of_items), "")
 
 
-def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
+def overview(sources: Sequence[ReportSource]) -> Html:
     """The section with the best metrics, forest plots and the studies' tables."""
-    blocks = [*_answers(sources), _glance(sources, numbers), _forests(sources, numbers)]
+    blocks = [*_answers(sources), _glance(sources), _forests(sources)]
     blocks += [_study(place, source.result, alone=len(sources) == 1) for place, source in enumerate(sources)]
     return tag("section", tag("h2", "Overview"), *blocks, id="overview")
 
@@ -117,14 +83,6 @@ def _answers(sources: Sequence[ReportSource]) -> list[Html]:
     return [tag("h3", "Answer"), *(tag("p", line) for line in dict.fromkeys(texts))] if texts else []
 
 
-_WORDS = {
-    "τ-b": "Kendall's τ-b",
-    "τ-c": "Kendall's τ-c",
-    "ρ": "Spearman's ρ",
-    "r": "Pearson's r",
-    "difference r": "Pearson's r of differences",
-    "acc-eq": "pairwise accuracy acc*_eq",
-}
 _WHERE = {
     "images": " within images",
     "sources": " within sources",
@@ -136,23 +94,8 @@ _WHERE = {
 def statistic_words(info: ProtocolInfo) -> str:
     """The statistic of a protocol in words: ``Kendall's τ-c``, ``Kendall's τ-b within images``, ``accuracy``."""
     symbol = info.statistic if info.level == "captions" else info.statistic.partition(" ")[2]
-    return unbroken(f"{_WORDS.get(symbol, symbol)}{_WHERE.get(info.level, '')}")
-
-
-def unbroken(text: str) -> str:
-    """A head that does not break at its hyphens."""
-    return text.replace("-", "\u2011")
-
-
-def best_first(result: StudyResult, numbers: Sequence[Entry]) -> list[str]:
-    """The columns of a study, the best under its first protocol first; those without a value there follow in order."""
-    ids = [info.id for info in result.protocols if info.kind != "mean"] or [info.id for info in result.protocols]
-    first = {
-        entry.cell.column: _from_the_best(entry)
-        for entry in reversed(numbers)
-        if entry.result is result and entry.info.id == ids[0] and not entry.cell.group
-    }
-    return sorted(result.columns, key=lambda name: first.get(name, math.inf))
+    words = {"difference r": "Pearson's r of differences", "acc-eq": "pairwise accuracy acc*_eq"}
+    return unbroken(f"{words.get(symbol) or statistic_title(symbol)}{_WHERE.get(info.level, '')}")
 
 
 def _head(info: ProtocolInfo, about: str) -> Html:
@@ -174,24 +117,25 @@ def _about(sources: Sequence[ReportSource]) -> dict[tuple[int, str], str]:
     return found
 
 
-def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
+def _glance(sources: Sequence[ReportSource]) -> Html:
     about = _about(sources)
     with_ceiling = any(source.result.ceilings for source in sources)
     rows = []
-    for (study, protocol, group), values in places(numbers).items():
-        best = values[0]
-        if group or best.info.kind == "mean" or best.cell.value is None:
-            continue
-        also = [entry.cell.title for entry in values[1:] if entry.top]
-        ceiling = sources[study].result.ceiling(protocol)
-        row = [
-            _head(best.info, about[study, protocol]),
-            tag("b", best.cell.title),
-            joined([f"{best.shown} ", tag("span", best.interval, class_="soft")]),
-            ", ".join(also) or ("not tested" if best.rank is None else "none"),
-        ]
-        row += ["" if ceiling is None else number(ceiling.value)] if with_ceiling else []
-        rows.append([*row, f"{best.cell.n:,}"])
+    for study, info, (best, *others) in by_protocol(sources):
+        result = sources[study].result
+        ceiling, tests = result.ceiling(info.id), decided(result, info.id)
+        also = [] if tests is None else [cell.title for cell in others if cell.column in tests.top]
+        interval = tag("span", USUAL_TABLE.interval(best.low, best.high), class_="soft")
+        rows.append(
+            [
+                _head(info, about[study, info.id]),
+                tag("b", best.title),
+                joined([f"{number(best.number)} ", interval]),
+                ", ".join(also) or ("not tested" if tests is None else "none"),
+                *(["" if ceiling is None else number(ceiling.value)] if with_ceiling else []),
+                f"{best.n:,}",
+            ]
+        )
     if not rows:
         return tag("p", "No study measured agreement with human ratings.")
     heads = ["judgements", "best metric", "value × 100 [interval]", "not significantly worse"]
@@ -200,14 +144,14 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     return joined([title, plain_table(heads, rows, "Table: best metric by protocol", texts=4)])
 
 
-def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html | None:
+def _forests(sources: Sequence[ReportSource]) -> Html | None:
     """A forest plot for each protocol: metrics, human ceiling and sentinels, the highest first, on one scale."""
     about = _about(sources)
-    plots = []
-    for (study, protocol, group), values in places(numbers).items():
-        known = [entry for entry in values if entry.cell.value is not None]
-        if not group and known and known[0].info.kind != "mean" and len(known) > 1:
-            plots.append(_forest(known, sources[study].result, about[study, protocol]))
+    plots = [
+        _forest(sources[study].result, info, cells, about[study, info.id])
+        for study, info, cells in by_protocol(sources)
+        if len(cells) > 1
+    ]
     if not plots:
         return None
     note = "Values × 100. Bar: interval, if the study has intervals. Dashed: zero. Grey: not a metric."
@@ -215,29 +159,30 @@ def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html 
     return joined([title, tag("div", *plots, class_="forests"), tag("p", note, class_="note")])
 
 
-def _forest(values: Sequence[Entry], result: StudyResult, about: str) -> Html:
-    info = values[0].info
+def _forest(result: StudyResult, info: ProtocolInfo, cells: Sequence[Cell], about: str) -> Html:
     ceiling, sentinels = result.ceiling(info.id), result.sentinels_of(info.id)
-    drawn: list[tuple[str, float, Cell | Ceiling, Entry | None]] = [
-        (entry.cell.title, entry.cell.number, entry.cell, entry) for entry in values
+    # Title, value, ends of the interval, and for metrics marks and tooltip.
+    drawn = [
+        (cell.title, cell.number, cell.low, cell.high, marks(result, cell), tip(result, info, cell)) for cell in cells
     ]
-    drawn += [("human ceiling", ceiling.value, ceiling, None)] if ceiling is not None else []
+    drawn += [] if ceiling is None else [("human ceiling", ceiling.value, ceiling.low, ceiling.high, "", "")]
     below = () if sentinels is None else sentinels.cells
-    drawn += [(sentinel_title(c.column), c.number, c, None) for c in below if not c.group and c.value is not None]
-    every = [0.0, *(end for _, value, one, _ in drawn for end in (value, one.low, one.high) if end is not None)]
+    known = [cell for cell in below if not cell.group and cell.value is not None]
+    drawn += [(sentinel_title(cell.column), cell.number, cell.low, cell.high, "", "") for cell in known]
+    every = [0.0, *(end for _, *of, _, _ in drawn for end in of if end is not None)]
     ends = (min(every), max(every))
     rows = []
-    for name, value, one, entry in sorted(drawn, key=lambda row: -row[1]):
-        interval = interval_text(one)
-        chart = interval_chart(value, one.low, one.high, ends, f"{name} {number(value)} {interval}".strip())
+    for name, value, low, high, marked, tooltip in sorted(drawn, key=lambda row: -row[1]):
+        interval = USUAL_TABLE.interval(low, high)
+        chart = interval_chart(value, low, high, ends, f"{name} {number(value)} {interval}".strip())
         rows.append(
             tag(
                 "tr",
                 tag("th", name, scope="row"),
                 tag("td", Html(chart), class_="drawn"),
-                tag("td", f"{number(value)}{entry.mark if entry else ''}", class_="n", data_tip=entry and entry.tip),
+                tag("td", f"{number(value)}{marked}", class_="n", data_tip=tooltip or None),
                 tag("td", interval, class_="n soft"),
-                class_=None if entry else "ceiling",
+                class_=None if tooltip else "ceiling",
             )
         )
     scale = tag("tr", tag("td", ""), tag("td", Html(axis(ends)), class_="drawn"), tag("td", ""), tag("td", ""))
@@ -267,47 +212,11 @@ def _study(place: int, result: StudyResult, *, alone: bool) -> Html:
 
 
 def _matrix(table: Table, name: str, study: str) -> Html:
-    """A table that is sorted, filtered by data set and copied; the human ceiling and sentinels stay below."""
-    heads = [tag("th", table.head, scope="col")]
-    for column in table.columns:
-        group, full = unbroken(column.group), unbroken(column.full or column.head)
-        over = tag("span", group, class_="over") if group else None
-        heads.append(
-            tag("th", over, full, scope="col", class_="n", data_dataset=column.group, data_copy=column.heading)
-        )
-
-    def line(row: Row) -> Html:
-        cells = [
-            tag(
-                "td",
-                tag("span", cell.marked, class_="strong" if cell.bold else None),
-                tag("span", cell.below, class_="sub") if cell.below else None,
-                class_="n",
-                data_order=cell.value.split(" ")[0] if re.match(r"[-+]?\d", cell.value) else "-1e9",
-                data_copy=f"{cell.marked} {cell.below}".strip(),
-            )
-            for cell in row.cells
-        ]
-        return tag("tr", tag("th", row.title, scope="row", data_copy=row.title), *cells)
-
-    foot = [line(row) for row in table.rows if row.part]
+    """A table that is sorted, filtered by data set and copied."""
     datasets = list(dict.fromkeys(column.group for column in table.columns))
-    made = tag(
-        "table",
-        tag("thead", tag("tr", *heads)),
-        tag("tbody", *(line(row) for row in table.rows if not row.part)),
-        tag("tfoot", *foot) if foot else None,
-        class_="matrix",
-        id=name,
-    )
     chooser = _filter(name, "Data set", datasets) if len(datasets) > 1 else None
-    return joined(
-        [
-            tag("h3", table.title),
-            tag("div", chooser, copy_buttons(name), class_="tools"),
-            wide(made, f"Table: {table.title} ({study})"),
-        ]
-    )
+    tools = tag("div", chooser, copy_buttons(name), class_="tools")
+    return joined([tag("h3", table.title), tools, sorted_table(table, name, f"Table: {table.title} ({study})")])
 
 
 def _filter(target: str, label: str, choices: Sequence[str]) -> Html:

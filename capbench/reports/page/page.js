@@ -130,11 +130,15 @@
   const FEW = 15; // a table of so many rows needs no search
   const shared = { autoWidth: false, language, layout, order: [], pageLength: 25, lengthMenu: [25, 50, 100, { label: "all", value: -1 }] };
 
+  // Cells without a number are the last in both orders.
+  const known = (sign) => (a, b) => (a === "" || b === "" ? (a === "") - (b === "") : sign * (a - b));
+  Object.assign(DataTable.ext.type.order, { "known-asc": known(1), "known-desc": known(-1) });
+
   // The tables of metrics by protocol are in the HTML and are sorted and searched in place.
   for (const table of document.querySelectorAll("table.matrix")) {
-    const numbers = { targets: "_all", orderSequence: ["desc", "asc"] };
+    const numbers = { targets: "_all", type: "known", orderSequence: ["desc", "asc"] };
     const made = new DataTable(table, { ...shared, paging: false, info: false, layout: { topStart: null, topEnd: table.tBodies[0].rows.length > FEW ? "search" : null,
-      bottomStart: null, bottomEnd: null }, columnDefs: [{ targets: 0, orderSequence: ["asc", "desc"] }, numbers] });
+      bottomStart: null, bottomEnd: null }, columnDefs: [{ targets: 0, type: "string", orderSequence: ["asc", "desc"] }, numbers] });
     const text = (cell) => cell.dataset.copy ?? cell.textContent.trim();
     tables.set(table.id, { rows: () => {
       const shown = made.columns(":visible").indexes().toArray();

@@ -21,7 +21,7 @@ from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
 from capbench.reports.page.elements import Html, ReportSource, data_block, joined, plain_table, tag
 from capbench.reports.page.items import dialog, explained, images_listed_first, items_section, panels, thumbnails
 from capbench.reports.page.metrics import metric_sections
-from capbench.reports.page.overview import entries, overview, protocols_section
+from capbench.reports.page.overview import overview, protocols_section
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
 from capbench.studies.scoring import ProgressFactory, no_progress
@@ -133,7 +133,6 @@ def report_page(
     title = title or (sources[0].result.title if len(sources) == 1 else "Which metric agrees with human ratings?")
     missing_items = [_items_command(source) for source in sources if not source.items]
     sources = _with_distinct_names(sources)
-    numbers = entries(sources)
     why = explained(sources, explanations, pictures, progress)
     listed = panels(sources, why)
     urls: dict[str, str] = {}
@@ -148,8 +147,8 @@ def report_page(
         "explanations": why.pages,
     }
     main = [
-        overview(sources, numbers),
-        metric_sections(sources, numbers, progress),
+        overview(sources),
+        metric_sections(sources, progress),
         items_section(listed, missing_items, len(urls), why),
         protocols_section(sources),
         provenance_section(sources, command, [*problems, *dict.fromkeys(why.problems)]),
