@@ -20,211 +20,126 @@ __version__ = "0.3.0"
 TYPE_CHECKING = False  # type checkers recognise the name; 'typing' is not imported
 
 if TYPE_CHECKING:
-    from capbench.api.agreement import correlate, correlate_all_protocols
-    from capbench.api.check_metric import check_metric
-    from capbench.api.combining import combine
-    from capbench.api.comparing import compare, power
-    from capbench.api.data import import_data
-    from capbench.api.explaining import explain
-    from capbench.api.features import extract_features, import_features
-    from capbench.api.leaderboard import LeaderboardResult, leaderboard
-    from capbench.api.ranking import RankingResult, rank
-    from capbench.api.references import references
-    from capbench.api.results import Judgements, ScoreTable
-    from capbench.api.retrieving import retrieve
-    from capbench.api.scoring import load, score
-    from capbench.api.systems import compare_systems
-    from capbench.api.training import evaluate_model, fit_reo_covariance, train, train_word_vectors
-    from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MetricError, ModelError, UsageError
-    from capbench.core.explanations import (
-        Bars,
-        ExplainedCandidate,
-        Explanation,
-        Matrix,
-        RegionMaps,
-        Table,
-    )
-    from capbench.core.options import Choice, Count, File, Flag, Number, Options, Positive, Share, Text, option
-    from capbench.core.progress import Progress
-    from capbench.core.records import FloatArray, Item, Preferences, Ratings, caption_key, image_id
-    from capbench.datasets.base import Dataset
-    from capbench.datasets.protocol import ItemSelection, accuracy, correlations
-    from capbench.features.class_names import regions_of
-    from capbench.features.detectors.base import Detector
-    from capbench.features.records import Fingerprint, RegionFeatures
-    from capbench.features.store import open_store
-    from capbench.metrics.base import CombinedMetric, Metric
-    from capbench.metrics.clip import ContrastiveMetric, ContrastiveOptions
-    from capbench.metrics.image_metric import ImageMetric
-    from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
-    from capbench.studies.results import StudyResult
-    from capbench.text.vocabulary import Vocabulary, tokenizer_version
-    from capbench.training.trainer import Task
+    from capbench.api.agreement import correlate as correlate
+    from capbench.api.agreement import correlate_all_protocols as correlate_all_protocols
+    from capbench.api.check_metric import check_metric as check_metric
+    from capbench.api.combining import combine as combine
+    from capbench.api.comparing import compare as compare
+    from capbench.api.comparing import power as power
+    from capbench.api.data import import_data as import_data
+    from capbench.api.explaining import explain as explain
+    from capbench.api.features import extract_features as extract_features
+    from capbench.api.features import import_features as import_features
+    from capbench.api.leaderboard import leaderboard as leaderboard
+    from capbench.api.ranking import rank as rank
+    from capbench.api.references import references as references
+    from capbench.api.results import Judgements as Judgements
+    from capbench.api.results import ScoreTable as ScoreTable
+    from capbench.api.retrieving import retrieve as retrieve
+    from capbench.api.scoring import load as load
+    from capbench.api.scoring import score as score
+    from capbench.api.systems import compare_systems as compare_systems
+    from capbench.api.training import evaluate_model as evaluate_model
+    from capbench.api.training import fit_reo_covariance as fit_reo_covariance
+    from capbench.api.training import train as train
+    from capbench.api.training import train_word_vectors as train_word_vectors
+    from capbench.core.errors import CapbenchError as CapbenchError
+    from capbench.core.errors import CapbenchWarning as CapbenchWarning
+    from capbench.core.errors import DataError as DataError
+    from capbench.core.errors import MetricError as MetricError
+    from capbench.core.errors import ModelError as ModelError
+    from capbench.core.errors import UsageError as UsageError
+    from capbench.core.explanations import Bars as Bars
+    from capbench.core.explanations import ExplainedCandidate as ExplainedCandidate
+    from capbench.core.explanations import Explanation as Explanation
+    from capbench.core.explanations import Matrix as Matrix
+    from capbench.core.explanations import RegionMaps as RegionMaps
+    from capbench.core.explanations import Table as Table
+    from capbench.core.options import Choice as Choice
+    from capbench.core.options import Count as Count
+    from capbench.core.options import File as File
+    from capbench.core.options import Flag as Flag
+    from capbench.core.options import Number as Number
+    from capbench.core.options import Options as Options
+    from capbench.core.options import Positive as Positive
+    from capbench.core.options import Share as Share
+    from capbench.core.options import Text as Text
+    from capbench.core.options import option as option
+    from capbench.core.progress import Progress as Progress
+    from capbench.core.records import FloatArray as FloatArray
+    from capbench.core.records import Item as Item
+    from capbench.core.records import Preferences as Preferences
+    from capbench.core.records import Ratings as Ratings
+    from capbench.core.records import caption_key as caption_key
+    from capbench.core.records import image_id as image_id
+    from capbench.datasets.base import Dataset as Dataset
+    from capbench.datasets.protocol import ItemSelection as ItemSelection
+    from capbench.datasets.protocol import accuracy as accuracy
+    from capbench.datasets.protocol import correlations as correlations
+    from capbench.features.class_names import regions_of as regions_of
+    from capbench.features.detectors.base import Detector as Detector
+    from capbench.features.records import Fingerprint as Fingerprint
+    from capbench.features.records import RegionFeatures as RegionFeatures
+    from capbench.features.store import open_store as open_store
+    from capbench.metrics.base import CombinedMetric as CombinedMetric
+    from capbench.metrics.base import Metric as Metric
+    from capbench.metrics.clip import ContrastiveMetric as ContrastiveMetric
+    from capbench.metrics.clip import ContrastiveOptions as ContrastiveOptions
+    from capbench.metrics.image_metric import ImageMetric as ImageMetric
+    from capbench.metrics.needs import Features as Features
+    from capbench.metrics.needs import Image as Image
+    from capbench.metrics.needs import Images as Images
+    from capbench.metrics.needs import References as References
+    from capbench.metrics.needs import Resources as Resources
+    from capbench.metrics.needs import Weights as Weights
+    from capbench.metrics.needs import find_pictures as find_pictures
+    from capbench.studies.leaderboard import Leaderboard as Leaderboard
+    from capbench.studies.ranking import TaskRanking as TaskRanking
+    from capbench.studies.results import StudyResult as StudyResult
+    from capbench.text.vocabulary import Vocabulary as Vocabulary
+    from capbench.text.vocabulary import tokenizer_version as tokenizer_version
+    from capbench.training.trainer import Task as Task
 
-__all__ = [
-    "Bars",
-    "CapbenchError",
-    "CapbenchWarning",
-    "Choice",
-    "CombinedMetric",
-    "ContrastiveMetric",
-    "ContrastiveOptions",
-    "Count",
-    "DataError",
-    "Dataset",
-    "Detector",
-    "ExplainedCandidate",
-    "Explanation",
-    "Features",
-    "File",
-    "Fingerprint",
-    "Flag",
-    "FloatArray",
-    "Image",
-    "ImageMetric",
-    "Images",
-    "Item",
-    "ItemSelection",
-    "Judgements",
-    "LeaderboardResult",
-    "Matrix",
-    "Metric",
-    "MetricError",
-    "ModelError",
-    "Number",
-    "Options",
-    "Positive",
-    "Preferences",
-    "Progress",
-    "RankingResult",
-    "Ratings",
-    "References",
-    "RegionFeatures",
-    "RegionMaps",
-    "Resources",
-    "ScoreTable",
-    "Share",
-    "StudyResult",
-    "Table",
-    "Task",
-    "Text",
-    "UsageError",
-    "Vocabulary",
-    "Weights",
-    "__version__",
-    "accuracy",
-    "caption_key",
-    "check_metric",
-    "combine",
-    "compare",
-    "compare_systems",
-    "correlate",
-    "correlate_all_protocols",
-    "correlations",
-    "evaluate_model",
-    "explain",
-    "extract_features",
-    "find_pictures",
-    "fit_reo_covariance",
-    "image_id",
-    "import_data",
-    "import_features",
-    "leaderboard",
-    "load",
-    "open_store",
-    "option",
-    "power",
-    "rank",
-    "references",
-    "regions_of",
-    "retrieve",
-    "score",
-    "tokenizer_version",
-    "train",
-    "train_word_vectors",
-]
-
-_HOMES = {
-    "Bars": "capbench.core.explanations",
-    "CapbenchError": "capbench.core.errors",
-    "CapbenchWarning": "capbench.core.errors",
-    "Choice": "capbench.core.options",
-    "CombinedMetric": "capbench.metrics.base",
-    "ContrastiveMetric": "capbench.metrics.clip",
-    "ContrastiveOptions": "capbench.metrics.clip",
-    "Count": "capbench.core.options",
-    "DataError": "capbench.core.errors",
-    "Dataset": "capbench.datasets.base",
-    "Detector": "capbench.features.detectors.base",
-    "ExplainedCandidate": "capbench.core.explanations",
-    "Explanation": "capbench.core.explanations",
-    "Features": "capbench.metrics.needs",
-    "File": "capbench.core.options",
-    "Fingerprint": "capbench.features.records",
-    "Flag": "capbench.core.options",
-    "FloatArray": "capbench.core.records",
-    "Image": "capbench.metrics.needs",
-    "ImageMetric": "capbench.metrics.image_metric",
-    "Images": "capbench.metrics.needs",
-    "Item": "capbench.core.records",
-    "ItemSelection": "capbench.datasets.protocol",
-    "Judgements": "capbench.api.results",
-    "LeaderboardResult": "capbench.api.leaderboard",
-    "Matrix": "capbench.core.explanations",
-    "Metric": "capbench.metrics.base",
-    "MetricError": "capbench.core.errors",
-    "ModelError": "capbench.core.errors",
-    "Number": "capbench.core.options",
-    "Options": "capbench.core.options",
-    "Positive": "capbench.core.options",
-    "Preferences": "capbench.core.records",
-    "Progress": "capbench.core.progress",
-    "RankingResult": "capbench.api.ranking",
-    "Ratings": "capbench.core.records",
-    "References": "capbench.metrics.needs",
-    "RegionFeatures": "capbench.features.records",
-    "RegionMaps": "capbench.core.explanations",
-    "Resources": "capbench.metrics.needs",
-    "ScoreTable": "capbench.api.results",
-    "Share": "capbench.core.options",
-    "StudyResult": "capbench.studies.results",
-    "Table": "capbench.core.explanations",
-    "Task": "capbench.training.trainer",
-    "Text": "capbench.core.options",
-    "UsageError": "capbench.core.errors",
-    "Vocabulary": "capbench.text.vocabulary",
-    "Weights": "capbench.metrics.needs",
-    "accuracy": "capbench.datasets.protocol",
-    "caption_key": "capbench.core.records",
-    "check_metric": "capbench.api.check_metric",
-    "combine": "capbench.api.combining",
-    "compare": "capbench.api.comparing",
-    "compare_systems": "capbench.api.systems",
-    "correlate": "capbench.api.agreement",
-    "correlate_all_protocols": "capbench.api.agreement",
-    "correlations": "capbench.datasets.protocol",
-    "evaluate_model": "capbench.api.training",
-    "explain": "capbench.api.explaining",
-    "extract_features": "capbench.api.features",
-    "find_pictures": "capbench.metrics.needs",
-    "fit_reo_covariance": "capbench.api.training",
-    "image_id": "capbench.core.records",
-    "import_data": "capbench.api.data",
-    "import_features": "capbench.api.features",
-    "leaderboard": "capbench.api.leaderboard",
-    "load": "capbench.api.scoring",
-    "open_store": "capbench.features.store",
-    "option": "capbench.core.options",
-    "power": "capbench.api.comparing",
-    "rank": "capbench.api.ranking",
-    "references": "capbench.api.references",
-    "regions_of": "capbench.features.class_names",
-    "retrieve": "capbench.api.retrieving",
-    "score": "capbench.api.scoring",
-    "tokenizer_version": "capbench.text.vocabulary",
-    "train": "capbench.api.training",
-    "train_word_vectors": "capbench.api.training",
+_NAMES = {
+    "api.agreement": "correlate correlate_all_protocols",
+    "api.check_metric": "check_metric",
+    "api.combining": "combine",
+    "api.comparing": "compare power",
+    "api.data": "import_data",
+    "api.explaining": "explain",
+    "api.features": "extract_features import_features",
+    "api.leaderboard": "leaderboard",
+    "api.ranking": "rank",
+    "api.references": "references",
+    "api.results": "Judgements ScoreTable",
+    "api.retrieving": "retrieve",
+    "api.scoring": "load score",
+    "api.systems": "compare_systems",
+    "api.training": "evaluate_model fit_reo_covariance train train_word_vectors",
+    "core.errors": "CapbenchError CapbenchWarning DataError MetricError ModelError UsageError",
+    "core.explanations": "Bars ExplainedCandidate Explanation Matrix RegionMaps Table",
+    "core.options": "Choice Count File Flag Number Options Positive Share Text option",
+    "core.progress": "Progress",
+    "core.records": "FloatArray Item Preferences Ratings caption_key image_id",
+    "datasets.base": "Dataset",
+    "datasets.protocol": "ItemSelection accuracy correlations",
+    "features.class_names": "regions_of",
+    "features.detectors.base": "Detector",
+    "features.records": "Fingerprint RegionFeatures",
+    "features.store": "open_store",
+    "metrics.base": "CombinedMetric Metric",
+    "metrics.clip": "ContrastiveMetric ContrastiveOptions",
+    "metrics.image_metric": "ImageMetric",
+    "metrics.needs": "Features Image Images References Resources Weights find_pictures",
+    "studies.leaderboard": "Leaderboard",
+    "studies.ranking": "TaskRanking",
+    "studies.results": "StudyResult",
+    "text.vocabulary": "Vocabulary tokenizer_version",
+    "training.trainer": "Task",
 }
+"""Names by the module that defines them, separated by spaces."""
+_HOMES = {name: f"capbench.{home}" for home, names in _NAMES.items() for name in names.split()}
+__all__ = ["__version__", *_HOMES]
 
 
 if not TYPE_CHECKING:  # a type checker would accept every misspelt name

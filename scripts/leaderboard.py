@@ -40,7 +40,6 @@ import numpy as np  # noqa: E402
 import capbench  # noqa: E402
 from capbench.api.agreement import plan_agreement, study_of  # noqa: E402
 from capbench.api.arguments import Statistics  # noqa: E402
-from capbench.api.leaderboard import compute_leaderboard  # noqa: E402
 from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
 from capbench.core.files import atomic_write, read_json, read_text, write_json, write_text  # noqa: E402
@@ -55,7 +54,6 @@ from capbench.studies.cards import Card, load_card, read_cards, score_entries, s
 from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.run import run_plan  # noqa: E402
-from capbench.studies.study import BootstrapSettings, TestSettings  # noqa: E402
 from capbench.studies.submissions import check_names, read_submissions, submission_entries  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child, processor  # noqa: E402
@@ -102,7 +100,7 @@ def compute(
     labels = {entry.label for entry in scores}
     scores = [*(entry for entry in external(data) if entry.label not in labels), *scores]
     inputs = MetricInputs(scores=scores, data=data)
-    board: Leaderboard = compute_leaderboard(inputs, caller, bootstrap=BootstrapSettings(), tests=TestSettings())
+    board = capbench.leaderboard(progress=caller, **inputs)
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Unpack
 
@@ -19,6 +19,7 @@ from capbench.api.resolve import (
     Caller,
     DatasetGiven,
     DatasetsGiven,
+    Inputs,
     MetricInputs,
     MetricsGiven,
     PathGiven,
@@ -49,15 +50,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.all_protocols import SensitivityResult
 
-__all__ = [
-    "StudyInputs",
-    "correlate",
-    "correlate_all_protocols",
-    "plan_agreement",
-    "study_of",
-    "warn_of_missing",
-]
-
 NO_STATISTICS: Mapping[str, object] = MappingProxyType({})
 Names = Annotated[str | Sequence[str], Expected("a name or a list of names", "Pass a name, or a list of names")]
 
@@ -87,20 +79,11 @@ def correlate(
     On the user's own judgements (a file or an imported data set), ``answers`` of the result names the metric that fits
     them best, from intervals, tests and a power analysis with default settings.
 
-    Args:
-        dataset: a data set, or several: names, files of judgements, or classes.
-        metrics: names, functions or classes, or a dictionary of them by label.
-        study: a study file (YAML), or the name of one that comes with capbench, in place of ``dataset``, ``metrics``
-            and ``protocol``. The other arguments override the file.
-        protocol: protocols, or parts of their ids; by default the data set's default protocol.
-        sentinels: True for the agreement of sentinels, and tests of the metrics against them; see docs/sentinels.md.
-        without: metrics, labels or columns that are left out.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricInputs` and :class:`capbench.api.arguments.Statistics`.
+    ``study`` is a study file (YAML), or the name of one that comes with capbench, in place of data sets, metrics and
+    protocols; the other arguments override it. Other inputs: :class:`capbench.api.resolve.MetricInputs` and
+    :class:`capbench.api.arguments.Statistics`.
     """
     caller = python_caller(progress)
-    if study is None:
-        _refuse_nothing(dataset, metrics, protocol, inputs)
     named = study_of(dataset, metrics, protocol, inputs, caller, file=study)
     named = replace(named, without=tuple(texts(without)), sentinels=sentinels or named.sentinels)
     plan = plan_agreement(named, inputs, caller, inputs)
@@ -126,7 +109,6 @@ def correlate_all_protocols(
     from capbench.studies.all_protocols import rank_protocols
 
     caller = python_caller(progress)
-    _refuse_nothing(dataset, metrics, None, inputs)
     study = replace(study_of(dataset, metrics, None, inputs, caller), without=tuple(texts(without)))
     plan = plan_agreement(study, inputs, caller, inputs, all_protocols=True)
     cache = inputs.get("cache", True)
@@ -135,16 +117,8 @@ def correlate_all_protocols(
     return rank_protocols(plan, result)
 
 
-def _refuse_nothing(dataset: Any, metrics: MetricsGiven, protocol: Names | None, inputs: MetricInputs) -> None:
-    """Raise UsageError if a Python program names no data set, or no metric."""
-    if not texts(dataset) and not texts(protocol):
-        raise UsageError("no data set is named", code="missing-option", hint="Name one, such as 'flickr8k-expert'")
-    if not asked(metrics) and not inputs.get("scores"):
-        raise UsageError("no metric is named", code="missing-option", hint=python_caller(False).no_metric)
-
-
 def warn_of_missing(result: StudyResult) -> None:
-    """Warn of numbers that are missing or undefined, for the function that the user called."""
+    """Warn of numbers that are missing or undefined."""
     for missing in result.missing:
         if not missing.left_out:
             warn(f"{missing.title or missing.protocol} is not computed: {missing.reason}")
@@ -157,7 +131,7 @@ def study_of(
     dataset: DatasetGiven | Sequence[DatasetGiven] | None,
     metrics: MetricsGiven,
     protocol: str | Sequence[str] | None,
-    inputs: MetricInputs,
+    inputs: Inputs,
     caller: Caller,
     *,
     file: PathGiven | None = None,
@@ -197,7 +171,7 @@ def study_of(
 
 def plan_agreement(
     study: Study,
-    inputs: MetricInputs,
+    inputs: Inputs,
     caller: Caller,
     statistics: Mapping[str, object] = NO_STATISTICS,
     *,
@@ -206,13 +180,8 @@ def plan_agreement(
 ) -> Plan:
     """Resolve a study, and report the data folder to the caller; nothing is scored.
 
-    Args:
-        study: the study, whose settings the other arguments override.
-        inputs: inputs of the metrics.
-        caller: Python or the command line.
-        statistics: see :class:`capbench.api.arguments.Statistics`; other keys are ignored.
-        all_protocols: True for every protocol of the data sets.
-        all_required: True to raise the error of a metric with missing requirements.
+    ``statistics`` are those of :class:`capbench.api.arguments.Statistics`; other keys are ignored. With
+    ``all_required``, a metric with missing requirements is an error.
     """
     root = find_root(inputs.get("data"))
     if study.path is None:
@@ -244,7 +213,7 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
     return tuple(protocol for protocol, found in fitting.items() if found)
 
 
-def _with_sample_of_all(study: Study, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
+def _with_sample_of_all(study: Study, inputs: Inputs, root: DataRoot, caller: Caller) -> Study:
     """With ``all`` on the embedded sample: the sample's features and networks, if the features are extracted already.
 
     Metrics that capbench has a sample network of are then part of ``all``, as in the study ``demo``.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
     from capbench.studies.run import SlowPart
 
-__all__ = ["PYTHON", "Caller", "CallerGiven", "ProgressGiven", "python_caller", "warn"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
@@ -32,6 +30,8 @@ class Caller:
     note: Callable[[str], None]  # shows one line of information that is not in the result
     tell: Callable[[str], None] = lambda line: None  # shows one line that is also in the result's notes
     caution: Callable[[str], None] = lambda line: None  # shows one warning that is also in the result's notes
+    # Reports a number that the result lacks, with the reason; a command prints it with the result.
+    lack: Callable[[str], None] = lambda line: None
     # Called before any work with the data folder, and True if anything is read from it.
     on_data: Callable[[DataRoot, bool], None] = lambda root, used: None
     progress: ProgressFactory = no_progress
@@ -62,7 +62,7 @@ def warn(text: str) -> None:
     warnings.warn(text, CapbenchWarning, stacklevel=level)
 
 
-PYTHON = Caller(note=warn)
+PYTHON = Caller(note=warn, lack=warn)
 """A Python program; notes of the command line are warnings."""
 
 

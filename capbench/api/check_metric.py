@@ -18,8 +18,6 @@ from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import complete
 
-__all__ = ["check_metric"]
-
 _IMAGES = 5
 _CAPTIONS = 2  # of each image
 

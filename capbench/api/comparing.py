@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
@@ -13,16 +12,17 @@ from capbench.api.checking import checked
 from capbench.api.resolve import (
     Caller,
     DatasetGiven,
+    Inputs,
     MetricInputs,
     MetricsGiven,
     ProgressGiven,
-    ResolvedJudged,
     asked,
     python_caller,
     resolve_judged,
 )
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import StatisticError, UsageError, count
+from capbench.metrics.requests import resolve_metrics
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
 from capbench.studies.plan import Plan
@@ -30,17 +30,6 @@ from capbench.studies.power import MetricPower, metric_power
 from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, run_plan
 from capbench.studies.scoring import refuse_means
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "compare",
-    "plan_comparison",
-    "power",
-    "power_judged",
-    "run_comparison",
-]
 
 
 @checked
@@ -61,20 +50,8 @@ def compare(
     """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
 
     This is :func:`capbench.correlate` under one protocol with intervals, tests and sentinels, the best metrics first.
-
-    Args:
-        dataset: a data set's name, a file of judgements, or a class.
-        metrics: two or more: names, functions or classes, or a dictionary of them by label.
-        protocol: one of the data set's protocols; by default its default protocol.
-        test: test of each pair.
-        correction: correction for the number of pairs.
-        resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000. The number of pairs may
-            require more permutations.
-        seed: seed of resamples and permutations.
-        unit: unit of resampling.
-        sentinels: True to test the metrics against sentinels, too; see docs/sentinels.md.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricInputs`.
+    ``resamples`` is the number of bootstrap resamples (by default 1,000) and of permutations (10,000; the number of
+    pairs may require more). Other inputs: :class:`capbench.api.resolve.MetricInputs`.
     """
     caller = python_caller(progress)
     tests: Statistics = {"compare": test, "correction": correction, "unit": unit, "seed": seed}
@@ -90,22 +67,26 @@ def plan_comparison(
     dataset: DatasetGiven,
     metrics: MetricsGiven,
     protocol: str | None,
-    inputs: MetricInputs,
+    inputs: Inputs,
     caller: Caller,
     statistics: Statistics,
     *,
     sentinels: bool,
 ) -> Plan:
     """A comparison for Python or the command line: two metrics or more, which are all required; see :func:`compare`."""
-    if not asked(metrics) and not inputs.get("scores"):
-        raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
+    named, few = asked(metrics, inputs.get("version")), "a comparison requires two metrics"
+    if not inputs.get("scores"):
+        if not named:
+            raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
+        if sum(len(request.rows) for request in resolve_metrics(named)) < 2:
+            raise UsageError(few, code="too-few", hint="Name two or more")
     study = study_of(dataset, metrics, protocol, inputs, caller)
     study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
     usual: Statistics = {"bootstrap": RESAMPLES, "compare": "permutation"}
     stated = {name: value for name, value in statistics.items() if value is not None}
     plan = plan_agreement(study, inputs, caller, {**usual, **stated}, all_required=True)
     if len(plan.rows) < 2:
-        raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
+        raise UsageError(few, code="too-few", hint="Name two or more")
     for _, chosen in plan.protocols:
         refuse_means(chosen)
     return plan
@@ -143,34 +124,23 @@ def power(
 ) -> MetricPower:
     """Estimate how many images are needed to distinguish two metrics, as ``capbench compare --power`` does.
 
-    Args:
-        dataset: a data set's name, a file of judgements, or a class.
-        metrics: two: names, functions or classes, or a dictionary of them by label.
-        protocol: one of the data set's protocols; by default its default protocol.
-        power: probability with which the difference should be found.
-        alpha: significance level, two-sided.
-        gap: the difference to find (a share for accuracies); by default the measured one.
-        resamples: resamples at each number of images.
-        seed: of the resamples.
-        unit: unit that is resampled and counted.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricInputs`.
+    ``gap`` is the difference to find (a share for accuracies), by default the measured one; ``power`` the probability
+    with which it should be found. Other inputs: :class:`capbench.api.resolve.MetricInputs`.
     """
     judged = resolve_judged(metrics, dataset, protocol, inputs, python_caller(progress))
-    return power_judged(judged, power=power, alpha=alpha, gap=gap, resamples=resamples, seed=seed, unit=unit)
-
-
-def power_judged(judged: ResolvedJudged, *, power: float, **choices: Any) -> MetricPower:
-    """Estimate for Python or the command line how many images are needed; see :func:`power`."""
     result = metric_power(
         judged.dataset,
         judged.protocol,
         judged.requests,
         target=power,
+        alpha=alpha,
+        gap=gap,
+        resamples=resamples,
+        seed=seed,
+        unit=unit,
         resources=judged.resources,
         cache=judged.cache,
         progress=judged.caller.progress,
-        **choices,
     )
     if result.power.units < FEWEST_UNITS:
         have = count(result.power.units, result.power.unit)

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.scoring import ProgressFactory
 
-__all__ = [
-    "ImportedData",
-    "dataset_info",
-    "import_data",
-    "imported_info",
-    "protocol_facts",
-    "variance_facts",
-    "verify_data",
-]
-
 
 @dataclass(frozen=True)
 class ImportedData:

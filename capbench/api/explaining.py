@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from typing_extensions import Unpack
 
@@ -17,10 +17,10 @@ from capbench.api.resolve import (
     MetricFiles,
     PathGiven,
     ProgressGiven,
-    given_inputs,
     options_by_owner,
     python_caller,
     resolve,
+    study_of_task,
     texts,
 )
 from capbench.core import plugins
@@ -31,8 +31,7 @@ from capbench.core.plugins import stdout_to_stderr
 from capbench.metrics.abilities import Explains
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.explained import find_subject
-
-__all__ = ["Explained", "compute_explanation", "explain"]
+from capbench.studies.study import ImageTask
 
 
 @dataclass(frozen=True)
@@ -50,82 +49,50 @@ class Explained:
 
 @checked
 def explain(
-    image: PathGiven | None = None,
+    image: PathGiven | None = None,  # id of the image, or its file
     metric: str | None = None,
     candidates: str | Sequence[str] = (),
     references: str | Sequence[str] = (),
     *,
     study: PathGiven | None = None,
     dataset: str | None = None,
-    out: PathGiven | None = None,
+    out: str | os.PathLike[str] | None = None,
+    kind: Literal["png", "svg", "pdf"] | None = None,
     title: str = "",
+    size: tuple[float, float] | None = None,  # of a picture, in inches
+    font_size: float | None = None,
     progress: ProgressGiven = False,
     **inputs: Unpack[MetricFiles],
 ) -> Explained:
     """Explain a metric's scores for captions of one image, as ``capbench explore explain`` does.
 
-    Args:
-        image: id of the image, or its file.
-        metric: a metric with explanations: ``tiger`` (default), ``reo``, ``faier``, ``vilbertscore``.
-        candidates: captions; by default the first five of the data set.
-        references: references; by default the data set's.
-        study: a study file with ``image``, in place of the arguments above.
-        dataset: data set of the references and ratings; by default flickr8k-expert.
-        out: ``NAME`` writes the page NAME.html and a picture of each candidate, NAME.png or NAME-A.png, NAME-B.png, …;
-            ``NAME.svg`` and ``NAME.pdf`` select another format.
-        title: title of the page and the pictures.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricFiles`.
-    """
-    return compute_explanation(
-        None if image is None else os.fspath(image),
-        metric,
-        texts(candidates),
-        texts(references),
-        inputs,
-        python_caller(progress),
-        study=None if study is None else os.fspath(study),
-        dataset=dataset,
-        out=None if out is None else os.fspath(out),
-        title=title,
-    )
-
-
-def compute_explanation(
-    image: str | None,
-    metric: str | None,
-    candidates: Sequence[str],
-    references: Sequence[str],
-    inputs: MetricFiles,
-    caller: Caller,
-    *,
-    study: str | None,
-    dataset: str | None,
-    out: str | None,
-    kind: str | None = None,
-    title: str = "",
-    size: tuple[float, float] | None = None,
-    font_size: float | None = None,
-) -> Explained:
-    """Explain for Python or the command line; see :func:`explain`.
-
-    ``out``: None writes no files, ``""`` files named after image and metric; ``kind``: format of pictures; ``size``:
-    of a picture in inches.
+    By default TIGEr's, for the first five captions, with the references, of ``dataset`` (by default flickr8k-expert).
+    ``study`` is a study file with ``image``, in place of image, metric, captions and data set. ``out="NAME"`` writes
+    the page NAME.html and a picture of each candidate, NAME.png or NAME-A.png, NAME-B.png, … (``NAME.svg`` and
+    ``NAME.pdf`` or ``kind`` select another format); ``out=""`` names them after image and metric.
     """
     from capbench.features.images import decode
     from capbench.features.store import open_store
     from capbench.reports.explain import write_explanation
 
-    of_study = ""
-    errors: tuple[Mapping[str, Sequence[str]], ...] = ()
+    caller, captions, of_study = python_caller(progress), (texts(candidates), texts(references)), ImageTask()
     if study is not None:
         defining = {"image": image, "metric": metric, "caption": candidates, "references": references}
         refuse_with_study({**defining, "dataset": dataset}, caller)
-        of_study, metric, image, dataset, candidates, references, errors = _of_study(study)
+        planned, of_study = study_of_task(os.fspath(study), ImageTask, {}, caller=caller)
+        if len(planned.metrics) != 1:
+            raise UsageError(
+                f"{study} has {len(planned.metrics)} metrics, but one is explained at a time",
+                code="too-many",
+                value=len(planned.metrics),
+                hint=f"Run 'capbench explore examples {study}'",
+            )
+        metric, image, dataset = str(planned.metrics[0]), of_study.id, of_study.dataset
+        captions, title = (list(of_study.candidates or ()), list(of_study.references or ())), title or planned.title
     if image is None:
         hint = f"Pass {caller.spelled('image')} ID, or a study file"
         raise UsageError("no image is named", code="missing-option", hint=hint)
-    metric = metric or "tiger"
+    metric, errors = metric or "tiger", tuple(of_study.errors or ())
     (requested,) = resolve_metrics([metric], options_by_owner(inputs.get("options")))
     if not issubclass(requested.metric, Explains):
         _refuse(metric, caller)
@@ -133,16 +100,16 @@ def compute_explanation(
         message = f"{metric} finds no errors to compare with 'errors'"
         raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
     of_sample = not Path(image).exists()
-    resolved = resolve([metric], given_inputs(inputs), caller, on_sample=lambda root: root.is_sample and of_sample)
-    root, (request,) = resolved.root, resolved.requests
+    resolved = resolve([metric], inputs, caller, on_sample=lambda root: root.is_sample and of_sample)
+    (request,) = resolved.requests
     explainer = request.make(resolved.resources)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     pictures = None if inputs.get("images") is None else Path(inputs["images"])  # type: ignore[arg-type]
     with nullcontext() if store is None else store:
-        found = find_subject(image, store, candidates, references, dataset, root, pictures)
+        found = find_subject(os.fspath(image), store, *captions, dataset, resolved.root, pictures)
     subject = replace(found.subject, errors=errors)
-    caller.on_data(root, found.under_root)
-    page, drawn = _targets(out or f"{subject.image}.{request.label}", kind)
+    caller.on_data(resolved.root, found.under_root)
+    page, drawn = _targets(os.fspath(out or f"{subject.image}.{request.label}"), kind)
     for path in () if out is None else (drawn, page):
         check_writable(path)
     with stdout_to_stderr():
@@ -155,11 +122,10 @@ def compute_explanation(
     explanation = replace(explanation, notes=(*notes, *explanation.notes))
     for note in explanation.notes:
         caller.note(note)
-    explained = Explained(request.label, subject.image, subject.picture, explanation, title or of_study)
+    explained = Explained(request.label, subject.image, subject.picture, explanation, title)
     if out is None:
         return explained
     pixels = None if subject.picture is None else decode(subject.picture)
-    title = explained.title
     files, points = write_explanation(explanation, pixels, page, drawn, title=title, size=size, font_size=font_size)
     return replace(explained, files=(*files, page), points=points)
 
@@ -173,30 +139,6 @@ def _targets(name: str, kind: str | None) -> tuple[Path, Path]:
         raise UsageError(message, code="conflict", value=kind, hint="Omit one of the two")
     name = stem if own or (dot and ending.lower() == "html") else name
     return Path(f"{name}.html"), Path(f"{name}.{kind or own or 'png'}")
-
-
-def _of_study(
-    study: str,
-) -> tuple[str, str, str, str | None, Sequence[str], Sequence[str], tuple[Mapping[str, Sequence[str]], ...]]:
-    """Title, metric, image, data set, candidates, references and errors of a study file with an image."""
-    from capbench.studies.study import ImageTask
-    from capbench.studies.study_file import find_study, load_study
-
-    loaded = load_study(find_study(study))
-    task = loaded.task
-    if not isinstance(task, ImageTask):
-        command = "correlate" if task is None else task.command
-        hint = f"Run 'capbench {command} {study}'"
-        raise UsageError(f"{study} has no 'image'", code="missing-key", value="image", hint=hint)
-    if len(loaded.metrics) != 1 or not isinstance(loaded.metrics[0], str):
-        raise UsageError(
-            f"{study} has {len(loaded.metrics)} metrics, but one is explained at a time",
-            code="too-many",
-            value=len(loaded.metrics),
-            hint=f"Run 'capbench explore examples {study}'",
-        )
-    captions = task.candidates or (), task.references or ()
-    return loaded.title, loaded.metrics[0], task.id, task.dataset, *captions, tuple(task.errors or ())
 
 
 def _refuse(name: str, caller: Caller) -> NoReturn:

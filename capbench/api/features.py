@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from capbench.features.images import ImageFile
     from capbench.studies.scoring import ProgressFactory
 
-__all__ = [
-    "ExtractedFeatures",
-    "ImportedFeatures",
-    "PlannedExtraction",
-    "extract_features",
-    "find_images_and_detector",
-    "import_features",
-    "plan_extraction",
-]
-
 
 @dataclass(frozen=True)
 class ExtractedFeatures:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
 
-__all__ = ["ALL", "Made", "NamedCaptions", "export_named", "make_parses", "named_captions"]
-
 
 ALL: Final = "all"
 """Name of all published data sets."""

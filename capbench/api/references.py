@@ -5,35 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from typing_extensions import Unpack
 
 from capbench.api.arguments import CurveChanges
 from capbench.api.checking import checked, refuse_with_study, refuse_without
 from capbench.api.resolve import (
-    Caller,
     DatasetGiven,
     MetricInputs,
     MetricsGiven,
     PathGiven,
     ProgressGiven,
     asked,
-    given_inputs,
     python_caller,
     resolve_judged,
     resolve_task,
     study_of_task,
     texts,
-    warn,
 )
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.root import find_root
 from capbench.studies.references import ReferenceResult, curve_protocol, reference_curves
 from capbench.studies.scoring import load_scorable
 from capbench.studies.study import CurveTask
-
-__all__ = ["CurveInputs", "compute_curves", "references"]
 
 _DATASET = "pascal-50s"
 _METRICS = ("bleu-4", "rouge-l", "cider")
@@ -62,37 +56,21 @@ def references(
     default 0 if a metric can, 1, 2, 5, 10, … all), ``draws`` (5) and ``seed`` of the random orders, and
     :class:`capbench.api.resolve.MetricInputs`; score files have no scores for other references.
     """
-    found = compute_curves(study, dataset, metrics, protocol, texts(without), inputs, python_caller(progress))
-    for title, reason in found.missing.items():
-        warn(f"{title} {reason}")
-    return found
-
-
-def compute_curves(
-    study: PathGiven | None,
-    dataset: DatasetGiven | None,
-    metrics: MetricsGiven,
-    protocol: str | None,
-    without: Sequence[str],
-    values: CurveInputs,
-    caller: Caller,
-) -> ReferenceResult:
-    """Compute curves for Python or the command line; see :func:`references`."""
-    inputs = given_inputs(values)
-    changes: dict[str, Any] = {name: values[name] for name in ("counts", "draws", "seed") if name in values}
+    caller, omitted = python_caller(progress), texts(without)
+    changes = {name: inputs[name] for name in CurveChanges.__annotations__ if name in inputs}  # type: ignore[literal-required]
     if inputs.get("scores"):
         scores = caller.spelled("scores")
         message = f"{scores}: a score file has no scores for other numbers of references"
         raise UsageError(message, code="conflict", hint=f"Omit {scores}")
     if study is None:
-        refuse_without(without, caller)
+        refuse_without(omitted, caller)
         named = metrics if asked(metrics) else _METRICS
         found = resolve_judged(named, dataset or _DATASET, protocol, inputs, caller, find_protocol=curve_protocol)
         task, judged = CurveTask.read("references", {**asdict(CurveTask()), **changes}), found.judged().require_all()
         curves = reference_curves(judged, found.protocol, task, sample=found.sample, progress=caller.progress)
         return ReferenceResult(curves=(curves,), missing={})
     refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
-    planned, task = study_of_task(os.fspath(study), CurveTask, inputs, without, caller)
+    planned, task = study_of_task(os.fspath(study), CurveTask, inputs, omitted, caller)
     task = CurveTask.read("references", {**asdict(task), **changes})
     plan, missing = resolve_task(planned, find_root(inputs.get("data")), caller)
     if not plan.requests:
@@ -109,4 +87,6 @@ def compute_curves(
             computed.append(reference_curves(judged, chosen, task, sample=sample, progress=caller.progress))
         except CapbenchError as error:
             missing[str(chosen)] = f"missing: {error}"
+    for title, reason in missing.items():
+        caller.lack(f"{title} {reason}")
     return ReferenceResult(curves=tuple(computed), missing=missing, name=planned.name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -131,10 +131,8 @@ class MetricInputs(CachedInputs, total=False):
     """The column of a field, for a data set that is a file with other column names: ``{"image": "file"}``."""
 
 
-def given_inputs(arguments: Mapping[str, Any]) -> MetricInputs:
-    """The inputs among the arguments of a function (``locals()``)."""
-    named = {name: arguments[name] for name in MetricInputs.__annotations__ if name in arguments}
-    return cast(MetricInputs, named)
+Inputs = Mapping[str, Any]
+"""The :class:`MetricInputs` among the arguments of a function."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +175,7 @@ class ResolvedJudged(Resolved):
 
 def resolve(
     metrics: MetricsGiven,
-    inputs: MetricInputs,
+    inputs: Inputs,
     caller: Caller = PYTHON,
     *,
     on_sample: Callable[[DataRoot], bool] | None = None,  # True to use the sample's features and weights
@@ -221,7 +219,7 @@ def resolve_judged(
     metrics: MetricsGiven,
     dataset: DatasetGiven,
     protocol: str | None,
-    inputs: MetricInputs,
+    inputs: Inputs,
     caller: Caller = PYTHON,
     *,
     find_protocol: Callable[[Dataset, str | None], Protocol] | None = None,  # default: ``Dataset.protocol``
@@ -236,7 +234,7 @@ def resolve_judged(
     return ResolvedJudged(**vars(resolved), dataset=opened, protocol=chosen)
 
 
-def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> Study:
+def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
     """A study with inputs that override its own: options, features, weights and pictures.
 
     An option replaces the study's option of the same name; a file for all metrics replaces all files of its kind.
@@ -270,7 +268,7 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
 def study_of_task(
     file: str,
     task: type[TaskType],
-    inputs: MetricInputs,
+    inputs: Inputs,
     without: Sequence[str] = (),
     caller: Caller = PYTHON,
 ) -> tuple[Study, TaskType]:
@@ -433,7 +431,7 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
 
 
 def resources_of(
-    names: Iterable[Asked], inputs: MetricInputs, root: DataRoot | None = None, caller: Caller = PYTHON
+    names: Iterable[Asked], inputs: Inputs, root: DataRoot | None = None, caller: Caller = PYTHON
 ) -> Resources:
     """Files for metrics."""
     images = inputs.get("images")

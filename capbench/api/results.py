@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from capbench.stats.intervals import Interval
 
-__all__ = ["ON_SAMPLE", "Judgements", "ScoreTable"]
-
 ON_SAMPLE = ", on the embedded synthetic sample"
 _SHOWN = 10
 """Maximum number of rows in a notebook."""

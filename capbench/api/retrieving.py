@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import Unpack
 
@@ -13,26 +14,21 @@ from capbench.api.arguments import RetrievalChanges
 from capbench.api.checking import checked, refuse_with_study, refuse_without
 from capbench.api.resolve import (
     CachedInputs,
-    Caller,
     MetricsGiven,
     PathGiven,
     ProgressGiven,
     asked,
-    given_inputs,
     python_caller,
     resolve,
     resolve_task,
     study_of_task,
     texts,
-    warn,
 )
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.captions import load_split
 from capbench.datasets.root import find_root
 from capbench.studies.retrieval import MetricRetrieval, RetrievalResult, draw_gallery, metric_retrieval
 from capbench.studies.study import RetrievalTask
-
-__all__ = ["RetrievalInputs", "compute_retrieval", "retrieve"]
 
 
 class RetrievalInputs(CachedInputs, RetrievalChanges, total=False):
@@ -54,26 +50,16 @@ def retrieve(
     the other arguments override it, and a metric that cannot be computed is in ``missing`` of the result. Other inputs:
     :class:`capbench.api.arguments.RetrievalChanges` and :class:`capbench.api.resolve.CachedInputs`.
     """
-    found = compute_retrieval(metrics, study, texts(without), inputs, python_caller(progress))
-    for title, reason in found.missing.items():
-        warn(f"{title} {reason}")
-    return found
-
-
-def compute_retrieval(
-    metrics: MetricsGiven, study: PathGiven | None, without: Sequence[str], values: RetrievalInputs, caller: Caller
-) -> RetrievalResult:
-    """Retrieve for Python or the command line; see :func:`retrieve`."""
-    inputs = given_inputs(values)
-    changed = {name: values[name] for name in RetrievalChanges.__annotations__ if name in values}  # type: ignore[literal-required]
+    caller, root = python_caller(progress), find_root(inputs.get("data"))
+    changed: dict[str, Any] = {name: inputs[name] for name in RetrievalChanges.__annotations__ if name in inputs}  # type: ignore[literal-required]
     if "sample_size" in changed:
         changed["images"] = changed.pop("sample_size")
     if "captions" in changed:
         changed["captions"] = os.fspath(changed["captions"])
-    root, task, missing, published = find_root(inputs.get("data")), RetrievalTask(), dict[str, str](), None
+    task, missing, published = RetrievalTask(), dict[str, str](), None
     if study is not None:
         refuse_with_study({"metrics": asked(metrics, inputs.get("version"))}, caller)
-        planned, task = study_of_task(os.fspath(study), RetrievalTask, inputs, without, caller)
+        planned, task = study_of_task(os.fspath(study), RetrievalTask, inputs, texts(without), caller)
         plan, missing = resolve_task(planned, root, caller)
         requests, resources, published = plan.requests, plan.resources, planned.published
     task = RetrievalTask.read("retrieval", {**asdict(task), **changed})
@@ -83,7 +69,7 @@ def compute_retrieval(
             message = f"neither a study file nor a metric is named; {caller.no_metric}"
             hint = f"Example: {caller.form.format(argument=caller.spelled('metrics'))}"
             raise UsageError(message, code="missing-option", hint=hint)
-        refuse_without(without, caller)
+        refuse_without(texts(without), caller)
         resolved = resolve(metrics, inputs, caller, on_sample=lambda root: root.is_sample and not of_file)
         requests, resources = resolved.requests, resolved.resources
     gallery = draw_gallery(load_split(task.captions, task.split, root), task)
@@ -100,6 +86,8 @@ def compute_retrieval(
             if study is None:
                 raise
             missing |= {row.title: f"missing: {error}" for row in metric.rows}
+    for row, reason in missing.items():
+        caller.lack(f"{row} {reason}")
     return RetrievalResult(
         title=title,
         source=gallery.source,

@@ -20,8 +20,6 @@ from capbench.studies.run import run_plan
 from capbench.studies.submissions import covered_data, judged_overlaps, load_submission, submission_entries
 from capbench.studies.task_file import load_tasks, resolve_tasks
 
-__all__ = ["SubmissionResult", "SubmissionRow", "check_submission"]
-
 
 class SubmissionRow(Strict):
     """One column of scores under one column of the leaderboard."""

@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from capbench.training.trainer import Task, Trained, Watcher
     from capbench.training.word_vectors import TrainedVectors
 
-__all__ = [
-    "FittedCovariance",
-    "Measured",
-    "Plan",
-    "evaluate_model",
-    "fit_reo_covariance",
-    "plan_training",
-    "train",
-    "train_word_vectors",
-]
-
 
 @dataclass(frozen=True)
 class Measured:

@@ -38,7 +38,7 @@ def combine(
 
     Example: capbench correlate -d flickr8k-expert -m cider -m combination:text.json
     """
-    from capbench.api.combining import learn_combination
+    from capbench.api.combining import combine as learn
     from capbench.reports.combination import print_combined
 
     if not metric and not inputs.scores:
@@ -47,14 +47,12 @@ def combine(
         )
     caller = common.caller(json_output=json_output)
     values: Any = {**inputs.values(), **choices}
-    result, samples = learn_combination(target.dataset, metric or [], target.protocol, values, caller)
+    result = learn(target.dataset, metric or [], protocol=target.protocol, progress=caller, **values)
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:
         print_combined(result, common.out(), details=details)
     if result.scores is not None:
-        if samples > 1:
-            common.note(f"{result.scores} has the scores of the first of {samples} samples of references")
         common.note(f"wrote {result.scores}")
     if result.saved is not None:
         common.note(f"wrote {result.saved}; use it as the metric combination:{result.saved}")

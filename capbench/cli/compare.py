@@ -62,8 +62,7 @@ def compare(
 
     Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """
-    from capbench.api.comparing import plan_comparison, power_judged, run_comparison
-    from capbench.api.resolve import resolve_judged
+    from capbench.api.comparing import plan_comparison, power, run_comparison
     from capbench.reports.compare import power_table, print_comparison
     from capbench.reports.table import TableStyle
     from capbench.reports.terminal import print_table
@@ -74,13 +73,23 @@ def compare(
         others = {"report": report, "explanations": explanations, "sentinels": sentinels, "cite": cite}
         common.refuse_options(of_tests | others, "does not apply to --power")
         caller = common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE")
-        judged = resolve_judged(names.names, target.dataset, target.protocol, inputs.values(), caller)
-        drawn = {} if bootstrap is None else {"resamples": bootstrap}
-        power = power_judged(judged, power=share, alpha=alpha, gap=gap, seed=seed, unit=unit, **drawn)
+        estimate = power(
+            target.dataset,
+            names.names,
+            protocol=target.protocol,
+            power=share,
+            alpha=alpha,
+            gap=gap,
+            resamples=bootstrap or 500,
+            seed=seed,
+            unit=unit,
+            progress=caller,
+            **inputs.values(),
+        )
         if json_output:
-            common.print_json(power.as_json())
+            common.print_json(estimate.as_json())
         else:
-            print_table(power_table(power), common.out(), details=details)
+            print_table(power_table(estimate), common.out(), details=details)
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if json_output:

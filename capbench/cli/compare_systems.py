@@ -73,7 +73,7 @@ def compare_systems(
 
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
-    from capbench.api.systems import system_comparison
+    from capbench.api.systems import compare_systems as compare
     from capbench.core.files import check_writable, json_text, write_text
     from capbench.reports.systems import print_systems, systems_csv
     from capbench.stats.significance import PERMUTATIONS
@@ -91,7 +91,7 @@ def compare_systems(
         settings["permutations"] = drawn or PERMUTATIONS
     values: SystemInputs = {**inputs.values(), **settings}  # type: ignore[typeddict-unknown-key]
     caller = common.caller(json_output=json_output)
-    comparison = system_comparison([_named(text) for text in systems], references, metric or _METRICS, values, caller)
+    comparison = compare([_named(text) for text in systems], references, metric or _METRICS, progress=caller, **values)
     _note_more_draws(comparison, drawn)
     document, worse = comparison.as_json(), comparison.worse()
     if fail_if_worse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,17 +63,15 @@ def explain(
     Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
     """
     require("matplotlib", purpose="an explanation's page")
-    from capbench.api.explaining import compute_explanation
+    from capbench.api.explaining import explain as compute
     from capbench.reports.explain import text_lines
 
-    look = chosen.look()
-    explained = compute_explanation(
+    look, values = chosen.look(), dict[str, Any](inputs.values())
+    explained = compute(
         image,
         metric,
         caption or [],
         reference or [],
-        inputs.values(),
-        common.caller(json_output=json_output),
         study=study,
         dataset=dataset,
         out="" if out is None else str(out),
@@ -81,6 +79,8 @@ def explain(
         title=look.title,
         size=look.size,
         font_size=chosen.font_size,
+        progress=common.caller(json_output=json_output),
+        **values,
     )
     explanation, points = explained.explanation, explained.points or 0
     if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):

@@ -54,10 +54,9 @@ def leaderboard(
 
     Example: capbench leaderboard -d flickr8k-expert --scores mine.csv --html leaderboard.html --latex leaderboard.tex
     """
-    from capbench.api.leaderboard import LeaderboardResult, compute_leaderboard
+    from capbench.api.leaderboard import leaderboard as compute_anew
     from capbench.core.files import check_writable, write_text
     from capbench.studies.leaderboard import committed_leaderboard, load_leaderboard
-    from capbench.studies.study import BootstrapSettings, TestSettings
 
     columns = [name for text in column or () for name in text.split(",")]
     for path in filter(None, (html, latex)):
@@ -74,23 +73,21 @@ def leaderboard(
     }
     computed = any(value is not None for value in requests.values())
     if computed and from_ is None:
-        result = compute_leaderboard(
-            inputs.values(),
-            common.caller(json_output=json_output),
-            datasets=dataset,
-            metrics=names.names,
-            bootstrap=BootstrapSettings.read("bootstrap", {"resamples": bootstrap or 1000, "seed": seed or 0}),
-            tests=TestSettings.read(
-                "compare", {"seed": seed or 0, **({} if permutations is None else {"resamples": permutations})}
-            ),
+        result = compute_anew(
+            dataset,
+            names.names,
+            bootstrap=bootstrap or 1000,
+            permutations=permutations,
+            seed=seed or 0,
             without=left_out.names,
             command=shlex.join(["capbench", *sys.argv[1:]]),
             shown=[*columns, *filter(None, [sort])],
+            progress=common.caller(json_output=json_output),
+            **inputs.values(),
         )
     else:
         common.refuse_options(requests, "with --from, nothing is computed")
-        board = load_leaderboard(from_ or committed_leaderboard())
-        result = LeaderboardResult.model_construct(**dict(board))
+        result = load_leaderboard(from_ or committed_leaderboard())
     sort = sort or result.chosen(columns)[0].name
     if json_output:
         common.print_json(result.model_dump(mode="json"))

@@ -46,9 +46,8 @@ def rank(
 
     Example: capbench rank --tasks tasks.yaml --scores fleur.csv -m cider,fleur --out ranking
     """
-    from capbench.api.ranking import compute_ranking
+    from capbench.api.ranking import rank as compute
     from capbench.core.files import check_writable
-    from capbench.studies.study import TestSettings
     from capbench.studies.task_file import DEFAULT_TASKS
 
     if out is None and escape_formulas:
@@ -56,17 +55,17 @@ def rank(
     if out is not None:
         common.check_out_folder(out)
         check_writable(out / "ranking.json")
-    settings = {"correction": correction, "alpha": alpha, "seed": seed}
-    if permutations is not None:
-        settings["resamples"] = permutations
-    result = compute_ranking(
-        inputs.values(),
-        common.caller(json_output=json_output),
+    result = compute(
+        names.names,
         tasks=tasks or DEFAULT_TASKS,
-        metrics=names.names,
-        settings=TestSettings.read("rank", settings),
         sentinels=sentinels,
+        permutations=permutations,
+        correction=correction,
+        alpha=alpha,
+        seed=seed,
         without=left_out.names,
+        progress=common.caller(json_output=json_output),
+        **inputs.values(),
     )
     if json_output:
         common.print_json(result.model_dump(mode="json"))

@@ -47,7 +47,7 @@ def references(
     json_output: bool,
 ) -> None:
     """Measure agreement against the number of references; options override a study file."""
-    from capbench.api.references import compute_curves
+    from capbench.api.references import references as compute
     from capbench.datasets.root import results_folder
     from capbench.reports.curves import curves_table, write_curves
     from capbench.reports.terminal import print_table
@@ -68,14 +68,14 @@ def references(
         "draws": curve.draws,
         "seed": seed,
     }
-    found = compute_curves(
-        study,
+    found = compute(
         flags.dataset[0] if flags.dataset else None,
         flags.metric or (),
-        flags.protocol[0] if flags.protocol else None,
-        left_out.names,
-        values | {name: value for name, value in changes.items() if value is not None},
-        common.caller(json_output=json_output),
+        study=study,
+        protocol=flags.protocol[0] if flags.protocol else None,
+        without=left_out.names,
+        progress=common.caller(json_output=json_output),
+        **values | {name: value for name, value in changes.items() if value is not None},
     )
     groups = ("", *(curve.group or ()))
     for curves in found.curves:

@@ -41,7 +41,7 @@ def retrieve(
 
     Example: capbench explore retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
-    from capbench.api.retrieving import compute_retrieval
+    from capbench.api.retrieving import retrieve as compute
     from capbench.reports.retrieval import retrieval_table
     from capbench.reports.terminal import print_table
 
@@ -52,7 +52,7 @@ def retrieve(
         )
     caller = common.caller(json_output=json_output)
     values: Any = {**inputs.values(), **changes}
-    found = compute_retrieval(metric or (), study, left_out.names, values, caller)
+    found = compute(metric or (), study=study, without=left_out.names, progress=caller, **values)
     if json_output:
         common.print_json(found.rows())
     else:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from capbench.core.errors import DataError, check_choice
-from capbench.core.files import read_json
+from capbench.core.files import read_json, write_text
 from capbench.core.records import caption_key
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.core.yaml import shipped_configs
@@ -28,9 +29,12 @@ from capbench.studies.published import PublishedColumn, PublishedRow, load_publi
 from capbench.studies.published.beside import is_printed_as
 from capbench.studies.published.tables import PrintedNumber
 from capbench.studies.ranking import TaskRanking
-from capbench.studies.results import BootstrapInfo, Cell, StudyResult
+from capbench.studies.results import ON_SAMPLE, BootstrapInfo, Cell, StudyResult
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import too_few_units
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEADERBOARD_SCHEMA_VERSION = 1
 """Version of the schema of a leaderboard's JSON."""
@@ -142,6 +146,11 @@ class Leaderboard(Strict):
     ranking: TaskRanking  # its tasks are the columns with computed numbers
     left_out: dict[str, str] = Field(default_factory=dict)  # metrics, with the reason
 
+    @property
+    def is_incomplete(self) -> bool:
+        """True if a metric that was not left out has no computed number in a column whose data is installed."""
+        return any(row.missing for row in self.rows)
+
     def row(self, name: str) -> BoardRow:
         """The row of a metric. Raises UsageError, with the nearest names, if there is none."""
         rows = {row.name: row for row in self.rows}
@@ -165,6 +174,52 @@ class Leaderboard(Strict):
         for name in names:
             check_choice("column", name, list(known))
         return tuple(known[name] for name in names) if names else self.columns
+
+    def to_latex(self, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> str:
+        """One compact table, by default of all columns, or, of more than eight, of those with published numbers.
+
+        The rows are in the order of the column ``sort``, by default the first.
+        """
+        from capbench.reports.leaderboard import board_document
+        from capbench.reports.markup import latex
+
+        return latex(board_document(self, columns, sort=sort, digits=digits))
+
+    def write_html(self, path: str | os.PathLike[str], *, sort: str = "", digits: int = 1) -> None:
+        """Write one HTML page, as ``capbench leaderboard --html`` does."""
+        from capbench.reports.leaderboard import to_html
+
+        write_text(path, to_html(self, sort=sort, digits=digits))
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each number: ``metric``, ``column``, ``protocol``, ``origin``, ``value``, interval, ``rank``, …"""
+        import pandas as pd
+
+        rows = [
+            {
+                "metric": row.name,
+                "column": column.name,
+                "protocol": column.versioned,
+                "origin": row.origin if ours else "second-hand" if printed and printed.second_hand else "printed",
+                "value": row.value(column.name),
+                **{key: ours and getattr(ours, key) for key in ("low", "high", "n", "rank", "top")},
+                "published": printed and printed.value,
+            }
+            for row in self.rows
+            for column in self.columns
+            for ours, printed in [(row.ours.get(column.name), row.printed.get(column.name))]
+            if ours or printed
+        ]
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        return f"Leaderboard({len(self.rows)} metrics on {len(self.columns)} tasks{ON_SAMPLE if self.sample else ''})"
+
+    def __str__(self) -> str:
+        from capbench.reports.leaderboard import print_leaderboard
+        from capbench.reports.terminal import printed
+
+        return printed(partial(print_leaderboard, self))
 
 
 def published_numbers(

@@ -9,11 +9,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
+from typing_extensions import Unpack
 
 from capbench.core.errors import StatisticError, suggest
 from capbench.core.records import FloatArray, Judgements, ScoreTable
@@ -29,7 +33,7 @@ from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
 from capbench.studies.plan import Plan
 from capbench.studies.protocol_notes import no_agreement
-from capbench.studies.results import StudyResult, is_left_out
+from capbench.studies.results import ON_SAMPLE, StudyResult, TableChoices, is_left_out
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.sentinel_agreement import sentinel_cell
@@ -37,6 +41,9 @@ from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_score
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import common_scores, group_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RANKING_SCHEMA_VERSION = 1
 
@@ -121,6 +128,66 @@ class TaskRanking(Strict):
         """True if a metric that was not left out has no value on some task, or on any."""
         absent = any(not is_left_out(reason) for reason in self.missing_metrics.values())
         return absent or any(metric.missing for metric in self.ranking.metrics)
+
+    def write(self, folder: str | os.PathLike[str], *, escape_formulas: bool = False) -> list[Path]:
+        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench rank --out`` does, and return them.
+
+        ``escape_formulas`` marks texts in the CSV file that a spreadsheet would take for formulas.
+        """
+        from capbench.reports.ranking import write_ranking
+
+        return write_ranking(self, Path(folder), escape_formulas=escape_formulas)
+
+    def to_latex(self, **style: Unpack[TableChoices]) -> str:
+        """The table as LaTeX."""
+        from capbench.reports.markup import latex
+        from capbench.reports.ranking import ranking_document
+        from capbench.reports.table import TableStyle
+
+        return latex(ranking_document(self, TableStyle.of(**style)))
+
+    def to_markdown(self, **style: Unpack[TableChoices]) -> str:
+        """The table as Markdown."""
+        from capbench.reports.markup import markdown
+        from capbench.reports.ranking import ranking_document
+        from capbench.reports.table import TableStyle
+
+        return markdown(ranking_document(self, TableStyle.of(**style)))
+
+    def to_frame(
+        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
+    ) -> pd.DataFrame:
+        """A row for each metric, the best first: ``metric``, ``rank``, ``overall``, and the statistic of each task.
+
+        By default all columns, as numbers from 0 to 1; ``percent`` multiplies them by 100.
+        """
+        import pandas as pd
+
+        from capbench.reports.table import TableStyle
+
+        names = ["overall", *(task.name for task in self.tasks)]
+        rows = [
+            {"metric": metric.column, "rank": metric.rank, "overall": metric.overall, **metric.values}
+            for metric in self.ranking.metrics
+        ]
+        frame = pd.DataFrame(rows, columns=["metric", "rank", *names])
+        return TableStyle.of(columns, digits, percent=percent).frame(frame, names, keep=["metric"])
+
+    def pairs_to_frame(self) -> pd.DataFrame:
+        """A row for each test of two metrics."""
+        import pandas as pd
+
+        return pd.DataFrame(self.ranking.pairs, columns=[field.name for field in fields(MetricPair)])
+
+    def __repr__(self) -> str:
+        listed = ", ".join(metric.column for metric in self.ranking.metrics)
+        return f"TaskRanking({len(self.tasks)} tasks: {listed}{ON_SAMPLE if self.sample else ''})"
+
+    def __str__(self) -> str:
+        from capbench.reports.ranking import ranking_document
+        from capbench.reports.terminal import print_document, printed
+
+        return printed(partial(print_document, ranking_document(self, short=True)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ OURS = "ours, after the paper"
 """Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
 """Separator in a note, between the protocol with its group and the reason."""
+ON_SAMPLE = ", on the embedded synthetic sample"
 _OMITTED_IF_EMPTY = ("answers", "practices", "file_columns", "sentinels", "training")
 
 
@@ -438,7 +439,7 @@ class StudyResult(_Growing):
         waiting = f", {missing} not computed" if missing else ""
         scored = {cell.column for cell in self.cells if cell.value is not None}
         listed = ", ".join(name for name in self.columns if name in scored) or "no numbers"
-        return f"StudyResult({where}: {listed}{waiting}{', on the embedded synthetic sample' if self.sample else ''})"
+        return f"StudyResult({where}: {listed}{waiting}{ON_SAMPLE if self.sample else ''})"
 
     def __str__(self) -> str:
         from capbench.reports.markup import study_document

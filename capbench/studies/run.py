@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from capbench.core.errors import CapbenchError, MissingFileError, StudyError
+from capbench.core.errors import CapbenchError, MissingFileError
 from capbench.core.progress import LONG_S, SlowWork, together
 from capbench.core.records import ScoreTable
 from capbench.core.training_record import TrainingOverlap
@@ -83,12 +83,14 @@ def run_plan(
         by_items.setdefault(key, []).append(protocol)
         datasets[key] = dataset
     judged: dict[str, Scorable] = {}
+    absent: list[MissingFileError] = []
     for key, protocols in by_items.items():
         began = time.perf_counter()
         try:
             judged[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
         except MissingFileError as error:
             run.missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
+            absent.append(error)
         run.seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(judged.values()))
     _refuse_unlearnable(plan, by_items, judged)
@@ -122,6 +124,7 @@ def run_plan(
                 )
             except MissingFileError as error:
                 run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
+                absent.append(error)
                 continue
             if made.info.bootstrap is not None or made.comparisons:
                 run.seconds[str(protocol)] = time.perf_counter() - began
@@ -134,8 +137,8 @@ def run_plan(
         if unscored:
             raise unscored[0]
         check_defined(cells)
-    if not cells and run.missing and not any(missing.planned for missing in run.missing):
-        raise StudyError(run.missing[0].reason, path=plan.study.path)
+    if not cells and absent and not any(missing.planned for missing in run.missing):
+        raise absent[0]
     practices: tuple[Practice, ...] = ()
     if plan.study.practices and not plan.on_sample:
         practices = tuple(filter(None, (_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols)))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import capbench as capbench_of_python
-from capbench.api.leaderboard import LeaderboardResult
 from capbench.core.errors import CapbenchWarning
 from capbench.core.files import read_text
 from capbench.datasets.root import sample_dir
@@ -166,7 +165,7 @@ def test_rows_are_sorted_by_one_column_with_second_hand_numbers_last_and_nothing
 
 
 def test_the_committed_board_is_shown_at_once(capbench: Capbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capbench.api.leaderboard.compute_leaderboard", lambda *_, **__: pytest.fail("it is computed"))
+    monkeypatch.setattr("capbench.api.leaderboard.leaderboard", lambda *_, **__: pytest.fail("it is computed"))
     ran = capbench("leaderboard", "--sort", "foil", "--json")
     assert ran.code == 0
     board = board_of(ran)
@@ -191,7 +190,7 @@ def test_order_columns_digits_and_a_saved_board(capbench: Capbench, scores: Path
     ours = board.row("cider").ours["flickr8k-expert"].value
     assert f"{100 * ours:.2f}" in printed.out
     assert "56.4ᵖ" in printed.out  # not 56.40: the paper printed one digit
-    assert LeaderboardResult(**dict(board)).to_frame().query("metric == 'cider'")["value"].tolist() == [
+    assert board.to_frame().query("metric == 'cider'")["value"].tolist() == [
         row.value for row in board.row("cider").ours.values()
     ]
     assert capbench("leaderboard", "--from", saved, "--sort", "wrong").failure.code == "unknown-name"
@@ -220,7 +219,7 @@ def test_the_files_show_every_number(capbench: Capbench, scores: Path, tmp_path:
     assert all(f">{100 * (value or 0):.1f}" in lines[escape(title)] for title, value in shown.items())
     assert "Content-Security-Policy" in page
     with pytest.raises(Exception, match="unknown column 'foil'"):
-        LeaderboardResult(**dict(board)).to_latex(["foil"])
+        board.to_latex(["foil"])
 
 
 def test_readmes_table_is_what_the_named_command_prints(capbench: Capbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_missing_values_and_tasks_give_exit_code_1(capbench: Callable[..., Ran],
     [
         (("--tasks", "nowhere.yaml"), "missing-file", None),
         (("--escape-formulas",), "missing-option", None),
-        (("--alpha", "2"), "wrong-value", 2.0),
+        (("--alpha", "2"), "out-of-range", 2.0),
         (("--out", "x.csv"), "wrong-value", "x.csv"),
     ],
 )

@@ -157,10 +157,10 @@ def test_the_leaderboard_includes_submissions(tmp_path: Path, monkeypatch: pytes
     submit(tmp_path / "submissions" / "mine", rows_of("flickr8k-expert"))
     passed = []
 
-    def record(inputs: Any, *_: object, **__: object) -> None:
-        passed.extend(inputs["scores"])
+    def record(*, scores: Any, **_: object) -> None:
+        passed.extend(scores)
 
-    monkeypatch.setattr(script, "compute_leaderboard", record)
+    monkeypatch.setattr(script.capbench, "leaderboard", record)
     script.compute(sample_dir(), tmp_path / "leaderboard", bars=False)
     assert [(entry.label, entry.title, Path(entry.file).name) for entry in passed] == [("mine", "Mine", "scores.csv")]
 
