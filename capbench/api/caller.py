@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,9 @@ from capbench.datasets.root import DataRoot
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
+    from capbench.core.workers import Engine
     from capbench.datasets.base import Dataset
+    from capbench.metrics.metric_request import Row
     from capbench.studies.run import SlowPart
 
 
@@ -34,6 +37,9 @@ class Caller:
     lack: Callable[[str], None] = lambda line: None
     # Called before any work with the data folder, and True if anything is read from it.
     on_data: Callable[[DataRoot, bool], None] = lambda root, used: None
+    # Called with the rows of a table of scores before anything is scored.
+    on_rows: Callable[[Sequence[Row]], None] = lambda rows: None
+    spread: Callable[[], AbstractContextManager[Engine | None]] = nullcontext  # opens other workers than this process
     progress: ProgressFactory = no_progress
     # From labels to the arguments that leave these metrics out.
     leave_out: Callable[[Sequence[str]], str] = lambda labels: (

@@ -105,13 +105,6 @@ def usage_error(
     return UsageError(message, code=code, value=value, hint=hint)
 
 
-def check_name(name: str, value: object) -> None:
-    """Raise UsageError if an argument is not a string."""
-    if not isinstance(value, str):
-        message = f"{name} is {_shown(value)}, which is not a string"
-        raise UsageError(message, code="wrong-type", value=value, hint="Pass a name")
-
-
 def refuse_with_study(arguments: Mapping[str, object], caller: Caller) -> None:
     """Raise UsageError if an argument that defines a study is set although there is a study file."""
     if defining := [caller.spelled(name) for name, value in arguments.items() if value]:

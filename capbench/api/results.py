@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from capbench.api.checking import check_name
 from capbench.core import records
-from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import check_choice
 from capbench.core.records import FloatArray
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.protocol import Protocol
 from capbench.metrics import scoring
 from capbench.metrics.metric_request import Row
+from capbench.studies.results import ON_SAMPLE
 from capbench.studies.score_files import Incomplete
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from capbench.stats.intervals import Interval
 
-ON_SAMPLE = ", on the embedded synthetic sample"
 _SHOWN = 10
 """Maximum number of rows in a notebook."""
 
@@ -98,16 +97,6 @@ class Judgements(records.Judgements):
         return html(Document([replace(table, notes=notes)], sample=self.sample))
 
 
-@dataclass(frozen=True)
-class DomainScores:
-    """Corpus scores of the images of one domain of nocaps."""
-
-    domain: str  # ``in-domain``, ``near-domain`` or ``out-domain``
-    images: int
-    # corpus score of each column, with the document frequencies of the domain's own references
-    corpus: Mapping[records.ScoreColumn, float]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoreTable(records.ScoreTable):
     """Scores of captions, as :func:`capbench.score` returns them. ``table["cider"]`` has the scores of one column."""
@@ -121,7 +110,9 @@ class ScoreTable(records.ScoreTable):
     file_columns: Mapping[str, str] = field(default_factory=dict)  # field of each column of a user's judgements, or ""
     missing_captions: int = 0  # number of images with references but without a caption
     training: tuple[TrainingOverlap, ...] = ()  # overlap of the captions with the training data of metrics
-    domains: tuple[DomainScores, ...] = ()  # if the references are those of nocaps
+    # if the references are those of nocaps: ``domain``, ``images`` and the corpus score of each column, with the
+    # document frequencies of the domain's own references
+    domains: tuple[dict[str, Any], ...] = ()
     categories: Mapping[str, FloatArray] = field(default_factory=dict)  # (n,) F of SPICE's categories, NaN if undefined
 
     def __post_init__(self) -> None:
@@ -142,35 +133,17 @@ class ScoreTable(records.ScoreTable):
         return self.corpus[self._key(column)]
 
     def _key(self, column: str) -> records.ScoreColumn:
-        check_name("column", column)
-        for row in self.rows:
-            if row.name == column:
-                return row.key
-        hint = suggest(column, [row.name for row in self.rows])
-        raise UsageError(f"'{column}' is not scored", code="unknown-name", value=column, hint=hint)
+        keys = {row.name: row.key for row in self.rows}
+        check_choice("column", column, list(keys))
+        return keys[column]
 
     def summary(self) -> list[dict[str, Any]]:
         """For each column its corpus score, its interval if there is one, and the mean and the range over captions.
 
         ``score --json`` prints this value.
         """
-        rows = zip(self.values, scoring.summary(self), strict=True)
-        of = self.intervals
-        return [{**row, "interval": dataclasses.asdict(of[key])} if key in of else row for key, row in rows]
-
-    def by_domain(self) -> list[dict[str, Any]]:
-        """``domain``, ``images`` and the corpus score of each column, for nocaps' domains and ``entire``."""
-        if not self.domains:
-            return []
-        entire = DomainScores("entire", len({item.image for item in self.items}), self.corpus)
-        return [
-            {
-                "domain": one.domain,
-                "images": one.images,
-                "corpus": {row.name: one.corpus[row.key] for row in self.rows},
-            }
-            for one in (*self.domains, entire)
-        ]
+        of = {key: {"interval": dataclasses.asdict(interval)} for key, interval in self.intervals.items()}
+        return [{**row, **of.get(key, {})} for key, row in zip(self.values, scoring.summary(self), strict=True)]
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Mean F-measure of each of SPICE's categories (None if undefined), and the number of captions behind it."""

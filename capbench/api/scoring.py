@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from typing_extensions import Unpack
 
@@ -18,6 +17,7 @@ from capbench.api.resolve import (
     Caller,
     DatasetGiven,
     FolderGiven,
+    Inputs,
     MetricInputs,
     MetricsGiven,
     PathGiven,
@@ -27,9 +27,8 @@ from capbench.api.resolve import (
     is_sample_data,
     python_caller,
     resolve,
-    warn,
 )
-from capbench.api.results import DomainScores, Judgements, ScoreTable
+from capbench.api.results import Judgements, ScoreTable
 from capbench.core import records
 from capbench.core.arguments import Bootstrap, Categories, Draw, Expected, KeepFirst, Restrict, Seed, Split
 from capbench.core.errors import MetricError, UsageError, count
@@ -47,16 +46,12 @@ from capbench.datasets.user.captions import (
     single_captions,
 )
 from capbench.metrics import scoring
-from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import without_references
 from capbench.metrics.spice import Spice
 from capbench.studies.score_files import Incomplete, items_with_scores
 from capbench.studies.scoring import load_scorable
-
-if TYPE_CHECKING:
-    from capbench.core.workers import Engine
-    from capbench.stats.intervals import Interval
 
 _AS_IS = Expected("captions", "", lambda captions: True)  # :class:`Captions` checks them
 Candidates = Annotated[PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None, _AS_IS]
@@ -69,13 +64,9 @@ TEXT_METRICS = ("bleu", "rouge-l", "meteor", "cider")
 def load(
     dataset: DatasetGiven, protocol: str | None = None, *, draw: Draw = 1, data: FolderGiven | None = None
 ) -> Judgements:
-    """Load human judgements of captions under a protocol.
+    """Load human judgements of captions under a protocol (``items/statistic``, a part of it, or a full id).
 
-    Args:
-        dataset: a data set's name (``flickr8k-expert``, ``composite@8k``), a file of judgements, or a class.
-        protocol: ``items/statistic``, a part of it, or a full id; by default the data set's default protocol.
-        draw: number of the sample of references, counted from 1.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+    ``dataset`` is a name (``flickr8k-expert``, ``composite@8k``), a file of judgements, or a class.
     """
     from capbench.studies.evaluate import check_human_side
 
@@ -107,36 +98,66 @@ def score(
     progress: ProgressGiven = False,
     **inputs: Unpack[MetricInputs],
 ) -> ScoreTable:
-    """Score captions with one or more metrics, as ``capbench score`` does.
+    """Score captions with one or more metrics, as ``capbench score`` does; by default :data:`TEXT_METRICS`.
 
-    Args:
-        candidates: captions: a list in the order of the references, ``{image: caption}`` or ``{image: [caption, …]}``,
-            records (``{"image_id": 42, "caption": "…"}``), the path of a file, or a list of
-            :class:`capbench.Item`, or :class:`capbench.Judgements`, which include their references.
-        references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
-            or the path of a file. Without references, only reference-free columns of the metrics are scored; a note
-            names the others.
-        metrics: names, functions or classes, or a dictionary of them by label. By default :data:`TEXT_METRICS`, or only
-            the score files.
-        dataset: a data set whose candidates are scored, in place of candidates and references.
-        protocol: protocol that selects items and references; by default the data set's default protocol.
-        draw: number of the sample of references, counted from 1.
-        keep_first: True to score only the first caption of each image. By default, several captions of an image are an
-            error if more than half of the images have one, and are scored separately otherwise.
-        split: the split (Karpathy) or domain (nocaps) of the file of references that is scored; by default all images.
-        restrict: True to leave out candidates of images in other splits; by default they are an error.
-        bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
-        seed: seed of the resamples.
-        categories: True for the F-measures of SPICE's categories of tuples, too.
-        progress: see :func:`capbench.api.caller.python_caller`.
-        inputs: see :class:`capbench.api.resolve.MetricInputs`.
+    Captions are a list in the order of the references, ``{image: caption}``, ``{image: [caption, …]}``, records
+    (``{"image_id": 42, "caption": "…"}``), the path of a file, a list of :class:`capbench.Item`, or
+    :class:`capbench.Judgements`, which include their references. Without references, only reference-free columns are
+    scored; a note names the others. ``dataset`` is a data set whose candidates are scored instead.
+
+    Several captions of an image are an error if more than half of the images have one, unless ``keep_first``, and are
+    scored separately otherwise. ``split`` (Karpathy) or domain (nocaps) is a part of the file of references; candidates
+    of images in other splits are an error, unless ``restrict``. ``bootstrap`` is the number of resamples of images for
+    95 % intervals of corpus scores. Other inputs: :class:`capbench.api.resolve.MetricInputs`.
     """
+    caller = python_caller(progress)
     captions = Captions(candidates, references, dataset, protocol, draw, keep_first, split, restrict)
-    resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
-    table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed, categories=categories)
-    for row, missing_scores in table.incomplete.items():
-        warn(f"{row.title} is not computed: {missing_scores}")
-    return table
+    resolved = _resolve(metrics, captions, inputs, caller)
+    caller.on_rows(resolved.rows)
+    with_spice = [request.label for request in resolved.requests if issubclass(request.metric, Spice)]
+    if categories and not with_spice:
+        message, hint = f"{caller.spelled('categories')} requires SPICE", f"Add spice to {caller.spelled('metrics')}"
+        raise UsageError(message, code="missing-option", value="spice", hint=hint)
+    read = _read_own(resolved, captions) if dataset is None else _read_dataset(resolved, captions)
+    resampled: dict[str, scoring.CorpusStatistics] = {}
+    with caller.spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
+        table = scoring.score(
+            read.items,
+            read.requests,
+            read.resources,
+            dataset=read.name,
+            cache=resolved.cache,
+            progress=step,
+            spread=engine,
+            documents=read.documents,
+            statistics_of=resampled,
+        )
+    training = tuple(training_overlap(label, of_label, read.items) for label, of_label in table.trained_on.items())
+    cautions = dict(table.cautions)
+    for overlap in training:
+        if line := overlap.line():
+            cautions[overlap.label] = (*cautions.get(overlap.label, ()), line)
+    rows = tuple(row for row in resolved.rows if row.key not in read.unscored)
+    scores = ScoreTable(
+        **{**vars(table), "cautions": cautions},
+        training=training,
+        rows=rows,
+        incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
+        domains=tuple(_domains(read, rows, table, resolved.cache)) if dataset is None else (),
+        categories=Spice.categories(resampled[with_spice[0]].rows) if categories else {},
+        **read.facts,
+    )
+    if bootstrap is not None:
+        from capbench.studies.systems import intervals_of_corpus
+
+        intervals = intervals_of_corpus(
+            table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
+        )
+        fixed = tuple(label for label, one in resampled.items() if one.metric.corpus_id())
+        scores = replace(scores, intervals=intervals, fixed=fixed)
+    for row, missing_scores in scores.incomplete.items():
+        caller.lack(f"{row.title} is not computed: {missing_scores}")
+    return scores
 
 
 @dataclass(frozen=True)
@@ -181,14 +202,8 @@ class Captions:
         return self.references is not None or self.items is not None
 
 
-def resolve_captions(
-    metrics: MetricsGiven, captions: Captions, inputs: MetricInputs, caller: Caller = PYTHON
-) -> Resolved:
-    """Resolve metrics for captions; nothing is read or scored.
-
-    Without metrics and score files, the metrics are :data:`TEXT_METRICS`. Without references, columns that require them
-    are left out.
-    """
+def _resolve(metrics: MetricsGiven, captions: Captions, inputs: Inputs, caller: Caller) -> Resolved:
+    """Resolve metrics for captions; without references, columns that require them are left out."""
     name = captions.dataset_name
     _refuse(captions, inputs, caller.spelled)
     if not metrics and not inputs.get("scores") and (name is not None or captions.has_references):
@@ -205,106 +220,41 @@ def resolve_captions(
     return replace(resolved, requests=requests, notes=tuple(left_out))
 
 
-def _refuse(captions: Captions, inputs: MetricInputs, of: Callable[[str], str]) -> None:
+def _refuse(captions: Captions, inputs: Inputs, of: Callable[[str], str]) -> None:
     """Raise UsageError if arguments exclude or require each other."""
     own, dataset, name = captions.dataset is None, of("dataset"), captions.dataset_name
     both = f"{of('candidates')} and {of('references')}"
+    given = captions.candidates is not None or captions.references is not None
     included = isinstance(captions.candidates, records.Judgements) and captions.references is not None
     other = captions.protocol is not None or captions.draw != 1
-    for wrong, message, value, hint in (
-        (not own and captions.keep_first, f"{dataset} excludes {of('keep_first')}", name, f"Omit {of('keep_first')}"),
-        (
-            not own and (captions.candidates is not None or captions.references is not None),
-            f"{dataset} excludes {both}",
-            name,
-            f"Pass {dataset}, or {both}",
-        ),
-        (own and inputs.get("columns"), f"{of('columns')} requires {dataset}", of("columns"), f"Omit {of('columns')}"),
-        (own and other, f"{of('protocol')} and {of('draw')} require {dataset}", None, f"Add {dataset}, or omit them"),
-        (own and captions.candidates is None, f"{of('candidates')} is required", None, f"Pass {both}, or {dataset}"),
-        (included, f"Judgements with references: {of('references')} excludes them", None, f"Omit {of('references')}"),
-        (
-            captions.restrict and captions.split is None,
-            f"{of('restrict')} requires {of('split')}",
-            None,
-            f"Add {of('split')}",
-        ),
-    ):
+
+    def refuse(wrong: object, message: str, hint: str, value: object = None) -> None:
         if wrong:
             code = "conflict" if "exclude" in message else "missing-option"
             raise UsageError(message, code=code, value=value, hint=hint)
 
-
-def score_captions(
-    resolved: Resolved,
-    captions: Captions,
-    *,
-    bootstrap: int | None = None,
-    seed: int = 0,
-    categories: bool = False,
-    spread: Callable[[], AbstractContextManager[Engine | None]] = nullcontext,
-) -> ScoreTable:
-    """Score captions."""
-    caller = resolved.caller
-    with_spice = [request.label for request in resolved.requests if issubclass(request.metric, Spice)]
-    if categories and not with_spice:
-        message, hint = f"{caller.spelled('categories')} requires SPICE", f"Add spice to {caller.spelled('metrics')}"
-        raise UsageError(message, code="missing-option", value="spice", hint=hint)
-    read = _read_own(resolved, captions) if captions.dataset is None else _read_dataset(resolved, captions)
-    with spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
-        resampled: dict[str, scoring.CorpusStatistics] = {}
-        table = scoring.score(
-            read.items,
-            read.requests,
-            read.resources,
-            dataset=read.name,
-            cache=resolved.cache,
-            progress=step,
-            spread=engine,
-            documents=read.documents,
-            statistics_of=resampled,
-        )
-    intervals: dict[records.ScoreColumn, Interval] = {}
-    fixed: tuple[str, ...] = ()
-    if bootstrap is not None:
-        from capbench.studies.systems import intervals_of_corpus
-
-        intervals = intervals_of_corpus(
-            table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
-        )
-        fixed = tuple(label for label, one in resampled.items() if one.metric.corpus_id())
-    domains = tuple(_domains(read, resolved.cache)) if captions.dataset is None else ()
-    training = tuple(training_overlap(label, of_label, read.items) for label, of_label in table.trained_on.items())
-    cautions = {label: [*lines] for label, lines in table.cautions.items()}
-    for overlap in training:
-        if line := overlap.line():
-            cautions.setdefault(overlap.label, []).append(line)
-    table = replace(table, cautions={label: tuple(lines) for label, lines in cautions.items()})
-    return ScoreTable(
-        **{field.name: getattr(table, field.name) for field in fields(records.ScoreTable)},
-        training=training,
-        rows=tuple(row for row in resolved.rows if row.key not in read.unscored),
-        notes=read.notes,
-        sample=read.sample,
-        incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
-        intervals=intervals,
-        fixed=fixed,
-        file_columns=read.file_columns,
-        missing_captions=read.missing_captions,
-        domains=domains,
-        categories=Spice.categories(resampled[with_spice[0]].rows) if categories else {},
-    )
+    first, columns, split, restrict = of("keep_first"), of("columns"), of("split"), of("restrict")
+    refuse(not own and captions.keep_first, f"{dataset} excludes {first}", f"Omit {first}", name)
+    refuse(not own and given, f"{dataset} excludes {both}", f"Pass {dataset}, or {both}", name)
+    refuse(own and inputs.get("columns"), f"{columns} requires {dataset}", f"Omit {columns}", columns)
+    refuse(own and other, f"{of('protocol')} and {of('draw')} require {dataset}", f"Add {dataset}, or omit them")
+    refuse(own and captions.candidates is None, f"{of('candidates')} is required", f"Pass {both}, or {dataset}")
+    refuse(included, f"Judgements with references: {of('references')} excludes them", f"Omit {of('references')}")
+    refuse(captions.restrict and captions.split is None, f"{restrict} requires {split}", f"Add {split}")
 
 
-def _domains(read: _Read, cache: bool) -> Iterator[DomainScores]:
-    """Corpus scores of nocaps' domains, each with the document frequencies of its own references."""
+def _domains(read: _Read, rows: Sequence[Row], whole: records.ScoreTable, cache: bool) -> Iterator[dict[str, object]]:
+    """Corpus scores of nocaps' domains, each with the document frequencies of its own references, and of all images."""
     if not {item.group for item in read.items} <= set(DOMAINS):
         return
-    for domain in DOMAINS:
-        items = tuple(item for item in read.items if item.group == domain)
+    for domain in (*DOMAINS, "entire"):
+        items = tuple(item for item in read.items if domain in (item.group, "entire"))
         if items:
-            table = scoring.score(items, read.requests, read.resources, dataset=read.name, cache=cache)
-            yield DomainScores(domain, len({item.image for item in items}), table.corpus)
+            table = whole
+            if domain != "entire":
+                table = scoring.score(items, read.requests, read.resources, dataset=read.name, cache=cache)
+            images = len({item.image for item in items})
+            yield {"domain": domain, "images": images, "corpus": {row.name: table.corpus[row.key] for row in rows}}
 
 
 @dataclass(frozen=True)
@@ -316,11 +266,8 @@ class _Read:
     resources: Resources
     name: str
     unscored: Mapping[records.ScoreColumn, Incomplete]
-    notes: tuple[str, ...]
-    sample: bool
-    file_columns: Mapping[str, str] = field(default_factory=dict)
-    missing_captions: int = 0
-    documents: Sequence[records.Item] | None = None  # for document frequencies, if more than the items
+    documents: Sequence[records.Item] | None  # for document frequencies, if more than the items
+    facts: Mapping[str, Any]  # fields of the result: notes, sample, file_columns, missing_captions
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
@@ -340,9 +287,10 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     unscored = {
         key: entry.as_incomplete() for entry in judged.unscored if entry.of_file for key in entry.request.score_columns
     }
-    sample, notes, documents = root.is_sample and opened.under_root, tuple(judgements.notes), judgements.documents
+    facts: dict[str, Any] = {"notes": judgements.notes, "file_columns": opened.file_columns}
+    facts["sample"] = root.is_sample and opened.under_root
     metrics = judged.requests, judged.resources
-    return _Read(judgements.items, *metrics, opened.name, unscored, notes, sample, opened.file_columns, 0, documents)
+    return _Read(judgements.items, *metrics, opened.name, unscored, judgements.documents, facts)
 
 
 def _read_own(resolved: Resolved, captions: Captions) -> _Read:
@@ -399,8 +347,9 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     for line in cautions:
         caller.caution(line)
     notes += [*joined, *cautions]
-    missing, documents = len(missing_images), whole if len(whole) > len(items) else None
-    return _Read(items, requests, resolved.resources, name, unscored, tuple(notes), sample, {}, missing, documents)
+    facts = {"notes": tuple(notes), "sample": sample, "missing_captions": len(missing_images)}
+    documents = whole if len(whole) > len(items) else None
+    return _Read(items, requests, resolved.resources, name, unscored, documents, facts)
 
 
 def _place(draw: int, draws: int, name: str, caller: Caller) -> int:

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -188,7 +188,7 @@ def score(
 
     Example: capbench score -m tiger -d flickr8k-expert --features features.h5 --model scan.safetensors --out scores.csv
     """
-    from capbench.api.scoring import Captions, resolve_captions, score_captions
+    from capbench.api.scoring import score as compute
     from capbench.core.files import check_writable
     from capbench.metrics.scoring import write_scores
 
@@ -204,14 +204,29 @@ def score(
     if candidates is None and references is None:
         named = protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
         dataset = dataset or named
-    with named_candidates(candidates) as file:
-        captions = Captions(file, references, dataset, protocol, draw, keep_first, split, restrict)
-        resolved = resolve_captions(metric or (), captions, inputs.values(), common.caller(json_output=json_output))
-        limits = parse_limits(fail_under or [], resolved.rows)
+    limits: dict[str, float] = {}
+
+    def check(rows: Sequence[Row]) -> None:
+        limits.update(parse_limits(fail_under or [], rows))
         if out is not None:
             check_writable(out)
-        table = score_captions(
-            resolved, captions, bootstrap=bootstrap, seed=seed or 0, categories=categories, spread=place.spread
+
+    with named_candidates(candidates) as file:
+        table = compute(
+            file,
+            references,
+            metric or (),
+            dataset=dataset,
+            protocol=protocol,
+            draw=draw,
+            keep_first=keep_first,
+            split=split,
+            restrict=restrict,
+            bootstrap=bootstrap,
+            seed=seed or 0,
+            categories=categories,
+            progress=replace(common.caller(json_output=json_output), on_rows=check, spread=place.spread),
+            **inputs.values(),
         )
     rows, verdict_of = table.summary(), verdicts(table, limits)
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
@@ -221,7 +236,7 @@ def score(
         if candidates is not None and references is not None:
             result["missing_captions"] = table.missing_captions
         result |= {"categories": table.by_category()} if table.categories else {}
-        result |= {"domains": table.by_domain()} if table.domains else {}
+        result |= {"domains": list(table.domains)} if table.domains else {}
         result |= {"file_columns": dict(table.file_columns)} if table.file_columns else {}
         result |= {"training": [asdict(overlap) for overlap in table.training]} if table.training else {}
         common.print_json(result | ({"fail_under": verdict_of} if limits else {}))
@@ -264,11 +279,11 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
         means = table.by_category().items()
         shown = [(name, "–" if of["mean"] is None else f"{of['mean']:.4f}", f"{of['n']:,}") for name, of in means]
         common.print_table(["category", "mean F", "captions"], shown, left=1, title="SPICE by category")
-    if domains := table.by_domain():
+    if table.domains:
         heads = ["domain", "images", *(row.title for row in table.rows)]
         of_domain = [
             [one["domain"], f"{one['images']:,}", *(f"{value:.4f}" for value in one["corpus"].values())]
-            for one in domains
+            for one in table.domains
         ]
         common.print_table(heads, of_domain, left=1, title="corpus scores by domain")
         dim("Document frequencies are those of each domain's own references.")

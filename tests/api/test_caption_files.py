@@ -105,7 +105,7 @@ def test_a_split_is_scored_alone() -> None:
 
 def test_nocaps_is_scored_by_domain_with_document_frequencies_of_each() -> None:
     table = capbench.score(FILES / "results.json", FILES / "nocaps_val.json", metrics=METRICS)
-    rows = table.by_domain()
+    rows = table.domains
     assert [(row["domain"], row["images"]) for row in rows] == [
         ("in-domain", 3),
         ("near-domain", 6),
