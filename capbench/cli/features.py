@@ -291,7 +291,7 @@ def show(
     image: Annotated[str, argument("IMAGE", "Image id, or an image file.")],
     features: Annotated[Path, Help("Store, or folder of stores.", metavar="STORE")] = Path("features/sample.h5"),
     out: Annotated[
-        Path | None, Help("Output .png or .html. Default: IMAGE.regions.png.", ("--out", "-o"), "FILE")
+        Path | None, Help("Output: .png, .svg or .pdf. Default: IMAGE.regions.png.", ("--out", "-o"), "FILE")
     ] = None,
     top: Annotated[int, Ge(1), Help("Number of boxes, the most confident first.")] = 10,
     data: common.DataOption = None,
@@ -299,9 +299,9 @@ def show(
 ) -> None:
     """Draw an image with its boxes and labels.
 
-    The data folder (*/images) is searched for an image id. An HTML page also lists the boxes.
+    The data folder (*/images) is searched for an image id.
 
-    Example: capbench features show f8k_003 --top 20 --out f8k_003.html
+    Example: capbench features show f8k_003 --top 20 --out f8k_003.svg
     """
     from capbench.core.records import image_id
     from capbench.features.images import decode

@@ -152,51 +152,69 @@ def tables(result: StudyResult, *, by_source: bool = False, style: TableStyle = 
 
     With ``by_source`` there is a table of groups for each protocol that has any.
     """
-    builder = _build(result, by_source=by_source, style=style)
-    style.check(builder.offered)
-    return builder.made
-
-
-def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str]]:
-    """Protocol and group of the columns that the user chose, in the order of the tables."""
-    builder = _build(result, by_source=False, style=style)
-    style.check(builder.offered)
-    return list(dict.fromkeys(builder.shown))
-
-
-def _build(result: StudyResult, *, by_source: bool, style: TableStyle) -> _Builder:
-    builder = _Builder(result, details(result.protocols), style)
-    printed = result.published_table is not None
-    main: list[ProtocolInfo] = []
-    apart: list[ProtocolInfo] = []  # with a table of their own
-    for info in result.protocols:
-        own = info.kind != "correlation" and (printed or len(result.protocols) == 1)
-        (apart if own else main).append(info)
-    if main:
-        builder.add(result.title, [builder.place(info, "", _statistic(info)) for info in main])
-    for info in apart:
-        groups = [*builder.groups(info)]
-        overall = "mean" if info.kind == "accuracy" and groups else _statistic(info)
-        places = [builder.place(info, group, group) for group in groups] + [builder.place(info, "", overall)]
-        title = ", ".join(word for word in (info.dataset_title, builder.details[info.id], info.statistic) if word)
-        builder.add(title if builder.made else result.title, places)
-    wanted = {name.casefold() for name in style.columns}
-    for info in main:
-        printed_ones = builder.printed_groups(info)
-        groups = [g for g in builder.groups(info) if by_source or g in printed_ones or g.casefold() in wanted]
-        builder.offered += [Column(group, info.dataset_title) for group in builder.groups(info)]
-        if groups:
-            # The main table has the value of all items, and the title names the protocol.
-            places = [replace(builder.place(info, group, group), title=info.dataset_title) for group in groups]
-            source = ", ".join(word for word in (info.dataset_title, builder.details[info.id]) if word)
-            what = "group" if info.kind == "accuracy" or info.level == "pairs" else "source"
-            builder.add(f"{source} by {what}, {info.statistic}", places)
+    builder = _Builder(result, style)
+    for title, places in _chosen(result, style, by_source=by_source):
+        builder.add(title, places)
     unplaced = unplaced_columns(result)
     if not result.protocols and (result.columns or not unplaced):
         builder.add(result.title, [])
     for title, columns in unplaced.items():
         builder.add_unplaced(title if builder.made else f"{result.title}. {title}", columns)
-    return builder
+    return builder.made
+
+
+def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str]]:
+    """Protocol and group of the columns that the user chose, in the order of the tables."""
+    chosen = _chosen(result, style, by_source=False)
+    return list(dict.fromkeys(place.key for _, places in chosen for place in places))
+
+
+def _chosen(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[tuple[str, list[_Place]]]:
+    """Title and chosen columns of each table with a column of ours."""
+    shown, printed = details(result.protocols), result.published_table is not None
+    with_printed = {info.id: _printed_groups(result, info) for info in result.protocols}
+    groups = {info.id: dict.fromkeys((*info.groups, *with_printed[info.id])) for info in result.protocols}
+    # Accuracies have a table of their own, with the groups as columns.
+    apart = [
+        info for info in result.protocols if info.kind != "correlation" and (printed or len(result.protocols) == 1)
+    ]
+    main = [info for info in result.protocols if info not in apart]
+    laid = [(result.title, [_place(result, style, shown, info, "", _statistic(info)) for info in main])] if main else []
+    for info in apart:
+        overall = "mean" if info.kind == "accuracy" and groups[info.id] else _statistic(info)
+        heads = {**{group: group for group in groups[info.id]}, "": overall}
+        title = ", ".join(word for word in (info.dataset_title, shown[info.id], info.statistic) if word)
+        places = [_place(result, style, shown, info, group, head) for group, head in heads.items()]
+        laid.append((title if laid else result.title, places))
+    wanted = {name.casefold() for name in style.columns}
+    for info in main:
+        of_info = [g for g in groups[info.id] if by_source or g in with_printed[info.id] or g.casefold() in wanted]
+        # The main table has the value of all items, and the title names the protocol.
+        places = [_place(result, style, shown, info, group, group) for group in of_info]
+        source = ", ".join(word for word in (info.dataset_title, shown[info.id]) if word)
+        what = "group" if info.kind == "accuracy" or info.level == "pairs" else "source"
+        if places:
+            places = [replace(place, title=info.dataset_title) for place in places]
+            laid.append((f"{source} by {what}, {info.statistic}", places))
+    offered = [place.column for _, places in laid for place in places]
+    offered += [Column(group, info.dataset_title) for info in main for group in groups[info.id]]
+    offered += [_unplaced(column) for columns in unplaced_columns(result).values() for column in columns]
+    style.check(offered)
+    chosen = [
+        (title, [places[at] for at in style.places([place.column for place in places])]) for title, places in laid
+    ]
+    return [(title, places) for title, places in chosen if places]
+
+
+def _printed_groups(result: StudyResult, info: ProtocolInfo) -> list[str]:
+    """Groups of a protocol that the paper prints."""
+    table = result.published_table
+    columns = () if table is None or info.n_items_whole is not None else table.columns
+    return [column.group for column in columns if column.protocol == info.id and column.group]
+
+
+def _unplaced(column: PublishedColumn) -> Column:
+    return Column(column.head, names=(column.protocol or "", column.group))
 
 
 _SHARES = ("fraction", "percent")
@@ -234,13 +252,45 @@ class _Place:
         """True for correlations and accuracies, which are multiplied by 100."""
         return self.info.kind != "mean"
 
-    def columns(self) -> list[Column]:
-        head = self.head
-        full = {"acc.": "accuracy"}.get(head) or " ".join(statistic_title(head).split())
+    @property
+    def column(self) -> Column:
+        """Our column."""
+        full = {"acc.": "accuracy"}.get(self.head) or " ".join(statistic_title(self.head).split())
         names = (self.info.dataset, self.info.dataset_title, self.group, self.info.id, full, self.info.statistic)
-        column = Column(head, self.title, full, names=names)
+        return Column(self.head, self.title, full, names=names)
+
+    def columns(self) -> list[Column]:
+        """Our column, and next to it those of the paper."""
         beside = [Column(name, self.title, full=name, with_previous=True) for name in ("paper", "diff")]
-        return [column, *(beside if self.compared else [])]
+        return [self.column, *(beside if self.compared else [])]
+
+
+def _place(
+    result: StudyResult, style: TableStyle, details: Mapping[str, str], info: ProtocolInfo, group: str, head: str
+) -> _Place:
+    cells = [cell for cell in result.cells if (cell.protocol, cell.group) == (info.id, group)]
+    values = [cell.value for cell in cells if cell.value is not None]
+    printed = None if result.published_table is None else result.published_table.column(info.id, group)
+    emphasised = style.bold and info.kind != "mean" and len(values) > 1
+    detail = details[info.id]
+    unit = {"correlation": "fraction", "accuracy": "percent"}.get(info.kind, "") if printed is None else printed.unit
+    in_notes = f"{info.dataset_title}{f' ({detail})' if detail else ''}{f' {group}' if group else ''}"
+    return _Place(
+        info,
+        group,
+        head,
+        title=", ".join(part for part in (info.dataset_title, detail) if part),
+        where=f"{in_notes}, {info.statistic}",
+        compared=info.n_items_whole is None
+        and (printed is not None or any(cell.published is not None for cell in cells)),
+        power=_power(unit, style),
+        best=style.number(max(values)) if emphasised else "",
+    )
+
+
+def _power(unit: str, style: TableStyle) -> int:
+    """The power of ten from published numbers to shown ones; 0 but for correlations and accuracies."""
+    return {"fraction": 2, "percent": 0}[unit] - (0 if style.hundredfold else 2) if unit in _SHARES else 0
 
 
 @dataclass
@@ -248,56 +298,14 @@ class _Builder:
     """Builds the tables of one result."""
 
     result: StudyResult
-    details: dict[str, str]
     style: TableStyle
     made: list[Table] = field(default_factory=list)
-    offered: list[Column] = field(default_factory=list)  # columns of all tables, chosen or not
-    shown: list[tuple[str, str]] = field(default_factory=list)  # protocol and group of the chosen ones
+    seen: set[str] = field(default_factory=set)  # protocols of earlier tables
     remarked: bool = False  # a table has the remarks on the whole published table
 
-    def printed_groups(self, info: ProtocolInfo) -> tuple[str, ...]:
-        """Groups of a protocol that the paper prints."""
-        table = self.result.published_table
-        columns = () if table is None or info.n_items_whole is not None else table.columns
-        return tuple(dict.fromkeys(c.group for c in columns if c.protocol == info.id and c.group))
-
-    def groups(self, info: ProtocolInfo) -> tuple[str, ...]:
-        """Groups of a protocol with numbers: ours or published ones."""
-        return tuple(dict.fromkeys((*info.groups, *self.printed_groups(info))))
-
-    def place(self, info: ProtocolInfo, group: str, head: str) -> _Place:
-        result = self.result
-        values = [c.value for c in result.cells if (c.protocol, c.group) == (info.id, group) and c.value is not None]
-        printed = None if result.published_table is None else result.published_table.column(info.id, group)
-        own = any(c.published is not None for c in result.cells if (c.protocol, c.group) == (info.id, group))
-        emphasised = self.style.bold and info.kind != "mean" and len(values) > 1
-        detail = self.details[info.id]
-        unit = {"correlation": "fraction", "accuracy": "percent"}.get(info.kind, "")
-        in_notes = f"{info.dataset_title}{f' ({detail})' if detail else ''}{f' {group}' if group else ''}"
-        return _Place(
-            info,
-            group,
-            head,
-            title=", ".join(part for part in (info.dataset_title, detail) if part),
-            where=f"{in_notes}, {info.statistic}",
-            compared=info.n_items_whole is None and (printed is not None or own),
-            power=self._power(unit if printed is None else printed.unit),
-            best=self.style.number(max(values)) if emphasised else "",
-        )
-
-    def _power(self, unit: str) -> int:
-        """The power of ten from published numbers to shown ones."""
-        return {"fraction": 2, "percent": 0}[unit] - (0 if self.style.hundredfold else 2) if unit in _SHARES else 0
-
     def add(self, title: str, places: list[_Place]) -> None:
-        """Build the table of some columns, if the user chose any of them."""
+        """Build the table of some columns."""
         result, style = self.result, self.style
-        columns = [place.columns()[0] for place in places]
-        self.offered += columns
-        chosen = style.places(columns)
-        if columns and not chosen:
-            return
-        places = [places[at] for at in chosen]
         if result.stand_in and OURS not in title:
             title = f"{title} ({OURS})"
         if style.hundredfold and any(place.share for place in places):
@@ -309,11 +317,12 @@ class _Builder:
         ]
         below = [*self._ceiling(places), *self._sentinels(places)]
         only = self._published_only(places)
-        seen = {key[0] for key in self.shown}
-        infos = list({place.info.id: place.info for place in places}.values())
-        first = [info for info in infos if info.id not in seen]  # tables by group follow that of all items
+        infos = {place.info.id: place.info for place in places}
+        first = [
+            info for id_, info in infos.items() if id_ not in self.seen
+        ]  # tables by group follow that of all items
+        self.seen |= infos.keys()
         keys = [place.key for place in places]
-        self.shown += keys
         compared = [place for place in places if place.compared]
         own = [line for info in first for line in _answer(result, info)]
         whole = [] if self.made else [*missing_lines(result), *result.undefined_lines(), *no_numbers(result)]
@@ -323,7 +332,7 @@ class _Builder:
             at += place.width
         remarks = remarks_on_cells([*rows, *only], wheres)
         ranked = [
-            f"ranks, {place.columns()[0].name}: {methods.ranks(result, tests)}"
+            f"ranks, {place.column.name}: {methods.ranks(result, tests)}"
             for place in places
             if (tests := methods.decided(result, *place.key)) is not None
             and (place.group or result.answer(place.info.id) is None)  # an answer has its groups in words
@@ -332,7 +341,7 @@ class _Builder:
             *(line for info in first for line in _size(result, info)),
             *_practices(result, first, style),
             *([f"published: {result.published}"] if compared else []),
-            *basis(result, [(*place.key, place.columns()[0].name) for place in compared]),
+            *basis(result, [(*place.key, place.column.name) for place in compared]),
             *(own_models(result) if compared else []),
             *(self._remarks() if compared else []),
             *methods.notes(result, keys),
@@ -482,13 +491,12 @@ class _Builder:
 
     def add_unplaced(self, title: str, printed: list[PublishedColumn]) -> None:
         """Build the table of published columns without one of ours."""
-        columns = [Column(column.head, names=(column.protocol or "", column.group)) for column in printed]
-        self.offered += columns
+        columns = [_unplaced(column) for column in printed]
         chosen = self.style.places(columns)
         if not chosen:
             return
         shown, columns = [printed[at] for at in chosen], [columns[at] for at in chosen]
-        made = self._printed_rows(shown, [self._power(column.unit) for column in shown])
+        made = self._printed_rows(shown, [_power(column.unit, self.style) for column in shown])
         rows = tuple(Row(row, tuple(cells)) for row, cells in made)
         footnotes = tuple(remarks_on_cells(rows, {at: column.head for at, column in enumerate(shown)}))
         notes = (f"published: {self.result.published}", *self._remarks())
@@ -502,7 +510,7 @@ class _Builder:
             raters = None if sentinels is None else sentinels.raters_of(place.group)
             if raters is not None:
                 note = methods.rater_note(raters, self.result.columns, self.style.number(raters.value))
-                lines.append(f"{place.columns()[0].name}: {note}")
+                lines.append(f"{place.column.name}: {note}")
         return lines
 
     def _remarks(self) -> list[str]:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
 from collections.abc import Callable
@@ -236,47 +234,10 @@ def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path:
     assert "--features" in capbench("features", "show", "--help").out
 
 
-def test_show_writes_a_page_that_needs_no_other_file(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+def test_show_refuses_other_formats(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
     path = pictures(tmp_path / "in", 1)[0].path
-    odd = path.rename(path.with_name("a<b&.png"))
-    assert capbench("extract-features", "--images", odd, "--out", "s.h5").code == 0
-    ran = capbench("features", "show", odd, "--features", "s.h5", "--top", "2", "--out", "a.HTML")
-    assert ran.code == 0, ran.err
-    page = Path("a.HTML").read_text(encoding="utf-8")
-    assert page.startswith("<!doctype html>")
-    assert "a&lt;b&amp;" in page
-    assert "a<b&" not in page
-    Image.open(io.BytesIO(base64.b64decode(page.split("base64,")[1].split('"')[0]))).load()
-    store = open_store("s.h5")
-    regions = store[store.ids[0]]
-    assert regions.boxes is not None
-    names, flat = store.header.class_names, regions.flat()
-    assert names is not None
-    for i in np.argsort(-flat["class_scores"])[:2].tolist():
-        cells = (str(i), names[int(flat["class_ids"][i])], f"{flat['class_scores'][i]:.3f}")
-        corners = (f"{value:.1f}" for value in regions.boxes[i].tolist())
-        assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in (*cells, *corners))}</tr>" in page
-    assert page.count("<tr><td>") == 2
-    assert store.fingerprint.line() in page
-    assert "http" not in page
-    ran = capbench("features", "show", odd, "--features", "s.h5", "--out", "a.jpg")
+    assert capbench("extract-features", "--images", path, "--out", "s.h5").code == 0
+    ran = capbench("features", "show", path, "--features", "s.h5", "--out", "a.jpg")
     assert (ran.code, ran.out) == (2, "")
-    assert (ran.failure.code, ran.failure.path) == ("wrong-value", "a.jpg")
+    assert (ran.failure.code, ran.failure.value) == ("wrong-value", ".jpg")
     assert not Path("a.jpg").exists()
-
-
-# -- import-features --------------------------------------------------------------------------------------------------
-
-
-def test_import_says_what_it_read(capbench: Run) -> None:
-    np.savez("grid.npz", image_names=np.array(["a.jpg", "b.jpg"]), features=np.ones((2, 3, 4), np.float32))
-    ran = capbench("features", "import", "grid.npz")
-    assert ran.code == 0
-    assert "features/grid.h5: 2 images from npz" in ran.out
-    assert "name it with --detector" in ran.err
-    found = json.loads(capbench("features", "import", "grid.npz", "--replace", "--json", "--detector", "grid").out)
-    assert (found["images"], found["format"], found["duplicates"]) == (2, "npz", 0)
-    assert found["signature"].startswith("grid+weights:unknown+mode:imported+")
-    ran = capbench("features", "import", "grid.npz")
-    assert ran.code == 2
-    assert ran.failure.code == "exists"

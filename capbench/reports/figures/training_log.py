@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from capbench.core.errors import DataError
 from capbench.core.files import read_lines
@@ -51,90 +50,70 @@ class TrainingLog:
     cut: bool  # the last line is unfinished: the run is being written, or was killed
 
 
+class _Line(BaseModel):
+    """A line of a log: a loss, an evaluation, or the end of the run."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    step: float
+    epoch: float | None = None
+    seconds: float | None = None
+    loss: float | None = None
+    lr: float | None = None
+    image_to_text: dict[str, float] = {}
+    text_to_image: dict[str, float] = {}
+
+    def recalls(self) -> dict[str, float]:
+        """Recalls in percent: ``image → text R@1``, …"""
+        return {
+            f"{title} {name.upper()}": value
+            for key, title in _DIRECTIONS.items()
+            for name, value in getattr(self, key).items()
+            if name.startswith("r@")
+        }
+
+
 def read_log(path: Path) -> TrainingLog:
     """Read a ``log.jsonl``, or that of a run's folder."""
     path = path / "log.jsonl" if path.is_dir() else path
     if path.is_file() and not path.stat().st_size:
         raise DataError("is still empty", code="missing-value", path=path, hint="Wait for the run's first lines")
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
-    rows: list[tuple[int, dict[str, Any]]] = []
+    rows: list[_Line] = []
     cut = False
     for number, line in lines:
         try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number == lines[-1][0] and rows:
-                cut = True
+            rows.append(_Line.model_validate_json(line))
+        except ValidationError as invalid:
+            error = invalid.errors()[0]
+            cut = error["type"] == "json_invalid" and number == lines[-1][0] and bool(rows)
+            if cut:
                 break
-            raise _not_an_object(path, number) from error
-        if not isinstance(row, dict):
-            raise _not_an_object(path, number)
-        rows.append((number, row))
-    training = [(n, r) for n, r in rows if "loss" in r]
-    tests = [(n, r) for n, r in rows if any(key in r for key in _DIRECTIONS)]
+            key, hint = ".".join(map(str, error["loc"])), "Pass the log.jsonl of a training run"
+            message = f"{key}: {error['msg']}" if key else error["msg"]
+            raise DataError(message, code="wrong-format", value=key, path=path, row=number, hint=hint) from None
+    training = [row for row in rows if row.loss is not None]
+    tests = [row for row in rows if row.recalls()]
     if not training and not tests:
-        raise DataError(
-            "contains neither losses nor recalls",
-            code="missing-key",
-            value="loss",
-            path=path,
-            hint="Pass the log.jsonl of a training run",
-        )
-    recalls: dict[str, list[float]] = {}
-    for number, row in tests:
-        for key, title in _DIRECTIONS.items():
-            of_direction = row.get(key)
-            if not isinstance(of_direction, dict):
-                raise DataError(f"has no recalls '{key}'", code="missing-key", value=key, path=path, row=number)
-            for name in of_direction:
-                if name.startswith("r@"):
-                    series = recalls.setdefault(f"{title} {name.upper()}", [])
-                    series.append(_number(of_direction, name, path, number))
-    if any(len(values) != len(tests) for values in recalls.values()) or (tests and not recalls):
+        hint = "Pass the log.jsonl of a training run"
+        raise DataError("contains neither losses nor recalls", code="missing-key", value="loss", path=path, hint=hint)
+    if len({tuple(row.recalls()) for row in tests}) > 1:
         raise DataError("has evaluations with different recalls", code="mismatch", path=path)
-    evaluated = np.array([_number(row, "step", path, n) for n, row in tests])
-    sums = np.sum(list(recalls.values()), axis=0) if recalls else np.empty(0)
-    ends: dict[float, float] = {}
-    for number, row in rows:
-        if "epoch" in row and "step" in row:
-            ends[_number(row, "epoch", path, number)] = _number(row, "step", path, number)
-    timed = [(n, r) for n, r in rows if "seconds" in r]
+    names = tests[0].recalls() if tests else ()
+    recalls = {name: np.array([row.recalls()[name] for row in tests], float) for name in names}
+    evaluated = np.array([row.step for row in tests])
+    ends = {row.epoch: row.step for row in rows if row.epoch is not None}
     return TrainingLog(
         name=path.resolve().parent.name or path.stem,
-        steps=np.array([_number(row, "step", path, n) for n, row in training]),
-        loss=np.array([_number(row, "loss", path, n) for n, row in training]),
-        rate=np.array([_number(row, "lr", path, n) for n, row in training if "lr" in row]),
+        steps=np.array([row.step for row in training]),
+        loss=np.array([row.loss for row in training], float),
+        rate=np.array([row.lr for row in training if row.lr is not None]),
         epochs=tuple(ends.values())[:-1],
         evaluated=evaluated,
-        recalls={name: np.array(values) for name, values in recalls.items()},
-        best=float(evaluated[int(sums.argmax())]) if len(sums) else None,
-        seconds=_number(timed[-1][1], "seconds", path, timed[-1][0]) if timed else None,
+        recalls=recalls,
+        best=float(evaluated[int(np.sum([*recalls.values()], axis=0).argmax())]) if recalls else None,
+        seconds=next((row.seconds for row in reversed(rows) if row.seconds is not None), None),
         cut=cut,
     )
-
-
-def _not_an_object(path: Path, row: int) -> DataError:
-    return DataError(
-        "is not a JSON object", code="wrong-format", path=path, row=row, hint="Write one JSON object per line"
-    )
-
-
-def _number(row: Mapping[str, Any], key: str, path: Path, number: int) -> float:
-    value = row.get(key)
-    try:
-        read = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # JSON's integers are unlimited
-        read = math.nan
-    if not math.isfinite(read):
-        raise DataError(
-            f"'{key}' is {repr(value)[:40]}, not a finite number",
-            code="not-a-number",
-            value=key,
-            path=path,
-            row=number,
-            hint="Fix the row, or pass the log of another run",
-        )
-    return read
 
 
 def training_log_figure(log: TrainingLog, look: Look = USUAL) -> Figure:
@@ -152,25 +131,15 @@ def training_log_figure(log: TrainingLog, look: Look = USUAL) -> Figure:
             axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 2.5, 5, 10], integer=True))
             axes.set_xlim(0, 1.02 * max([*log.steps, *log.evaluated]))
         panels[-1].set_xlabel("step" + (" (vertical lines: ends of epochs)" if ends else ""))
-        return finish(
-            figure,
-            caption(
-                log.name,
-                _steps(max([*log.steps, *log.evaluated])),
-                "" if log.seconds is None else _time(log.seconds),
-                "" if log.best is None else f"largest sum of recalls at step {log.best:,.0f}",
-                "the last line is incomplete and ignored" if log.cut else "",
-            ),
-            look,
-        )
-
-
-def _steps(number: float) -> str:
-    return f"{number:,.0f} step" + ("" if number == 1 else "s")
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+        last = max([*log.steps, *log.evaluated])
+        seconds = log.seconds or 0
+        facts = [
+            f"{last:,.0f} step{'' if last == 1 else 's'}",
+            f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min",
+            "" if log.best is None else f"largest sum of recalls at step {log.best:,.0f}",
+            "the last line is incomplete and ignored" if log.cut else "",
+        ]
+        return finish(figure, caption(log.name, *facts), look)
 
 
 def _loss(axes: Axes, log: TrainingLog) -> None:
