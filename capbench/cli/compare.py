@@ -8,7 +8,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, SentinelsOption, Target
-from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
+from capbench.cli.report import ReportOption, write_report
 from capbench.core.arguments import Bootstrap, Correction, Help, Resamples, Seed, Test, Unit
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def compare(
     unit: Annotated[Unit, Help("Unit of resampling.")] = "image",
     sentinels: SentinelsOption = None,
     report: ReportOption = None,
-    explanations: ExplanationsOption = None,
     cite: common.CiteOption = False,
     details: common.DetailsOption = False,
     digits: common.DigitsOption = None,
@@ -63,6 +62,7 @@ def compare(
     Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """
     from capbench.api.comparing import plan_comparison, power, run_comparison
+    from capbench.core.files import check_writable
     from capbench.reports.compare import power_table, print_comparison
     from capbench.reports.table import TableStyle
     from capbench.reports.terminal import print_table
@@ -70,7 +70,7 @@ def compare(
 
     if share is not None:
         of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
-        others = {"report": report, "explanations": explanations, "sentinels": sentinels, "cite": cite}
+        others = {"report": report, "sentinels": sentinels, "cite": cite}
         common.refuse_options(of_tests | others, "does not apply to --power")
         caller = common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE")
         estimate = power(
@@ -95,11 +95,7 @@ def compare(
     if json_output:
         common.refuse_options({"cite": cite}, "does not apply to --json")
     if report is not None:
-        check_report(report)
-    else:
-        common.refuse_options(
-            {"explanations": explanations}, "requires --report", code="missing-option", hint="Add --report FILE"
-        )
+        check_writable(report)
     if test not in (None, "permutation"):
         common.refuse_options({"permutations": permutations}, f"does not apply to --test {test}")
     # The resamples of a bootstrap test are those of the intervals.
@@ -124,5 +120,5 @@ def compare(
         print_comparison(result, common.out(), details=details, style=TableStyle(digits=digits))
         if cite:
             print(f"\n{result.cite()}", end="")
-    write_report(report, result, collector, plan, explanations)
+    write_report(report, result, collector, plan)
     common.leave_if_missing(result)

@@ -12,7 +12,7 @@ from capbench.api.arguments import Statistics
 from capbench.cli import common
 from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyFlags
 from capbench.cli.references import CurveFlags, references
-from capbench.cli.report import ExplanationsOption, ReportOption, check_report, write_report
+from capbench.cli.report import ReportOption, write_report
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
@@ -47,7 +47,6 @@ def correlate(
     references_curve: Annotated[bool, Help("Instead: measure agreement against the number of references.")] = False,
     curve: CurveFlags,
     report: ReportOption = None,
-    explanations: ExplanationsOption = None,
     items: Annotated[
         bool, Help("With --out or a study file: also write items.json.gz for 'capbench figure report'.")
     ] = False,
@@ -92,7 +91,7 @@ def correlate(
     from capbench.datasets.root import results_folder
     from capbench.studies.run import run_plan
 
-    settings: dict[str, object] = {**statistics, "report": report, "explanations": explanations, "items": items}
+    settings: dict[str, object] = {**statistics, "report": report, "items": items}
     settings |= {"cite": cite, "sentinels": sentinels, "by_source": by_source}
     settings |= {"digits": digits}
     caller = common.caller(json_output=json_output)
@@ -126,11 +125,8 @@ def correlate(
     written: dict[str, object] = {"escape_formulas": escape_formulas, "items": items}
     if study is None and out is None:
         common.refuse_options(written, "requires --out", code="missing-option", hint="Add --out DIR, or omit it")
-    if report is None:
-        hint = "Add --report FILE, or omit --explanations"
-        common.refuse_options({"explanations": explanations}, "requires --report", code="missing-option", hint=hint)
-    else:
-        check_report(report)
+    if report is not None:
+        check_writable(report)
     if out is not None:
         common.check_out_folder(out)
     given = inputs.values()
@@ -191,7 +187,7 @@ def correlate(
     if out is not None:
         _write_items(collector, out, items)
     if report is not None:
-        write_report(report, result, collector, plan, explanations, written=out is not None)
+        write_report(report, result, collector, plan, written=out is not None)
     common.leave_if_missing(result)
 
 

@@ -13,7 +13,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.commands import split_names
 from capbench.cli.options import FigureLook, LeftOut, ScoringInputs, Target
-from capbench.cli.report import ExplanationsOption, write_reports
+from capbench.cli.report import write_reports
 from capbench.core.arguments import Help, Resamples, Seed, Unit
 from capbench.core.errors import UsageError
 
@@ -42,7 +42,7 @@ _OPTIONS: dict[str, set[str]] = {
     "score-groups": _RATED,
     "layers": {*_RATED, "resamples", "seed", *_names(LeftOut)},
     "training-log": _LOOK,
-    "report": {"title", "explanations", "option", "data", "features", "model", "image_root"},
+    "report": {"title", "data", "image_root"},
 }
 """Options of each kind, in addition to ``--out``."""
 
@@ -119,7 +119,6 @@ def figure(
     ] = None,
     seed: Annotated[Seed | None, Help("Seed of resamples and permutations. Default: 0, or the study's.")] = None,
     unit: Annotated[Unit, Help("forest, significance: unit of resampling.")] = "image",
-    explanations: ExplanationsOption = None,
     left_out: LeftOut,
     scoring: ScoringInputs,
     json_output: common.JsonOption = False,
@@ -156,7 +155,7 @@ def figure(
         if not files:
             hint = "Name results.json files, or folders with one"
             raise UsageError("no results are named", code="missing-option", value="inputs", hint=hint)
-        write_reports(files, out or Path("report.html"), chosen.title, explanations, scoring)
+        write_reports(files, out or Path("report.html"), chosen.title, scoring.data, scoring.image_root)
         return
     call = _Call(
         inputs or (), metric or (), saved, group or (), resamples, seed, unit, target, left_out, scoring, json_output

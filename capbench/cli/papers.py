@@ -200,7 +200,8 @@ def _run(
             results += [result] if codes and max(codes) < 2 and result.is_file() else []
             runs.append(_to_dict(looked, commands) | {"codes": codes, "missing": missing})
         if results:
-            _write_report(results, inputs, root, out / "report.html")
+            of_data = _flags(_of_metrics(inputs, ()), root)
+            _call(["figure", "report", *map(str, results), *of_data, "--out", str(out / "report.html")])
     incomplete = [run["item"] for run in runs if run["missing"] or any(run["codes"])]
     if json_output:
         common.print_json(runs)
@@ -226,15 +227,6 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
     if code == _INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
     return code, ""
-
-
-def _write_report(results: Sequence[Path], inputs: Inputs, root: DataRoot, target: Path) -> None:
-    """Write the HTML report of results, with explanations."""
-    from capbench.studies.results import load_result
-
-    names = {name for path in results for cell in load_result(path).cells for name in (cell.label, cell.metric)}
-    flags = _flags(_of_metrics(inputs, {"", *names}), root)
-    _call(["figure", "report", *map(str, results), *flags, "--out", str(target)])
 
 
 def _to_dict(looked: Prospect, commands: Sequence[Sequence[str]]) -> dict[str, Any]:

@@ -1,157 +1,29 @@
-"""Explanations: of the largest disagreements of a study, of all metrics on one image, of words and regions (FAIEr)."""
+"""Captions of one image under several metrics (FAIEr, Wang et al. 2021, Figure 5), and what an explanation is of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, DataError, FeatureError, ToolError, UsageError
-from capbench.core.explanations import Explanation, Subject
-from capbench.core.plugins import stdout_to_stderr
+from capbench.core.errors import DataError, FeatureError, ToolError, UsageError
+from capbench.core.explanations import Subject
 from capbench.core.records import Item, Judgements, caption_key, image_id, signature_lines
 from capbench.datasets.base import Dataset
 from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.abilities import Explains
-from capbench.metrics.base import Metric
+from capbench.features.store import FeatureStore
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources, Scores
 from capbench.metrics.scoring import score
-from capbench.studies.item_scores import ItemScores
-from capbench.studies.results import StudyResult
 from capbench.studies.score_files import items_with_scores
-from capbench.studies.score_profiles import human_percentiles, percentiles
 from capbench.studies.scoring import with_pictures_of
 from capbench.studies.study import ImageTask
-from capbench.weights.ensembles import network_files
-
-
-@dataclass(frozen=True, eq=False)
-class Explainer:
-    """A label of a study whose metric has explanations."""
-
-    label: str
-    name: str  # of the metric, as ``capbench explore explain -m`` takes it
-    columns: tuple[str, ...]  # names of its columns in the study
-    metric: Metric | None = None  # computes the explanations; None if something is missing
-    missing: str = ""  # the missing requirement, as it follows "requires"
-    images: Callable[[str], bool] = field(default=lambda _: True, repr=False)  # True for ids that can be explained
-
-
-class CaptionToExplain(NamedTuple):
-    """Indices of an explainer, of a table of a study's items, and of a point in the table."""
-
-    explainer: int
-    table: int
-    point: int
-
-
-def explainers(result: StudyResult, requests: Sequence[MetricRequest], resources: Resources) -> tuple[Explainer, ...]:
-    """The metrics of a study that have explanations, each ready or with its missing requirement.
-
-    An explanation must belong to the study's scores: features, weights and options whose signature differs from the
-    study's count as missing.
-    """
-    able = [request for request in requests if issubclass(request.metric, Explains)]
-    return tuple(entry for request in able if (entry := _explainer(result, request, resources)).columns)
-
-
-def _explainer(result: StudyResult, request: MetricRequest, resources: Resources) -> Explainer:
-    columns = tuple(row.name for row in request.rows if row.name in result.columns)
-    base = Explainer(request.label, request.metric.name, columns)
-    try:
-        missing = request.lacks(resources)
-        if missing:
-            return replace(base, missing=missing)
-        metric = request.make(resources)
-        model = metric.resources.model
-        networks = network_files(model) if model is not None and not request.metric.explains_ensembles else ()
-        if len(networks) > 1:
-            one = f"--model {request.label}={networks[0]}"
-            return replace(base, missing=f"a single network: the model is an ensemble of {len(networks)} ({one})")
-        signature = metric.signature()
-    except CapbenchError as error:
-        return replace(base, missing=str(error))
-    known = {of_items[base.label] for of_items in result.signatures.values() if base.label in of_items}
-    if known and signature not in known:
-        return replace(base, missing=f"the inputs of these scores: {_difference(signature, sorted(known)[0])}")
-    store = metric.resources.features
-    if store is None:
-        return replace(base, metric=metric)
-    with open_store(store) as features:
-        stored = frozenset(features.ids)
-    return replace(base, metric=metric, images=stored.__contains__)
-
-
-def _difference(signature: str, known: str) -> str:
-    """The first part in which two signatures differ, in words."""
-    for one, other in zip(signature.split("|"), known.split("|"), strict=False):
-        if one != other:
-            return f"they have {other}, and the current inputs have {one}"
-    return "their signature has other parts than that of the current inputs"
-
-
-def captions_to_explain(
-    tables: Sequence[ItemScores], of_tables: Sequence[Sequence[int]], known: Sequence[Explainer], number: int
-) -> Iterator[CaptionToExplain]:
-    """The largest disagreements with human ratings of each column, in turn: the first of every list, then the second.
-
-    Each point of a table and an explainer comes once. ``of_tables``: for each table, indices of its explainers in
-    ``known``; ``number``: points of each of an explainer's columns in each table.
-    """
-    lists = [
-        [CaptionToExplain(place, at, point) for point in _points(table, name, known[place], number)]
-        for at, table in enumerate(tables)
-        for place in of_tables[at]
-        if known[place].metric is not None
-        for name in known[place].columns
-        if name in table.scores
-    ]
-    by_turns = (points[turn] for turn in range(number) for points in lists if turn < len(points))
-    yield from dict.fromkeys(by_turns)
-
-
-def _points(table: ItemScores, name: str, explainer: Explainer, number: int) -> list[int]:
-    """The points of one column, the greatest distance first, limited to images that can be explained."""
-    places, scores = table.points(name)
-    distance = np.abs(percentiles(scores) - human_percentiles(table)[places])
-    ordered = places[np.argsort(-distance, kind="stable")].tolist()
-    able = (place for place in ordered if explainer.images(table.images[place]))
-    return list(islice(able, number))
-
-
-@stdout_to_stderr()
-def explain_captions(
-    explainer: Explainer, table: ItemScores, point: int, pictures: Mapping[str, Path]
-) -> tuple[Explanation | None, str]:
-    """A metric's explanation of one point, of its caption or of both captions of a pair; or None and the reason.
-
-    ``pictures``: files of the available images.
-    """
-    metric = explainer.metric
-    assert metric is not None
-    assert isinstance(metric, Explains)
-    image = table.images[point]
-    references = tuple(table.reference_lists[table.references[point]])
-    texts = [table.captions[point], *([table.others[point]] if table.others else [])]
-    humans = (None, None) if table.others else (table.human[point],)
-    items = tuple(Item(image, text, references) for text in texts)
-    try:
-        explanation = metric.explain(Subject(image, items, humans, pictures.get(image)))
-    except FeatureError as error:
-        return None, str(error)
-    return explanation, f"{explainer.name} has no explanation of {image}" if explanation is None else ""
-
-
-# Captions of one image under several metrics (FAIEr, Wang et al. 2021, Figure 5).
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capbench.reports.page import ReportSource, write_report
+from capbench.core.files import write_text
+from capbench.reports.page import ReportSource, report_page
 from capbench.studies.item_scores import ItemScores
 from scripts.bench.common import Goal, MissingError, Row, Settings, Work, child, main
 from tests.reports.page.world import PROTOCOLS, make_result
@@ -56,7 +57,7 @@ def generated(points: int) -> ReportSource:
 def writing(page: Path, points: int) -> Work:
     """Write the report."""
     source = generated(points)
-    return lambda: write_report([source], page)
+    return lambda: write_text(page, report_page([source]))
 
 
 def usable(page: Path) -> float:

@@ -229,7 +229,6 @@ def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
         (("--cite", "--json"), "conflict", "--cite"),
         (("--items",), "missing-option", "--items"),
         (("--escape-formulas",), "missing-option", "--escape-formulas"),
-        (("--explanations", "0"), "missing-option", "--explanations"),
         (("--counts", "1,2"), "missing-option", "--counts"),
         (("--group", "MM"), "missing-option", "--group"),
         (("--references-curve", "--compare", "permutation"), "conflict", "--compare"),
@@ -318,7 +317,7 @@ def test_a_report_has_sentinels_by_default_and_no_other_output(
 ) -> None:
     page, arguments = tmp_path / "page.html", ["correlate", "-d", "thumb", "-m", "cider,rouge-l"]
     plain = capbench(*arguments, "-o", tmp_path / "plain")
-    options = ["-o", tmp_path / "out", "--report", page, "--explanations", "0"]
+    options = ["-o", tmp_path / "out", "--report", page]
     ran = capbench(*arguments, *options, *(["--no-sentinels"] if omitted else []))
     assert (ran.code, ran.out) == (0, plain.out)
     assert ("image-mean (bound)" in page.read_text(encoding="utf-8")) is not omitted

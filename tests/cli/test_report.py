@@ -72,44 +72,9 @@ def test_a_comparison_writes_a_page_of_its_tests(capbench: Callable[..., Ran], t
     assert "Differences between metrics" in page
 
 
-def test_captions_of_the_sample_have_explanations(
-    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    study = ("correlate", "-d", "flickr8k-expert", "-m", "tiger.tiger", "-m", "bleu-4")
-    ran = capbench(*study, "--report", "run.html", "--explanations", "2", "--out", "out", "--items")
-    assert ran.code == 0, ran.err
-    data = data_of(Path("run.html").read_text(encoding="utf-8"))
-    assert len(data["explanations"]) == 2
-    (why,) = data["panels"][0]["whys"]
-    assert (why["name"], why["missing"], len(why["pages"])) == ("tiger", "", 2)
-    # From the results alone: the sample's own features and model, as in the run.
-    ran = capbench("figure", "report", "out", "--out", "again.html", "--explanations", "2")
-    assert ran.code == 0, ran.err
-    assert data_of(Path("again.html").read_text(encoding="utf-8"))["explanations"] == data["explanations"]
-    # Other options give other scores, which explain nothing of these.
-    ran = capbench("figure", "report", "out", "--out", "else.html", "--option", "tiger.tau=0.5")
-    assert ran.code == 0, ran.err
-    assert "explanations of tiger require" in ran.err
-    page = Path("else.html").read_text(encoding="utf-8")
-    assert data_of(page)["explanations"] == []
-    assert "Explanations of tiger require" in page
-    assert capbench("figure", "report", "out", "--out", "none.html", "--explanations", "0").code == 0
-    assert data_of(Path("none.html").read_text(encoding="utf-8"))["explanations"] == []
-    for flags, told in (
-        (("--model", "reo=x"), "'reo'"),
-        (("--option", "faier.x=1"), "'faier'"),
-        (("--features", "nowhere.h5"), "nowhere.h5"),
-    ):
-        ran = capbench("figure", "report", "out", "--out", "bad.html", *flags)
-        assert told in ran.err, ran.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "path"),
     [
-        ((*QUICK, "--explanations", "3"), "missing-option", None),
-        (("compare", "bleu-1", "bleu-4", "--explanations", "3"), "missing-option", None),
         ((*QUICK, "--items"), "missing-option", None),
         ((*QUICK, "--report", "{folder}"), "unwritable", "{folder}"),
         (("figure", "report", "{folder}/none.json"), None, "{folder}/none.json"),

@@ -18,7 +18,6 @@ from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.reports.explain import clean
 from capbench.reports.table import Cell, Row, Table
-from capbench.studies.explained import Explainer
 from capbench.studies.item_scores import ItemScores, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
 from capbench.studies.score_profiles import ScoreLevel
@@ -261,7 +260,6 @@ class ReportSource:
     items: tuple[ItemScores, ...] = ()  # the items behind them; empty if they were not stored
     files: tuple[SourceFile, ...] = ()  # the files of both; empty if they were computed for this report
     written: bool = False  # True if the command that computed them also writes them to files
-    explainers: tuple[Explainer, ...] = ()  # explain its metrics; empty if explanations were not requested
 
 
 def read_source(path: str | Path) -> ReportSource:

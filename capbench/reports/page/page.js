@@ -194,21 +194,8 @@
       if (panel.pairs) texts.append(element("span", `preferred to: ${panel.other[place]}`, { class: "other" }));
       const about = [image, panel.group[place], panel.system[place]].filter(Boolean).join(" · ");
       texts.append(element("span", about, { class: "sub" }));
-      const links = [...new Set([first(), second()].map((metric) => metric?.why).filter((why) => why !== null && why !== undefined))]
-        .map((why) => link(panel.whys[why], place)).filter(Boolean);
-      if (links.length) {
-        const line = element("span", null, { class: "sub" });
-        links.forEach((one, at) => line.append(at ? " · " : "", one));
-        texts.append(line);
-      }
       box.append(texts);
       return box;
-    }
-    function link(why, place) {
-      const page = why.pages[place];
-      if (page === undefined) return null;
-      const of = `${why.label}, ${panel.images[panel.image[place]]}: ${panel.caption[place]}`;
-      return element("a", `why ${why.label}`, { href: `#why-${page}`, "aria-label": `why ${of}` });
     }
     function number(main, small) {
       const box = element("span", main);
@@ -345,17 +332,11 @@
         return line;
       }));
       box.append(table);
-      for (const why of panel.whys) {
-        const there = link(why, place);
-        const line = element("p", `Why ${why.label} gave this score: `);
-        if (there) line.append(there);
-        else {
-          const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-          const command = `capbench explore explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
-          line.append(element("code", command), why.missing ? ` (no explanation in this page: it requires ${why.missing})`
-            : Object.keys(why.pages).length ? " (this page explains the captions listed first; --explanations adds more)"
-              : " (with the study's --features and --model)");
-        }
+      for (const name of new Set(panel.metrics.map((metric) => metric.explained).filter(Boolean))) {
+        const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+        const command = `capbench explore explain -m ${name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
+        const line = element("p", `Why ${name} gave this score: `);
+        line.append(element("code", command), " (with the study's --features and --model)");
         box.append(line);
       }
       return box;
@@ -368,40 +349,6 @@
         humanText(i), String(panel.humanPct[i] / 10),
         ...panel.metrics.flatMap((m) => [String(m.score[i] ?? ""), m.pct[i] === null ? "" : String(m.pct[i] / 10)])])];
     } });
-  }
-
-  // Explanations are packed HTML files. A link's fragment selects one, so that the browser's "back" closes it.
-  const dialog = byId("why");
-  let address = null;
-  async function unpacked(text) {
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-  }
-  async function explain() {
-    const named = /^#why-(\d+)$/.exec(location.hash);
-    const packed = named && data.explanations[Number(named[1])];
-    if (!packed) {
-      if (dialog.open) dialog.close();
-      return;
-    }
-    const html = await unpacked(packed);
-    const title = new DOMParser().parseFromString(html, "text/html").title;
-    byId("why-title").textContent = title;
-    byId("why-frame").srcdoc = html;
-    byId("why-frame").title = `Explanation: ${title}`;
-    if (address) URL.revokeObjectURL(address);
-    address = URL.createObjectURL(new Blob([html], { type: "text/html" }));
-    byId("why-save").href = address;
-    byId("why-save").download = `${title.replace(/[^\w.-]+/g, "-")}.html`;
-    if (!dialog.open) dialog.showModal();
-  }
-  if (dialog) {
-    addEventListener("hashchange", explain);
-    byId("why-close").addEventListener("click", () => dialog.close());
-    dialog.addEventListener("close", () => {
-      if (/^#why-/.test(location.hash)) history.replaceState(null, "", "#apart");
-    });
-    explain();
   }
 
   const all = byId("open-all");

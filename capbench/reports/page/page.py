@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -13,13 +12,11 @@ from typing import Any
 
 from capbench import __version__
 from capbench.core.errors import UsageError, count
-from capbench.core.files import write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.explain import STYLE
 from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
 from capbench.reports.page.elements import Html, ReportSource, data_block, joined, plain_table, tag
-from capbench.reports.page.items import dialog, explained, images_listed_first, items_section, panels, thumbnails
+from capbench.reports.page.items import images_listed_first, items_section, panels, thumbnails
 from capbench.reports.page.metrics import metric_sections
 from capbench.reports.page.overview import overview, protocols_section
 from capbench.studies.item_scores import ItemScores
@@ -36,7 +33,7 @@ def provenance_section(sources: Sequence[ReportSource], command: str, problems: 
         blocks.append(
             tag(
                 "details",
-                tag("summary", "Pictures that could not be read, captions that could not be explained"),
+                tag("summary", "Pictures that could not be read"),
                 _list(problems),
             )
         )
@@ -96,30 +93,12 @@ _SECTIONS = (
 )
 
 
-def write_report(
-    sources: Sequence[ReportSource],
-    path: str | os.PathLike[str],
-    *,
-    title: str | None = None,
-    command: str = "",
-    pictures: FindPictures | None = None,
-    explanations: int = 0,
-    progress: ProgressFactory = no_progress,
-) -> None:
-    """Write a report; the arguments are those of :func:`report_page`."""
-    text = report_page(
-        sources, title=title, command=command, pictures=pictures, explanations=explanations, progress=progress
-    )
-    write_text(path, text)
-
-
 def report_page(
     sources: Sequence[ReportSource],
     *,
     title: str | None = None,
     command: str = "",
     pictures: FindPictures | None = None,
-    explanations: int = 0,
     progress: ProgressFactory = no_progress,
 ) -> str:
     """One self-contained HTML file about one or several studies.
@@ -133,27 +112,21 @@ def report_page(
     title = title or (sources[0].result.title if len(sources) == 1 else "Which metric agrees with human ratings?")
     missing_items = [_items_command(source) for source in sources if not source.items]
     sources = _with_distinct_names(sources)
-    why = explained(sources, explanations, pictures, progress)
-    listed = panels(sources, why)
+    listed = panels(sources)
     urls: dict[str, str] = {}
     problems: list[str] = []
     if pictures is not None and listed:
         tables = [table for source in sources for table in source.items if len(table) and table.scores]
         paths = _pictures(listed, tables, pictures)
         urls, problems = thumbnails(list(paths), paths, progress)
-    data = {
-        "panels": listed,
-        "pictures": urls,
-        "explanations": why.pages,
-    }
     main = [
         overview(sources),
         metric_sections(sources, progress),
-        items_section(listed, missing_items, len(urls), why),
+        items_section(listed, missing_items, len(urls)),
         protocols_section(sources),
-        provenance_section(sources, command, [*problems, *dict.fromkeys(why.problems)]),
+        provenance_section(sources, command, problems),
     ]
-    return _document(title, sources, joined(main, "\n"), data)
+    return _document(title, sources, joined(main, "\n"), {"panels": listed, "pictures": urls})
 
 
 def _pictures(
@@ -213,16 +186,14 @@ def html_document(
     data: Mapping[str, Any] | None = None,
 ) -> str:
     """A self-contained page in the design of the report, with its style and scripts."""
-    data = {"latex": LATEX_CHARACTERS, "explanations": [], **(data or {})}
+    data = {"latex": LATEX_CHARACTERS, **(data or {})}
     style = _colours() + _resource("page.css")
-    # A frame inherits the policy of its page, which must therefore allow the style of explanations.
-    styles = [style, STYLE] if data["explanations"] else [style]
     scripts = [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
     policy = "; ".join(
         [
             "default-src 'none'",
             f"script-src {' '.join(map(_hash, scripts))}",
-            f"style-src {' '.join(map(_hash, styles))}",
+            f"style-src {_hash(style)}",
             "img-src data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -235,7 +206,6 @@ def html_document(
     )
     tip = tag("div", id="tip", role="tooltip", hidden=True)
     status = tag("div", id="status", role="status", class_="status")
-    shown = dialog() if data["explanations"] else ""
     code = [Html(f"<script>{text}</script>") for text in scripts]
     skip = tag("a", "Skip to the numbers", href=f"#{next(iter(sections))}", class_="skip")
     return (
@@ -245,7 +215,7 @@ def html_document(
         '<meta name="color-scheme" content="light dark">\n'
         f'{tag("title", title)}\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body>\n{skip}\n{head}\n{noscript}\n"
-        f"<main>\n{main}\n</main>\n{tip}{status}{shown}\n{data_block('data', data)}\n"
+        f"<main>\n{main}\n</main>\n{tip}{status}\n{data_block('data', data)}\n"
         f"{joined(code)}\n</body>\n</html>\n"
     )
 

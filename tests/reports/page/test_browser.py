@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capbench.reports.page import ReportSource, write_report
-from capbench.studies.explained import Explainer
-from tests.reports.explain.overlap import Overlap
+from capbench.reports.page import ReportSource, report_page
 from tests.reports.page.world import HOSTILE, hostile_source, make_pairs, make_source
 
 if TYPE_CHECKING:
@@ -59,24 +57,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             ReportSource(
                 usual.result,
                 (*usual.items, make_pairs(30, ["cider", "meteor"])),
-                explainers=(
-                    Explainer("shared", "overlap", ("cider",), Overlap(), images=lambda image: image[:5] == "image"),
-                    Explainer("features", "tiger", ("meteor",), missing="region features (--features FILE)"),
-                ),
             )
         ],
-        "hostile": [replace(hostile_source(), explainers=(Explainer(HOSTILE[1], "x", tuple(HOSTILE), Overlap()),))],
+        "hostile": [hostile_source()],
         "numbers": [make_source(items=False)],
         "several": [make_source(40), make_source(40, seed=1, name="another")],
     }
     for name, listed in sources.items():
-        write_report(
+        text = report_page(
             listed,
-            folder / f"{name}.html",
             command="capbench figure report a.json",
             pictures=lambda _, images: {image: picture for image in images if image == "image3"},
-            explanations=5,
         )
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in sources}
 
 
@@ -229,28 +222,6 @@ def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
     soon(page, page.locator(".detail").count, 0)
 
 
-def test_a_link_opens_a_captions_explanation_and_closing_it_leaves_the_list(opened: Open) -> None:
-    shown = opened()
-    page = shown.page
-    row = page.locator("#items tbody tr").first
-    soon(page, row.get_by_role("link").count, 1)
-    caption = row.locator("td").first.locator("span").first.inner_text()
-    before = shown.requests.copy()
-    row.get_by_role("link", name=re.compile("^why shared, image")).click()
-    page.locator("#why[open]").wait_for()
-    frame = page.frame_locator("#why-frame")
-    frame.get_by_role("heading", name=f"A: {caption}").wait_for()
-    assert "overlap" in frame.locator("body").inner_text()
-    # Its one style counts under the page's policy, and its drawings are there.
-    assert frame.locator("body").evaluate("e => getComputedStyle(e).maxWidth") == "1208px"
-    assert frame.locator("img").count() >= 1
-    page.keyboard.press("Escape")
-    soon(page, page.locator("#why[open]").count, 0)
-    assert "#why" not in page.url
-    assert [url for url in shown.requests[len(before) :] if not url.startswith(("data:", "blob:", "about:"))] == []
-    assert shown.complaints == []
-
-
 def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) -> None:
     shown = opened("hostile", permissions=["clipboard-read", "clipboard-write"])
     page = shown.page
@@ -271,13 +242,6 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
         page.select_option("#items-second", index=place)
     page.select_option("#items-first", index=0)
     page.select_option("#items-second", index=0)
-    page.locator("#items tbody a").first.click()
-    page.locator("#why[open]").wait_for()
-    frame = page.frame_locator("#why-frame")
-    frame.locator("h2").first.wait_for()
-    assert frame.locator("img:not([src^='data:']), script, b:text-is('bold')").count() == 0
-    page.locator("#why-close").click()
-    soon(page, page.locator("#why[open]").count, 0)
     assert page.title() == title
     assert page.locator("main img:not([src^='data:']), main b:text-is('bold'), main svg[onload]").count() == 0
     assert page.locator("main script").count() == 0
@@ -332,9 +296,6 @@ def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: s
     page = opened(name, color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
     page.locator("#items tbody button").first.click()
-    if name == "usual":
-        page.locator("#items tbody a").first.click()
-        page.frame_locator("#why-frame").locator("h2").first.wait_for()
     violations = axe.Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in violations] == []
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from capbench import correlate
 from capbench.core.errors import UsageError
-from capbench.reports.page import report_page, write_report
+from capbench.reports.page import report_page
 from capbench.reports.page.elements import Html, ReportSource, data_block, tag
 from capbench.reports.page.items import (
     MAX_ITEMS,
@@ -275,9 +275,9 @@ def test_images_of_one_name_in_two_data_sets_keep_their_own_pictures(tmp_path: P
     assert len({data["pictures"][name] for name in of_panels[:2]}) == 2
 
 
-def test_nothing_to_report_is_refused(tmp_path: Path) -> None:
+def test_nothing_to_report_is_refused() -> None:
     with raises(UsageError, "missing-option"):
-        write_report([], tmp_path / "a.html")
+        report_page([])
 
 
 def test_texts_are_escaped_and_pieces_of_html_are_not() -> None:
