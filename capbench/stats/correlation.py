@@ -17,46 +17,24 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray
-from capbench.stats.kendall import (
-    PairCounts,
-    RankCode,
-    kendall_p_value,
-    pair_counts,
-    rank_encode,
-    tau_b,
-    tau_c,
-)
+from capbench.stats.kendall import RankCode, kendall_p_value, pair_counts, rank_encode, tau_b, tau_c
 from capbench.stats.tie_calibration import calibrate_ties
 from capbench.stats.ties import merged
-from capbench.stats.vectors import finite_vector, t_p_value
+from capbench.stats.vectors import finite_vector, scaled_values, t_p_value
 
 
 @dataclass(frozen=True)
 class CorrelationResult:
-    """A correlation coefficient with the counts behind it."""
+    """A correlation coefficient."""
 
-    coefficient: Coefficient
     value: float  # the coefficient, in [-1, 1]; acc*_eq in [0, 1]
     n: int  # number of data points
     # two-sided p-value under the hypothesis of no association, see :func:`correlation`; None for acc*_eq
     p_value: float | None
-    ties_x: int  # pairs of data points with equal x (the scores), whether or not y is equal too
-    ties_y: int  # pairs with equal y (the human ratings), whether or not x is equal too
-    ties_xy: int  # pairs that are equal on both sides
-    levels_x: int  # number of distinct values of x
-    levels_y: int  # number of distinct values of y
-    concordant: int | None = None  # pairs in the same order on both sides; None except for the two taus
-    discordant: int | None = None  # pairs in opposite order; None except for the two taus
-
-    @property
-    def pairs(self) -> int:
-        """Number of all pairs of data points, n (n - 1) / 2."""
-        return self.n * (self.n - 1) // 2
+    ties: int  # pairs of data points with equal scores, whether or not the ratings are equal too
 
 
 def correlation(
-    # ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq`` (see
-    # :func:`~capbench.stats.tie_calibration.calibrate_ties`)
     coefficient: Coefficient,
     x: Sequence[float] | NDArray[np.generic],  # (n,) scores of a metric
     y: Sequence[float] | NDArray[np.generic],  # (n,) human ratings of the same data points
@@ -91,27 +69,23 @@ def correlation(
     which all values are equal.
     """
     xs, ys = checked_sides(coefficient, x, y, name_x, name_y)
-    x_code, y_code = rank_encode(xs), rank_encode(ys)
+    n, x_code, y_code = len(xs), rank_encode(xs), rank_encode(ys)
+    p_value: float | None = None
     if coefficient in ("tau-b", "tau-c"):
         counts = pair_counts(x_code, y_code)
         value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts, y_code.levels if rating_levels else None)
-        return _result(
-            coefficient,
-            value,
-            kendall_p_value(x_code, y_code, counts),
-            x_code,
-            y_code,
-            counts.ties_xy,
-            counts,
-        )
-    if coefficient == "acc-eq":
-        accuracy = calibrate_ties(xs, ys, name=name_x).accuracy
-        return _result(coefficient, accuracy, None, x_code, y_code, _joint_ties(x_code, y_code))
-    if coefficient == "spearman":
-        value, rest = _spearman(x_code, y_code)
+        p_value = kendall_p_value(x_code, y_code, counts)
+    elif coefficient == "acc-eq":
+        value = calibrate_ties(xs, ys, name=name_x).accuracy
     else:
-        value, rest = _pearson(finite_vector(x, name_x), finite_vector(y, name_y))
-    return _result(coefficient, value, _t_p_value(rest, len(xs)), x_code, y_code, _joint_ties(x_code, y_code))
+        if coefficient == "spearman":
+            value, rest = _spearman(x_code, y_code)
+        else:
+            a, b = _unit_deviation(finite_vector(x, name_x)), _unit_deviation(finite_vector(y, name_y))
+            value = max(-1.0, min(1.0, float((a * b).sum())))
+            rest = (1.0 - value) * (1.0 + value)
+        p_value = 1.0 if n == 2 else t_p_value(rest, n - 2)
+    return CorrelationResult(value, n, p_value, x_code.ties())
 
 
 def checked_sides(
@@ -142,36 +116,6 @@ def checked_sides(
     return xs, ys
 
 
-def _result(
-    coefficient: Coefficient,
-    value: float,
-    p_value: float | None,
-    x: RankCode,
-    y: RankCode,
-    ties_xy: int,
-    counts: PairCounts | None = None,
-) -> CorrelationResult:
-    return CorrelationResult(
-        coefficient,
-        value,
-        len(x.codes),
-        p_value,
-        x.ties(),
-        y.ties(),
-        ties_xy,
-        x.levels,
-        y.levels,
-        None if counts is None else counts.concordant,
-        None if counts is None else counts.discordant,
-    )
-
-
-def _joint_ties(x: RankCode, y: RankCode) -> int:
-    # As integers, since floats beyond 2**53 would make different pairs equal.
-    counts = np.unique(x.codes * y.levels + y.codes, return_counts=True)[1]
-    return int((counts * (counts - 1)).sum()) // 2
-
-
 def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:
     """Rho and 1 - rho². Doubled average ranks are integers, so all sums are exact."""
     a, b = x.doubled_ranks(), y.doubled_ranks()
@@ -182,32 +126,20 @@ def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:
 def exact_dot(a: IntArray, b: IntArray) -> int:
     """``Σ a b`` as a Python integer. The sum over ranks grows with n³ and passes 2**63 near n = 3,000,000.
 
-    ``a``: (n,) whole numbers, n ≥ 1; ``b``: (n,) whole numbers; the largest product of one of each is below 2**63.
+    The largest product of an element of each is below 2**63.
     """
     largest = max(1, int(np.abs(a).max()) * int(np.abs(b).max()))
     step = max(1, (2**63 - 1) // largest)
     return sum(int((a[i : i + step] * b[i : i + step]).sum()) for i in range(0, len(a), step))
 
 
-def _pearson(x: FloatArray, y: FloatArray) -> tuple[float, float]:
-    """Pearson's r and 1 - r²."""
-    a, b = _unit_deviation(x), _unit_deviation(y)
-    r = max(-1.0, min(1.0, float((a * b).sum())))
-    return r, (1.0 - r) * (1.0 + r)
-
-
 def _unit_deviation(values: FloatArray) -> FloatArray:
     """Deviations from the mean, scaled to length 1, without overflow or underflow of any finite input."""
-    # Scaling by powers of two is exact. First the values, so that their sum cannot overflow ...
-    scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
+    # First the values are scaled, so that their sum cannot overflow ...
+    scaled = scaled_values(values)
     deviation = scaled - scaled.mean()
     # ... the second pass removes the rounding error of the mean, which matters for nearly equal values ...
     deviation -= deviation.mean()
     # ... and the deviations, so that their squares do not underflow.
-    deviation = np.ldexp(deviation, -int(np.frexp(np.abs(deviation).max())[1]))
+    deviation = scaled_values(deviation)
     return np.asarray(deviation / math.sqrt(float((deviation * deviation).sum())), dtype=np.float64)
-
-
-def _t_p_value(rest: float, n: int) -> float:
-    """Two-sided p-value of a correlation with ``rest`` = 1 - r² of n data points (Student's t, n - 2 degrees)."""
-    return 1.0 if n == 2 else t_p_value(rest, n - 2)

@@ -12,9 +12,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, GradedCoefficient, IntArray
-from capbench.stats.agreement import Correlations
+from capbench.stats.agreement import Correlations, Labels, Numbers
 from capbench.stats.ties import merged
 from capbench.stats.vectors import draws_of, finite_vector
 
@@ -33,45 +32,30 @@ class GradedPairs(Correlations):
     Deutsch (2025). Created by :meth:`of_pairs`; the attributes are those of the 2 m points.
     """
 
-    @classmethod
-    def of_pairs(
-        cls,
-        coefficient: GradedCoefficient,  # ``pearson`` or ``tau-b``
-        # (m,) or (draws, m) scores of the pairs' first captions, by metric
-        first: Mapping[str, Sequence[float] | NDArray[np.generic]],
-        second: Mapping[str, Sequence[float] | NDArray[np.generic]],  # the same for the second captions
-        # (m,) grades, positive if the first caption is preferred, 0 without a preference
-        grade: Sequence[int] | NDArray[np.generic],
-        # (m,) label of each pair's unit; None if each pair is a separate unit
-        unit: Sequence[object] | NDArray[np.generic] | None = None,
-    ) -> GradedPairs:
-        """Check and encode the data.
-
-        Raises StatisticError: unequal lengths, values that are NaN or infinite, differences or grades that are all 0,
-        or fewer than two units.
-        """
-        grades = finite_vector(grade, "the graded preferences")
-        if set(first) != set(second):
-            raise StatisticError("the first and the second scores are of different metrics", code="mismatch")
-        differences = {}
-        for name in first:
-            ones, others = draws_of(first[name], name), draws_of(second[name], name)
-            if ones.shape != others.shape or ones.shape[1] != len(grades):
-                raise StatisticError(f"{name} has other pairs than the preferences", code="mismatch", value=name)
-            differences[name] = np.stack([_differences(*row) for row in zip(ones, others, strict=True)])
-        labels = np.arange(len(grades)) if unit is None else np.asarray(unit)
-        both = np.concatenate([grades, -grades])
-        return cast(GradedPairs, cls.of(coefficient, differences, both, np.concatenate([labels, labels])))
+    prefix = "graded-"
 
     @property
     def n(self) -> int:
         """Number of pairs."""
         return len(self.human) // 2
 
-    @property
-    def label(self) -> str:
-        """Name of the statistic."""
-        return f"graded-{self.coefficient}"
+    @classmethod
+    def of_pairs(
+        cls,
+        coefficient: GradedCoefficient,
+        first: Mapping[str, Numbers],  # (m,) or (draws, m) scores of the pairs' first captions, by metric
+        second: Mapping[str, Numbers],  # the same for the second captions
+        grade: Numbers,  # (m,) grades, positive if the first caption is preferred, 0 without a preference
+        unit: Labels,  # (m,) label of each pair's unit
+    ) -> GradedPairs:
+        """Raises StatisticError: values that are NaN or infinite, differences or grades that are all 0, one unit."""
+        grades, labels = finite_vector(grade, "the graded preferences"), np.asarray(unit)
+        differences = {}
+        for name in first:
+            draws = zip(draws_of(first[name], name), draws_of(second[name], name), strict=True)
+            differences[name] = np.stack([_differences(*row) for row in draws])
+        both = np.concatenate([grades, -grades])
+        return cast(GradedPairs, cls.of(coefficient, differences, both, np.concatenate([labels, labels])))
 
 
 def _differences(first: FloatArray, second: FloatArray) -> FloatArray:

@@ -6,12 +6,11 @@ Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
 from capbench.core.arguments import BootstrapMethod
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Agreement
 from capbench.stats.pairs import Unit
@@ -32,9 +31,9 @@ class Interval:
     method: BootstrapMethod
     standard_error: float  # standard deviation of the bootstrap values
     unit: Unit  # unit of resampling
-    units: int  # number of units
-    resamples: int  # number of resamples
-    seed: int  # seed of the resamples
+    units: int
+    resamples: int
+    seed: int
     undefined: int = 0  # number of resamples excluded because the statistic is not defined on them (a constant side)
 
 
@@ -43,12 +42,11 @@ class BootstrapSample:
     """Values of all metrics on the same resamples."""
 
     names: tuple[str, ...]
-    label: str
     estimates: FloatArray  # (S,) values on the full data
     values: FloatArray  # (S, R) values on the resamples; NaN where the statistic is not defined
     unit: Unit  # unit of resampling
     units: int
-    seed: int  # seed of the resamples
+    seed: int
 
     @property
     def resamples(self) -> int:
@@ -59,26 +57,21 @@ class BootstrapSample:
 def draw_bootstrap(
     data: Agreement,  # the metrics and the human side; its units are drawn
     *,
-    resamples: int = 1000,  # number of resamples, 100 or more; 1,000 are recommended for 95 % intervals, 2,000 for BCa
-    seed: int = 0,  # seed of the resamples
+    resamples: int = 1000,  # 1,000 are recommended for 95 % intervals, 2,000 for BCa
+    seed: int = 0,
     unit: Unit = "image",  # name of the units of ``data``; recorded only
-    workers: int | None = None,  # threads; None for the available cores. The values do not depend on it
 ) -> BootstrapSample:
     """Draw units with replacement and evaluate all metrics on each resample (Efron 1979).
 
-    Raises StatisticError: too few resamples, a statistic that is undefined on more than 5 % of them, or one that is too
-    slow for resampling.
+    Raises StatisticError: a statistic that is undefined on more than 5 % of the resamples, or too slow for resampling.
     """
-    if resamples < 100:
-        message = f"{resamples} resamples are too few for an interval"
-        raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
     draws = Bootstrap(data.units, resamples, seed)
     estimates, values = np.empty(len(data.names)), np.empty((len(data.names), resamples))
     for place, name in enumerate(data.names):  # one at a time, since each requires tables of all scores
         statistic = data.statistic(name)
         estimates[place] = observed_value(statistic)
-        values[place] = evaluate([statistic], draws, workers)[0]
+        values[place] = evaluate([statistic], draws)[0]
     for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
         if undefined > _UNDEFINED * resamples:
             raise StatisticError(
@@ -86,7 +79,7 @@ def draw_bootstrap(
                 value=name,
                 hint="The data set is too small for a bootstrap: add images, or compute no intervals",
             )
-    return BootstrapSample(data.names, data.label, estimates, values, unit, data.units, seed)
+    return BootstrapSample(data.names, estimates, values, unit, data.units, seed)
 
 
 def bootstrap_intervals(
@@ -97,19 +90,11 @@ def bootstrap_intervals(
     # depends on the value, at the cost of one more evaluation per unit (Efron 1987)
     method: BootstrapMethod = "percentile",
     level: float = 0.95,  # nominal coverage, in (0, 1)
-    workers: int | None = None,  # threads; None for the available cores. The values do not depend on it
 ) -> dict[str, Interval]:
-    """Bootstrap intervals of all metrics.
-
-    Raises StatisticError: an invalid argument, or BCa with all resamples on one side of the estimate.
-    """
-    check_choice("interval", method, get_args(BootstrapMethod), StatisticError)
-    if not 0 < level < 1:
-        message = f"the level of an interval is {level:g}"
-        raise StatisticError(message, code="out-of-range", value=level, hint="Use a number between 0 and 1 (0.95)")
+    """Bootstrap intervals of all metrics. Raises StatisticError: BCa with all resamples on one side of the estimate."""
     left_out = None
     if method == "bca":
-        left_out = evaluate([data.statistic(name) for name in data.names], LeaveOneOut(data.units), workers)
+        left_out = evaluate([data.statistic(name) for name in data.names], LeaveOneOut(data.units))
     intervals = {}
     for i, name in enumerate(sample.names):
         value, values = float(sample.estimates[i]), sample.values[i]
@@ -118,19 +103,8 @@ def bootstrap_intervals(
         if left_out is not None:
             shares = _bca_shares(name, value, values, left_out[i], level)
         low, high = (float(q) for q in np.quantile(values, shares))
-        intervals[name] = Interval(
-            value,
-            low,
-            high,
-            level,
-            method,
-            float(values.std(ddof=1)),
-            sample.unit,
-            sample.units,
-            sample.resamples,
-            sample.seed,
-            sample.resamples - len(values),
-        )
+        error, drawn = float(values.std(ddof=1)), (sample.unit, sample.units, sample.resamples, sample.seed)
+        intervals[name] = Interval(value, low, high, level, method, error, *drawn, sample.resamples - len(values))
     return intervals
 
 

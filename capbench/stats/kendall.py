@@ -1,8 +1,7 @@
 """Kendall's tau from exact integer counts, in O(n log n).
 
 Both sides are first encoded as ranks (:func:`rank_encode`). If one side has few levels, as human ratings do, all pairs
-are counted from the contingency table; otherwise discordant pairs are counted as inversions. A bootstrap counts the
-same encodings again with other weights.
+are counted from the contingency table; otherwise discordant pairs are counted as inversions.
 
 Notation: of all ``N = n (n - 1) / 2`` pairs of data points, ``C`` are concordant, ``D`` discordant, ``Tx``
 are tied in x, ``Ty`` in y and ``Txy`` in both, so that ``C + D = N - Tx - Ty + Txy``.
@@ -29,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.records import FloatArray, IntArray
+from capbench.stats.vectors import run_starts
 
 # With more cells per data point in the contingency table, counting inversions is cheaper.
 _CELLS_PER_POINT = 32
@@ -66,7 +66,7 @@ class RankCode:
 class PairCounts:
     """Numbers of concordant, discordant and tied pairs of data points."""
 
-    n: int  # number of data points (sum of the weights)
+    n: int  # number of data points
     concordant: int  # pairs in the same order on both sides
     discordant: int  # pairs in opposite order
     ties_x: int  # pairs tied in x, whether or not they are tied in y
@@ -82,10 +82,7 @@ class PairCounts:
 
 
 def rank_encode(values: FloatArray) -> RankCode:
-    """Replace values by their dense ranks, in O(n log n).
-
-    ``values``: (n,) finite values, n ≥ 1. ``-0.0`` equals ``0.0``.
-    """
+    """Replace (n,) finite values, n ≥ 1, by their dense ranks, in O(n log n). ``-0.0`` equals ``0.0``."""
     low = float(values.min())
     width = float(values.max()) - low  # Python floats: an overflow gives inf without a warning
     if width < _SMALL_RANGE and bool((values == np.rint(values)).all()):
@@ -95,39 +92,21 @@ def rank_encode(values: FloatArray) -> RankCode:
         dense = np.cumsum(present) - 1
         return RankCode(dense[offsets], counts[present].astype(np.int64, copy=False))
     order = np.argsort(values)
-    in_order = values[order]
-    new = np.empty(len(values), dtype=np.bool_)
-    new[0] = True
-    np.not_equal(in_order[1:], in_order[:-1], out=new[1:])
+    counts = np.diff(run_starts(values[order]), append=len(values))
     codes = np.empty(len(values), dtype=np.int64)
-    codes[order] = np.cumsum(new) - 1
-    starts = np.flatnonzero(new)
-    counts = np.diff(starts, append=len(values))
+    codes[order] = np.repeat(np.arange(len(counts)), counts)
     return RankCode(codes, counts.astype(np.int64, copy=False))
 
 
-def pair_counts(x: RankCode, y: RankCode, weights: IntArray | None = None) -> PairCounts:
-    """Count concordant, discordant and tied pairs.
-
-    ``x``: one side; ``y``: the other side, of the same length n; ``weights``: (n,) count of each data point (≥ 0), as
-    drawn by a bootstrap; None for one each.
-
-    Returns Exact counts; sums stay below 2**63 for n up to 10**9.
-    """
+def pair_counts(x: RankCode, y: RankCode) -> PairCounts:
+    """Count concordant, discordant and tied pairs; sums stay below 2**63 for n up to 10**9."""
     if x.levels * y.levels <= _CELLS_PER_POINT * len(x.codes):
-        if x.levels > y.levels:
-            return _swapped(_count_by_table(y, x, weights))
-        return _count_by_table(x, y, weights)
-    if weights is not None:
-        x, y = _repeat(x, weights), _repeat(y, weights)
+        return _swapped(_count_by_table(y, x)) if x.levels > y.levels else _count_by_table(x, y)
     return _swapped(_count_by_inversions(y, x)) if x.levels < y.levels else _count_by_inversions(x, y)
 
 
 def tau_b(counts: PairCounts) -> float:
-    """Tau-b, ``(C - D) / sqrt((N - Tx) (N - Ty))`` (Kendall 1945).
-
-    ``counts``: from :func:`pair_counts`. Neither side may be constant; this is not checked.
-    """
+    """Tau-b, ``(C - D) / sqrt((N - Tx) (N - Ty))`` (Kendall 1945). Neither side may be constant."""
     free = (counts.total - counts.ties_x) * (counts.total - counts.ties_y)
     return _limit((counts.concordant - counts.discordant) / math.sqrt(free))
 
@@ -136,10 +115,7 @@ def tau_c(counts: PairCounts, m: int | None = None) -> float:
     """Tau-c, ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953).
 
     By default, m is the smaller number of distinct values of the two sides. It is counted in the data (as in
-    ``scipy.stats.kendalltau(variant="c")``), not taken from the rating scale.
-
-    ``counts``: from :func:`pair_counts`. Neither side may be constant; this is not checked; ``m``: another number of
-    values, 2 or more.
+    ``scipy.stats.kendalltau(variant="c")``), not taken from the rating scale. Neither side may be constant.
     """
     m = min(counts.levels_x, counts.levels_y) if m is None else m
     return _limit(2 * (counts.concordant - counts.discordant) * m / (counts.n**2 * (m - 1)))
@@ -158,8 +134,6 @@ def kendall_p_value(x: RankCode, y: RankCode, counts: PairCounts) -> float:
               +  Σ t (t-1) (t-2) · Σ u (u-1) (u-2) / (9 n (n-1) (n-2))
 
     ``scipy.stats.kendalltau(method="auto")`` makes the same choice. A result below the smallest float is 0.0.
-
-    ``x``: one side; ``y``: the other side; ``counts``: unweighted counts from :func:`pair_counts`.
     """
     fewer = min(counts.concordant, counts.discordant)
     if counts.ties_x == 0 and counts.ties_y == 0 and (counts.n <= 33 or fewer <= 1):
@@ -188,31 +162,19 @@ def _swapped(c: PairCounts) -> PairCounts:
     return PairCounts(c.n, c.concordant, c.discordant, c.ties_y, c.ties_x, c.ties_xy, c.levels_y, c.levels_x)
 
 
-def _repeat(code: RankCode, weights: IntArray) -> RankCode:
-    codes = np.repeat(code.codes, weights)
-    counts = np.bincount(codes, minlength=code.levels)
-    dense = np.cumsum(counts > 0) - 1
-    return RankCode(dense[codes], counts[counts > 0].astype(np.int64, copy=False))
-
-
-def _count_by_table(x: RankCode, y: RankCode, weights: IntArray | None) -> PairCounts:
+def _count_by_table(x: RankCode, y: RankCode) -> PairCounts:
     # One row for each of the few levels of x, so that cumulative sums run along the long, contiguous axis.
     rows, columns = x.levels, y.levels
-    cells = np.bincount(x.codes * columns + y.codes, weights=weights, minlength=rows * columns)
-    # Weighted counts are float64, which represents integers up to 2**53 exactly.
-    table = cells.astype(np.int64, copy=False).reshape(rows, columns)
-    x_counts, y_counts = table.sum(axis=1), table.sum(axis=0)
+    table = np.bincount(x.codes * columns + y.codes, minlength=rows * columns).reshape(rows, columns)
     # below[j]: points in earlier rows with y < j; each concordant pair has one such point.
     below = np.zeros(columns, dtype=np.int64)
     concordant = 0
     for row in table:
         concordant += int((row * below).sum())
         below[1:] += np.cumsum(row[:-1])
-    n = int(x_counts.sum())
-    ties_x, ties_y, ties_xy = _pairs(x_counts), _pairs(y_counts), _pairs(table)
+    n, ties_x, ties_y, ties_xy = len(x.codes), x.ties(), y.ties(), _pairs(table)
     discordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - concordant
-    levels_x, levels_y = int(np.count_nonzero(x_counts)), int(np.count_nonzero(y_counts))
-    return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, levels_x, levels_y)
+    return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, rows, columns)
 
 
 def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
@@ -223,11 +185,11 @@ def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
         order = np.argsort(of_y, kind="stable")
         order = order[np.argsort(of_x[order], kind="stable")]
         of_x, values = of_x[order], of_y[order]
-        new = (of_x[1:] != of_x[:-1]) | (values[1:] != values[:-1])
+        starts = run_starts(of_x, values)
     else:
         keys = np.sort(x.codes * y.levels + y.codes)
-        values, new = keys % y.levels, keys[1:] != keys[:-1]
-    runs = np.diff(np.flatnonzero(new) + 1, prepend=0, append=n)
+        values, starts = keys % y.levels, run_starts(keys)
+    runs = np.diff(starts, append=n)
     discordant = _inversions(values)
     ties_x, ties_y, ties_xy = x.ties(), y.ties(), _pairs(runs)
     concordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - discordant
@@ -305,10 +267,9 @@ def _exact_p_value(n: int, fewer: int) -> float:
 
 
 class WaveletMatrix:
-    """Prefix counts over a list of codes, in O(log levels) per query after O(n log levels) preparation.
+    """Prefix counts over (n,) codes in [0, levels) with (n,) weights ≥ 0.
 
-    ``codes``: (n,) integers in [0, levels); ``weights``: (n,) weight of each element, ≥ 0; ``levels``: number of
-    levels.
+    A query takes O(log levels) after a preparation of O(n log levels).
     """
 
     def __init__(self, codes: IntArray, weights: IntArray, levels: int) -> None:
@@ -325,11 +286,9 @@ class WaveletMatrix:
         self._total = np.concatenate([[0], np.cumsum(weights)]).astype(np.int64)
 
     def below_and_equal(self, first: IntArray, value: IntArray) -> tuple[IntArray, IntArray]:
-        """Weight of smaller and of equal elements in a prefix.
+        """(q,) weights of the elements with a smaller code than ``value``, and with the same, among the first ones.
 
-        ``first``: (q,) length of the prefix, in [0, n]; ``value``: (q,) the code to compare with.
-
-        Returns (q,) weight of its elements with a smaller code, and (q,) with the same code.
+        ``first``: (q,) number of these, in [0, n].
         """
         low = np.zeros(len(first), dtype=np.int64)
         high = np.asarray(first, dtype=np.int64)
@@ -347,8 +306,7 @@ class WaveletMatrix:
 def partner_differences(a: IntArray, b: IntArray, levels_a: int, levels_b: int) -> FloatArray:
     """(n,) number of concordant minus discordant partners of each data point, in O(n log n).
 
-    ``a``: (n,) codes of one side, in [0, ``levels_a``); ``b``: (n,) codes of the other side, in [0, ``levels_b``);
-    ``levels_a``: number of levels of a; ``levels_b``: number of levels of b.
+    ``a``, ``b``: (n,) codes of both sides, in [0, ``levels_a``) and [0, ``levels_b``).
     """
     order = np.argsort(a, kind="stable")
     table = WaveletMatrix(b[order], np.ones(len(a), dtype=np.int64), levels_b)

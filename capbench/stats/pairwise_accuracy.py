@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, TieRule
 from capbench.stats.ties import merged, order
-from capbench.stats.vectors import finite_vector
+from capbench.stats.vectors import finite_vector, run_starts
 
-_TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
+TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
+"""Credit of a metric for a pair whose captions it scores equally; 1 for the right order, 0 for the wrong one."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class GroupAccuracy:
     ties: int  # number of these pairs that the metric scores equally
     # expected accuracy of coin flips on the metric's untied pairs, with its ties counted by the same rule
     chance: float
-    even: int  # number of further pairs without a human preference; they have no right answer and are not in n
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def pairwise_accuracy(
     first_scores: Sequence[float] | NDArray[np.generic],  # (n,) score of each pair's first caption
     second_scores: Sequence[float] | NDArray[np.generic],  # (n,) score of its second caption
     # (n,) +1 if raters prefer the first, -1 the second, 0 without a preference. Pairs without a preference have no
-    # right answer: they are excluded and counted in ``even``
+    # right answer and are excluded
     preferred: Sequence[int] | NDArray[np.integer],
     ties: TieRule = "strict",
     groups: Sequence[str] | None = None,  # (n,) group of each pair; None for a single group
@@ -72,7 +72,7 @@ def pairwise_accuracy(
     Raises StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not -1, 0 or
     1, or a group without any human preference.
     """
-    check_choice("tie rule", ties, _TIE_CREDIT, StatisticError)
+    check_choice("tie rule", ties, TIE_CREDIT, StatisticError)
     first = finite_vector(first_scores, f"{name} (first of the pair)")
     second = finite_vector(second_scores, f"{name} (second of the pair)")
     choice = finite_vector(preferred, "the human preferences")
@@ -80,8 +80,6 @@ def pairwise_accuracy(
     if not len(first) == len(second) == n:
         message = f"{name} has {len(first)} first and {len(second)} second values for {n} preferences"
         raise StatisticError(message, code="mismatch", value=name)
-    if groups is not None and len(groups) != n:
-        raise StatisticError(f"there are {len(groups)} groups for {n} preferences", code="mismatch")
     if n == 0:
         raise StatisticError(f"the accuracy of {name} is not defined: there are no pairs", code="too-few", value=0)
     odd = np.flatnonzero(~np.isin(choice, (-1.0, 0.0, 1.0)))
@@ -89,9 +87,11 @@ def pairwise_accuracy(
         message = f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}"
         raise StatisticError(message, code="wrong-value", value=float(choice[odd[0]]), hint="Use -1, 0 or 1")
     orders = order(first, second)
-    names = dict.fromkeys(groups) if groups is not None else {"": None}
-    labels = np.asarray(groups, dtype=object) if groups is not None else np.full(n, "", dtype=object)
-    parts = tuple(_accuracy(g, orders[labels == g], choice[labels == g], ties, name) for g in names)
+    labels = np.full(n, "", dtype=object) if groups is None else np.asarray(groups, dtype=object)
+    parts = tuple(
+        _accuracy(group, orders[labels == group], choice[labels == group], ties, name)
+        for group in dict.fromkeys(labels.tolist())
+    )
     return AccuracyResult(
         _accuracy("", orders, choice, ties, name),
         parts,
@@ -111,18 +111,9 @@ def _accuracy(group: str, orders: FloatArray, choice: FloatArray, ties: TieRule,
         )
     right = int(np.count_nonzero(clear & (orders == choice)))
     tied = int(np.count_nonzero(clear & (orders == 0)))
-    credit = _TIE_CREDIT[ties]
-    return GroupAccuracy(
-        group,
-        (right + credit * tied) / n,
-        n,
-        tied,
-        (0.5 * (n - tied) + credit * tied) / n,
-        len(choice) - n,
-    )
+    credit = TIE_CREDIT[ties]
+    return GroupAccuracy(group, (right + credit * tied) / n, n, tied, (0.5 * (n - tied) + credit * tied) / n)
 
-
-# Aggregation of several ratings of an item.
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
 
@@ -142,20 +133,17 @@ def aggregate(
     Returns (m,) item of each data point and (m,) its value: in the order of the input if unaggregated, else by
     ascending item.
 
-    Raises StatisticError: no ratings, unequal lengths, or a rating that is NaN or infinite.
+    Raises StatisticError: no ratings, or a rating that is NaN or infinite.
     """
-    check_choice("aggregation", how, get_args(Aggregation), StatisticError)
     items = np.ascontiguousarray(item, dtype=np.int64)
     values = finite_vector(value, name)
-    if items.shape != values.shape:
-        raise StatisticError(f"{name} has {len(values)} values for {items.size} items", code="mismatch", value=name)
     if not len(values):
         raise StatisticError(f"{name} is empty: there is nothing to aggregate", code="too-few", value=0)
     if how == "unaggregated":
         return items, values
     by_value = np.lexsort((values, items))
     items, values = items[by_value], values[by_value]
-    starts = np.flatnonzero(np.diff(items, prepend=items[0] - 1))
+    starts = run_starts(items)
     counts = np.diff(starts, append=len(items))
     if how == "mean":
         sums, sizes = (np.add.reduceat(each, starts) for each in (values, np.abs(values)))
@@ -165,16 +153,10 @@ def aggregate(
         # Halved first, since the sum of two huge ratings may overflow. Equal middle values are unchanged.
         middles = np.where(low == high, low, low / 2 + high / 2)
         return items[starts], merged(middles, np.maximum(np.abs(low), np.abs(high)))
-    return _modes(items, merged(values))
-
-
-def _modes(items: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Most frequent value of each item, the lowest among equals; sorted by item, then value."""
-    new = np.ones(len(items), dtype=np.bool_)
-    new[1:] = (items[1:] != items[:-1]) | (values[1:] != values[:-1])
-    runs = np.flatnonzero(new)
+    values = merged(values)
+    runs = run_starts(items, values)
     lengths = np.diff(runs, append=len(items))
     # Longest run of each item first; the sort is stable, so the lowest value remains first among ties.
-    chosen = runs[np.lexsort((-lengths, items[runs]))]
-    first = np.flatnonzero(np.diff(items[chosen], prepend=items[0] - 1))
-    return items[chosen[first]], values[chosen[first]]
+    longest_first = runs[np.lexsort((-lengths, items[runs]))]
+    modes = longest_first[run_starts(items[longest_first])]
+    return items[modes], values[modes]

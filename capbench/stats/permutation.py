@@ -30,7 +30,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
@@ -50,12 +49,12 @@ class BoundedSwap:
 
     def __init__(
         self,
-        coefficient: Literal["tau-b", "spearman"],  # ``tau-b`` or ``spearman``
+        coefficient: Literal["tau-b", "spearman"],
         first: FloatArray,  # (n,) scores of the first metric
         second: FloatArray,  # (n,) scores of the second metric, on the same scale
         human: FloatArray,  # (n,) human ratings
         unit: IntArray,  # (n,) unit of each data point, in [0, units)
-        units: int,  # number of units, U
+        units: int,
         exact: Callable[[], WeightedStatistic],  # creates the statistic that evaluates a permutation by counting
     ) -> None:
         import scipy.sparse
@@ -71,7 +70,8 @@ class BoundedSwap:
             counts = [pair_counts(code, ratings) for code in lists]
             self._sums = [float(pairs.concordant - pairs.discordant) for pairs in counts]
             self._human = float(self._n) ** 2 - float((ratings.counts**2).sum())
-            partners = _partner_differences(scores, ratings)
+            twice = np.tile(ratings.codes, 2)
+            partners = partner_differences(scores.codes, twice, scores.levels, ratings.levels)
         else:
             ranks = ratings.doubled_ranks().astype(np.float64)
             self._sums = [float((code.doubled_ranks() * ranks).sum()) for code in lists]
@@ -88,11 +88,8 @@ class BoundedSwap:
         self._whole_linear, self._whole_uneven = float(self._linear.sum()), float(self._uneven.sum())
         max_surplus = np.asarray(abs(self._surplus).sum(axis=1), dtype=np.float64).ravel()
         if coefficient == "tau-b":
-            self._size_sum, self._max_even, self._max_cubes = (
-                float((sizes**2).sum()),
-                float((max_surplus**2).sum()),
-                0.0,
-            )
+            self._size_sum = float((sizes**2).sum())
+            self._max_even, self._max_cubes = float((max_surplus**2).sum()), 0.0
         else:
             self._sizes = sizes
             self._size_sum = float((sizes**3).sum())
@@ -103,7 +100,7 @@ class BoundedSwap:
         return self._make_exact()
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """(B,) exact values of (B, U) weights; see :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        """(B,) exact values of (B, U) weights."""
         return self._exact(weights)
 
     @property
@@ -118,7 +115,7 @@ class BoundedSwap:
 
     def against(self, observed: float) -> _Against:
         """A statistic that only decides if the absolute difference is at least that of ``observed``."""
-        return _Against(self, observed)
+        return _Against(self, abs(observed))
 
     def bounds(self, weights: NDArray[np.integer], *, closely: bool) -> tuple[FloatArray, FloatArray]:
         """Bounds of the difference.
@@ -195,12 +192,10 @@ class _Against:
     """Infinity if the difference is certainly larger than the observed one, 0 if smaller, else the exact value."""
 
     def __init__(self, swap: BoundedSwap, observed: float) -> None:
-        self._swap = swap
-        self._observed = abs(observed)
+        self._swap, self._observed = swap, observed
         self.units = swap.units
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         values = np.empty(len(weights))
         undecided = np.arange(len(weights))
         for closely in (False, True):
@@ -216,19 +211,6 @@ class _Against:
         return values
 
 
-def _partner_differences(scores: RankCode, ratings: RankCode) -> FloatArray:
-    """(2 n,) number of concordant minus discordant partners of each data point in the list of both metrics."""
-    level = np.tile(ratings.codes, 2)
-    if ratings.levels * scores.levels > 32 * len(level):
-        return partner_differences(scores.codes, level, scores.levels, ratings.levels)
-    at = np.bincount(level * scores.levels + scores.codes, minlength=ratings.levels * scores.levels)
-    counts = at.reshape(ratings.levels, scores.levels)
-    # Points with a smaller score minus those with a larger one, by level; lower levels add, higher levels subtract.
-    smaller = 2 * np.cumsum(counts, axis=1) - counts - counts.sum(axis=1, keepdims=True)
-    differences = 2 * np.cumsum(smaller, axis=0) - smaller - smaller.sum(axis=0)
-    return np.asarray(differences[level, scores.codes], dtype=np.float64)
-
-
 def _partner_products(scores: RankCode, ranks: FloatArray) -> FloatArray:
     """(2 n,) ``Σ_q (h_p - h_q) sgn(c_p - c_q)`` over the list of both metrics, h doubled and centred ranks."""
     both = np.tile(ranks, 2)
@@ -237,39 +219,27 @@ def _partner_products(scores: RankCode, ranks: FloatArray) -> FloatArray:
     return np.asarray(both * scores.doubled_ranks() - of_smaller[scores.codes], dtype=np.float64)
 
 
-#: Common scale of the scores of two metrics before they are swapped.
-Scale = Literal["ranks", "z-scores"]
-
-
 def swap_difference(
     coefficient: Coefficient,
     first: FloatArray,  # (n,) scores of the first metric, on any scale
     second: FloatArray,  # (n,) scores of the second metric, on any scale
     human: FloatArray,  # (n,) human ratings
     unit: IntArray,  # (n,) unit of each data point, in [0, units)
-    units: int,  # number of units, U
-    # ``z-scores`` (Deutsch et al.) or ``ranks``, which make the test of a rank statistic invariant under increasing
-    # maps of either metric's scores
-    scale: Scale,
+    units: int,
     *,
     rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
 ) -> WeightedStatistic:
     """Difference of two correlations (first - second) after swapping the metrics on some units.
 
     Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
-
-    Raises StatisticError: the coefficient is acc*_eq.
     """
-    if coefficient == "acc-eq":
-        raise StatisticError("acc-eq is too slow for a permutation test", code="unsupported", value=coefficient)
     if coefficient in ("tau-b", "spearman"):
         # Made again when it is needed: most pairs of metrics are decided by bounds, and many are prepared at a time.
         def exact() -> WeightedStatistic:
-            return _exact_swap(coefficient, *_on_one_scale(first, second, scale), human, unit, units)
+            return _exact_swap(coefficient, first, second, human, unit, units, rating_levels)
 
-        return BoundedSwap(coefficient, *_on_one_scale(first, second, scale), human, unit, units, exact)
-    sides = _on_one_scale(first, second, scale)
-    return _exact_swap(coefficient, *sides, human, unit, units, rating_levels=rating_levels)
+        return BoundedSwap(coefficient, *_ranks(first, second), human, unit, units, exact)
+    return _exact_swap(coefficient, first, second, human, unit, units, rating_levels)
 
 
 def _exact_swap(
@@ -279,13 +249,14 @@ def _exact_swap(
     human: FloatArray,
     unit: IntArray,
     units: int,
-    *,
-    rating_levels: bool = False,
+    rating_levels: bool,
 ) -> WeightedStatistic:
-    both, twice = np.concatenate([first, second]), np.tile(human, 2)
-    place = np.concatenate([unit, unit + units])
+    twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
     if coefficient == "pearson":
-        return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
+        # z-scores that are equal up to rounding are tied.
+        z_scores = merged(np.concatenate([standardise(first), standardise(second)]))
+        return SwapDifference(PearsonStatistic(z_scores, twice, place, 2 * units))
+    both = np.concatenate(_ranks(first, second))
     if coefficient == "spearman":
         return _SpearmanSwap(both, human, place, units)
     if coefficient == "tau-c" and (
@@ -295,28 +266,23 @@ def _exact_swap(
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
-def _on_one_scale(first: FloatArray, second: FloatArray, scale: Scale) -> tuple[FloatArray, FloatArray]:
-    """(n,) scores of both metrics on the common scale; z-scores that are equal up to rounding are tied."""
-    if scale == "ranks":
-        ranks = [rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second)]
-        return ranks[0], ranks[1]
-    both = merged(np.concatenate([standardise(first), standardise(second)]))
-    return both[: len(first)], both[len(first) :]
+def _ranks(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(n,) doubled ranks of both metrics."""
+    ranks = [rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second)]
+    return ranks[0], ranks[1]
 
 
 class SwapDifference:
     """Difference of a statistic between two metrics that are swapped on some of U units (PERM-BOTH).
 
-    ``both``: a statistic of 2 U units: the first U with the scores of one metric, the others with those of the second;
-    ``units``: number of units, U.
+    ``both``: a statistic of 2 U units: the first U with the scores of one metric, the others with those of the second.
     """
 
-    def __init__(self, both: WeightedStatistic, units: int) -> None:
+    def __init__(self, both: WeightedStatistic) -> None:
         self._both = both
-        self.units = units
+        self.units = both.units // 2
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         stay = 1 - weights
         first = self._both(np.concatenate([stay, weights], axis=1))
         return first - self._both(np.concatenate([weights, stay], axis=1))
@@ -382,7 +348,6 @@ class TauCSwap:
         return self._scale * self._linear.effects
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         return self._linear(weights.astype(np.float64)) * self._scale
 
 
@@ -407,7 +372,7 @@ class _TauSwap:
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         if self._linear is None:
-            return SwapDifference(self._first, self.units)(weights)
+            return SwapDifference(self._first)(weights)
         drawn = np.concatenate([1 - weights, weights], axis=1)
         score, free, _ = self._first.pair_sums(drawn)
         other = score - self._linear(weights.astype(np.float64))

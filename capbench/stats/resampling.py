@@ -20,10 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError
 from capbench.core.machine import usable_cores
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import rank_encode
+from capbench.stats.vectors import run_starts, scaled_values
 
 # Tables with at most this many cells per entry are multiplied densely, which is faster and needs no import of scipy.
 _DENSE_CELLS = 16
@@ -39,7 +39,7 @@ _ROUNDING = 1e-12
 
 
 class WeightedStatistic(Protocol):
-    """A statistic of weighted units."""
+    """A statistic of U weighted units."""
 
     @property
     def units(self) -> int:
@@ -58,7 +58,7 @@ class RankStatistic:
         x: FloatArray,  # (n,) one side, finite
         y: FloatArray,  # (n,) the other side
         unit: IntArray,  # (n,) unit of each data point, in [0, units)
-        units: int,
+        units: int,  # number of units, U
         *,
         rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
     ) -> None:
@@ -83,7 +83,6 @@ class RankStatistic:
         self._counter: _ByLevels | _BySplitting = kind(a.codes, b.codes, a.levels, b.levels, unit, units)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`WeightedStatistic`."""
         parts = [self._evaluate(resamples) for resamples in in_parts(weights, self._width)]
         return np.concatenate(parts) if parts else np.empty(0)
 
@@ -219,16 +218,13 @@ class _BySplitting:
     def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
         order = np.lexsort((unit, b, a))
         a, b, unit = a[order], b[order], unit[order]
-        new = np.ones(len(a), dtype=np.bool_)
-        new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1]) | (unit[1:] != unit[:-1])
-        first = np.flatnonzero(new)
+        first = run_starts(a, b, unit)
         self._count = np.diff(first, append=len(a)).astype(np.int32)
         a, b, self._unit = a[first], b[first], unit[first]
-        self._a_starts = _starts(a)
-        self._joint_starts = _starts(a * levels_b + b)
-        by_b = np.argsort(b, kind="stable")
-        self._by_b = by_b
-        self._b_starts = _starts(b[by_b])
+        self._a_starts = run_starts(a)
+        self._joint_starts = run_starts(a, b)
+        self._by_b = np.argsort(b, kind="stable")
+        self._b_starts = run_starts(b[self._by_b])
         self._splits = [_split(b, bit) for bit in range(max(1, (levels_b - 1).bit_length()))]
 
     @cached_property
@@ -289,14 +285,14 @@ class _BySplitting:
 def _split(codes: IntArray, bit: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """A step of :class:`_BySplitting`: elements with the same higher bits form a group.
 
-    Returns Elements with the bit, by group and position; elements without it that have one of these before them in
+    Returns elements with the bit, by group and position; elements without it that have one of these before them in
     their group; how many elements with the bit precede each of the latter, and how many precede its group.
     """
     group = codes >> (bit + 1)
     listed = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
     is_set = (codes[listed] >> bit & 1).astype(np.bool_)
     before: IntArray = np.cumsum(is_set) - is_set
-    starts = _starts(group[listed])
+    starts = run_starts(group[listed])
     before_group: IntArray = np.repeat(before[starts], np.diff(starts, append=len(codes)))
     preceded = ~is_set & (before > before_group)
     return listed[is_set], listed[preceded], before[preceded], before_group[preceded]
@@ -308,11 +304,7 @@ def _sums(cells: NDArray[np.integer], starts: IntArray) -> NDArray[np.integer]:
 
 
 class PearsonStatistic:
-    """Pearson's r, from sums over units.
-
-    ``x``: (n,) one side, finite and not constant; ``y``: (n,) the other side; ``unit``: (n,) unit of each data point,
-    in [0, units); ``units``: number of units, U.
-    """
+    """Pearson's r, from sums over units; arguments as of :class:`RankStatistic`, sides that are not constant."""
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
         self.units = units
@@ -321,7 +313,6 @@ class PearsonStatistic:
         self._sums = np.stack([np.bincount(unit, weights=c, minlength=units) for c in columns])
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`WeightedStatistic`."""
         # Not a matrix product: its rounding may depend on the number of threads.
         drawn = weights.astype(np.float64)
         n, a, b, aa, bb, ab = (np.einsum("bu,u->b", drawn, column) for column in self._sums)
@@ -336,10 +327,7 @@ class TieCalibratedStatistic:
     """acc*_eq, pairwise accuracy with tie calibration (Deutsch et al. 2023).
 
     ε is calibrated separately for each resample. This takes a fraction of a second for 10,000 data points, which is
-    suitable for a few weightings but not for a bootstrap.
-
-    ``x``: (n,) scores of a metric, finite; ``y``: (n,) human ratings of the same data points; ``unit``: (n,) unit of
-    each data point, in [0, units); ``units``: number of units, U.
+    suitable for a few weightings but not for a bootstrap. Arguments as of :class:`RankStatistic`, x being the scores.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
@@ -347,7 +335,7 @@ class TieCalibratedStatistic:
         self._x, self._y, self._unit = x, y, unit
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`WeightedStatistic`; NaN where fewer than two data points are drawn."""
+        """NaN where fewer than two data points are drawn."""
         from capbench.stats.tie_calibration import calibrate_ties
 
         values = np.full(len(weights), np.nan)
@@ -374,24 +362,21 @@ class AccuracyStatistic:
         self._pairs = np.bincount(at, minlength=units * groups).reshape(units, groups).astype(np.float64)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`WeightedStatistic`; NaN where a group was not drawn."""
+        """NaN where a group was not drawn."""
         drawn = weights.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(((drawn @ self._credit) / (drawn @ self._pairs)).mean(axis=1), dtype=np.float64)
 
 
 class MeanStatistic:
-    """The mean of several statistics of the same units, for a protocol with several samples of references.
-
-    ``parts``: one statistic per sample, at least one.
-    """
+    """The mean of several statistics of the same units, for a protocol with several samples of references."""
 
     def __init__(self, parts: Sequence[WeightedStatistic]) -> None:
         self._parts = tuple(parts)
         self.units = self._parts[0].units
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`WeightedStatistic`; NaN where any of them is NaN."""
+        """NaN where any of them is NaN."""
         return np.asarray(np.mean([statistic(weights) for statistic in self._parts], axis=0), dtype=np.float64)
 
 
@@ -406,39 +391,23 @@ def observed_value(statistic: WeightedStatistic) -> float:
 
 
 def standardise(values: FloatArray) -> FloatArray:
-    """(n,) z-scores: mean 0 and (population) standard deviation 1.
-
-    ``values``: (n,) finite values that are not all equal.
-    """
-    # Scaling by powers of two is exact, and keeps sums and squares of huge or tiny values in range.
-    scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
-    deviation = scaled - scaled.mean()
-    deviation = np.ldexp(deviation, -int(np.frexp(np.abs(deviation).max())[1]))
+    """(n,) z-scores of values that are not all equal: mean 0 and (population) standard deviation 1."""
+    scaled = scaled_values(values)
+    deviation = scaled_values(scaled - scaled.mean())
     return np.asarray(deviation / np.sqrt(np.mean(deviation * deviation)), dtype=np.float64)
 
 
 def in_parts(weights: NDArray[np.integer], width: int) -> list[NDArray[np.integer]]:
-    """Split resamples into slices that are evaluated together, to limit memory.
+    """(b, U) slices of (B, U) weights that are evaluated together, to limit memory; b ≥ 2, but the last may have 1.
 
-    ``weights``: (B, U) weights; ``width``: length of the arrays for one resample.
-
-    Returns (b, U) slices in order, of 2 resamples or more each (the last may have 1).
+    ``width``: length of the arrays for one resample.
     """
     together = max(2, _TOGETHER // width)
     return [weights[i : i + together] for i in range(0, len(weights), together)]
 
 
-def _starts(labels: IntArray) -> IntArray:
-    """Start positions of the runs of equal labels."""
-    new = np.ones(len(labels), dtype=np.bool_)
-    np.not_equal(labels[1:], labels[:-1], out=new[1:])
-    return np.flatnonzero(new)
-
-
 #: Number of resamples in a block.
 BLOCK = 64
-#: Maximum number of resamples or permutations, since all results are in memory at once.
-MOST_RESAMPLES = 1_000_000
 
 
 class Draws(Protocol):
@@ -461,11 +430,8 @@ class Bootstrap:
     seed: int  # determines the random streams
     size: int | None = None  # number of units drawn for a resample; None for U
 
-    def __post_init__(self) -> None:
-        _check_count(self.count, "resamples")
-
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) number of times that each unit was drawn, b as in :class:`Draws`."""
+        """(b, U) number of times that each unit was drawn."""
         size = self.units if self.size is None else self.size
         rng = _stream(self.seed, 0, index)
         drawn = rng.integers(0, self.units, (BLOCK, size))
@@ -482,11 +448,8 @@ class Swaps:
     count: int  # number of permutations
     seed: int  # determines the random streams
 
-    def __post_init__(self) -> None:
-        _check_count(self.count, "permutations")
-
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) zeros (unchanged) and ones (swapped), b as in :class:`Draws`."""
+        """(b, U) zeros (unchanged) and ones (swapped)."""
         coins = _stream(self.seed, 1, index).integers(0, 2, (BLOCK, self.units), dtype=np.int8)
         return coins[: self.count - index * BLOCK].astype(np.int32)
 
@@ -503,7 +466,7 @@ class LeaveOneOut:
         return self.units
 
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) ones, with a zero at the omitted unit; b as in :class:`Draws`."""
+        """(b, U) ones, with a zero at the omitted unit."""
         left_out = np.arange(index * BLOCK, min((index + 1) * BLOCK, self.units))
         weights = np.ones((len(left_out), self.units), dtype=np.int32)
         weights[np.arange(len(left_out)), left_out] = 0
@@ -511,12 +474,10 @@ class LeaveOneOut:
 
 
 def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int | None = None) -> FloatArray:
-    """Evaluate statistics on the same resamples.
+    """(S, R) values of S statistics on the same R resamples; NaN where a statistic is not defined on one.
 
-    ``statistics``: S statistics of the same units; ``draws``: R resamples; ``workers``: number of threads (numpy
-    releases the interpreter's lock); None for the available cores. The values do not depend on it.
-
-    Returns (S, R) values; NaN where a statistic is not defined on a resample.
+    ``workers``: number of threads (numpy releases the interpreter's lock); None for the available cores. The values do
+    not depend on it.
     """
     values = np.empty((len(statistics), draws.count))
 
@@ -527,7 +488,7 @@ def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int
             row[at] = statistic(weights)
 
     blocks = range(-(-draws.count // BLOCK))
-    threads = min(worker_count(workers), len(blocks))
+    threads = min(usable_cores() if workers is None else workers, len(blocks))
     if threads <= 1:
         for index in blocks:
             work(index)
@@ -539,39 +500,11 @@ def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int
     return values
 
 
-def worker_count(workers: int | None) -> int:
-    """The number of workers to use: ``workers``, or the number of cores that this process may use.
-
-    Raises StatisticError: fewer than one.
-    """
-    if workers is not None:
-        if workers < 1:
-            message = f"the number of workers is {workers}"
-            raise StatisticError(message, code="out-of-range", value=workers, hint="Use 1 or more")
-        return workers
-    return usable_cores()
-
-
 def unit_codes(labels: Sequence[object] | NDArray[np.generic]) -> tuple[IntArray, int]:
-    """Number the units that data points belong to.
-
-    ``labels``: (n,) label of each data point's unit, such as the image id. Data points with the same label are drawn
-    together.
-
-    Returns (n,) codes in [0, U) in ascending order of the labels, and U.
-    """
+    """(n,) codes in [0, U), in ascending order of (n,) labels of units, such as image ids; and U."""
     names, codes = np.unique(np.asarray(labels), return_inverse=True)
     return np.ascontiguousarray(codes, dtype=np.int64), len(names)
 
 
-def _check_count(count: int, noun: str) -> None:
-    if count > MOST_RESAMPLES:
-        hint = f"Use {MOST_RESAMPLES:,} or fewer; 1,000 is usual"
-        raise StatisticError(f"{count:,} {noun} are too many", code="too-many", value=count, hint=hint)
-
-
 def _stream(seed: int, kind: int, index: int) -> np.random.Generator:
-    if seed < 0:
-        message = f"the seed is {seed}"
-        raise StatisticError(message, code="out-of-range", value=seed, hint="Use a whole number from 0")
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(kind, index)))

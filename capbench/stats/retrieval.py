@@ -68,13 +68,13 @@ def ranks(
 
     The matrix is read in blocks of rows (it may be memory-mapped).
 
-    ``similarities``: (images, captions); higher is more similar; finite; ``image_of``: (captions,) row of each
-    caption's image; every image has one caption or more.
+    ``similarities``: (images, captions); higher is more similar; ``image_of``: (captions,) row of each caption's image;
+    every image has one caption or more.
 
     Returns (images,) the rank of the image's best caption among all captions, not counting its other captions; and
-    (captions,) the rank of the caption's image among all images.
+    (captions,) the rank of the caption's image among all images. Raises StatisticError: a similarity is not finite.
     """
-    n, m = _check(similarities, image_of)
+    n, m = similarities.shape
     rows = max(1, _BLOCK // m)
     for first in range(0, n, rows):
         if not np.isfinite(similarities[first : first + rows]).all():
@@ -83,9 +83,6 @@ def ranks(
     of_pairs = similarities[image_of, np.arange(m)]  # (m,) of each caption with its own image
     best = np.full(n, -np.inf, dtype=similarities.dtype)
     np.maximum.at(best, image_of, of_pairs)
-    if np.isinf(best).any():
-        image = int(np.flatnonzero(np.isinf(best))[0])
-        raise StatisticError(f"image {image} has no caption", code="missing-caption", value=image)
     # Similarities that are equal up to rounding count as equal.
     least, least_of_pairs = (right - SCORE_ROUNDING * np.abs(right) for right in (best, of_pairs))
     to_text, to_image = np.zeros(n, dtype=np.int64), np.zeros(m, dtype=np.int64)
@@ -101,38 +98,21 @@ def ranks(
 def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1) -> Retrieval:
     """R@1, R@5, R@10, median and mean rank in both directions; arguments as of :func:`ranks`.
 
-    With ``folds``, the images are split in order into equal parts, and the results are means over the parts (COCO's
-    5,000 test images are often reported as five times 1,000).
+    With ``folds``, the images are split in order into equal parts, of which their number must be a multiple, and the
+    results are means over the parts (COCO's 5,000 test images are often reported as five times 1,000).
     """
-    n, _ = _check(similarities, image_of)
-    if folds < 1 or n % folds:
-        raise StatisticError(f"{n:,} images cannot be split into {folds} equal parts", code="mismatch", value=folds)
+    n = len(similarities)
     parts = []
     for first in range(0, n, n // folds):
         last = first + n // folds
         inside = np.flatnonzero((image_of >= first) & (image_of < last))
         of_part = similarities if folds == 1 else similarities[first:last, inside]
         parts.append([_numbers(of_queries) for of_queries in ranks(of_part, image_of[inside] - first)])
-    to_text, to_image = np.mean(parts, axis=0).tolist()
-    return Retrieval(_direction(to_text), _direction(to_image), n, len(image_of))
-
-
-def _check(similarities: NDArray[Any], image_of: NDArray[Any]) -> tuple[int, int]:
-    if similarities.ndim != 2:
-        message = f"similarities of shape {similarities.shape} are not a matrix of images and captions"
-        raise StatisticError(message, code="wrong-shape", value=similarities.shape)
-    n, m = similarities.shape
-    if image_of.shape != (m,) or not n or not m or image_of.min() < 0 or image_of.max() >= n:
-        message = f"the images of {len(image_of)} captions do not match similarities of {n} images and {m} captions"
-        raise StatisticError(message, code="mismatch", value=len(image_of))
-    return n, m
+    to_text, to_image = (Direction(tuple(row[:-2]), *row[-2:]) for row in np.mean(parts, axis=0).tolist())
+    return Retrieval(to_text, to_image, n, len(image_of))
 
 
 def _numbers(of_queries: NDArray[np.int64]) -> list[float]:
     """The recalls, the median and the mean of ranks."""
     recalls = [float(100 * np.count_nonzero(of_queries <= k) / len(of_queries)) for k in RECALLS]
     return [*recalls, float(np.median(of_queries)), float(of_queries.mean())]
-
-
-def _direction(numbers: list[float]) -> Direction:
-    return Direction(tuple(numbers[:-2]), *numbers[-2:])

@@ -24,32 +24,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.arguments import MOST_RESAMPLES
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import BootstrapSample
 from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
-from capbench.stats.permutation import BoundedSwap, Scale
+from capbench.stats.permutation import BoundedSwap
 from capbench.stats.resampling import Swaps, evaluate, observed_value
-from capbench.stats.vectors import finite_vector, t_p_value
-
-# Closed-form tests.
+from capbench.stats.vectors import t_p_value
 
 
-@dataclass(frozen=True)
-class FormulaTest:
+class FormulaTest(NamedTuple):
     """A test statistic and its two-sided p-value."""
 
     statistic: float  # t, z, or the number of pairs on which only the first metric is right
     p_value: float
-    degrees: int | None = None  # of freedom of t
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
@@ -63,17 +59,16 @@ def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
     (Williams 1959, in the form of Steiger 1980.) It is for Pearson's r of n ≥ 4 independent data points; for
     Spearman's rho it is an approximation, and for tau it is not defined.
     """
-    _check(r12, r13, r23, n)
     if r12 == r13:
-        return FormulaTest(0.0, 1.0, n - 3)
-    k = _determinant(r12, r13, r23)
+        return FormulaTest(0.0, 1.0)
+    k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
     mean = (r12 + r13) / 2
     below = 2 * k * (n - 1) / (n - 3) + mean**2 * (1 - r23) ** 3
     if below <= 0:
         raise StatisticError(f"Williams' test is not defined for the correlations {r12:g}, {r13:g} and {r23:g}")
     t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / below)
     degrees = n - 3
-    return FormulaTest(t, t_p_value(degrees / (degrees + t * t), degrees), degrees)
+    return FormulaTest(t, t_p_value(degrees / (degrees + t * t), degrees))
 
 
 def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
@@ -87,7 +82,6 @@ def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
     (Steiger 1980; a modification of Dunn and Clark 1969.) Like :func:`williams`, it is for Pearson's r of independent
     data points; it is not defined for a correlation of exactly 1 or -1, whose transform is infinite.
     """
-    _check(r12, r13, r23, n)
     if r12 == r13:
         return FormulaTest(0.0, 1.0)
     mean = (r12 + r13) / 2
@@ -107,29 +101,12 @@ def mcnemar(only_first: int, only_second: int) -> FormulaTest:
     Under the null hypothesis, each of the two metrics is right on half of the independent pairs on which exactly one
     is right. The p-value is twice the binomial probability, at most 1.
     """
-    if only_first < 0 or only_second < 0:
-        value = min(only_first, only_second)
-        raise StatisticError(f"a number of pairs is {value}", code="out-of-range", value=value)
     n, fewer = only_first + only_second, min(only_first, only_second)
     if n == 0:
         return FormulaTest(0.0, 1.0)
     from scipy.special import bdtr
 
     return FormulaTest(float(only_first), min(1.0, 2 * float(bdtr(fewer, n, 0.5))))
-
-
-def _determinant(r12: float, r13: float, r23: float) -> float:
-    return 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-
-
-def _check(r12: float, r13: float, r23: float, n: int) -> None:
-    if n < 4:
-        message = f"a test between two correlations requires four data points or more, got {n}"
-        raise StatisticError(message, code="too-few", value=n)
-    # A determinant of 0 (a metric that follows from the others) is allowed up to rounding.
-    if not all(-1 <= r <= 1 for r in (r12, r13, r23)) or _determinant(r12, r13, r23) < -1e-9:
-        message = f"{r12:g}, {r13:g} and {r23:g} cannot be the correlations of three variables"
-        raise StatisticError(message, code="out-of-range", value=(r12, r13, r23))
 
 
 def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correction) -> FloatArray:
@@ -143,11 +120,7 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
       ones by α, for independent or positively dependent tests.
     - ``none``: unchanged.
     """
-    check_choice("correction", correction, get_args(Correction), StatisticError)
-    p = finite_vector(p_values, "the p-values")
-    if len(p) and (p.min() < 0 or p.max() > 1):
-        outside = float(p[(p < 0) | (p > 1)][0])
-        raise StatisticError(f"the p-value {outside:g} is outside [0, 1]", code="out-of-range", value=outside)
+    p = np.asarray(p_values, dtype=np.float64)
     if correction == "none" or not len(p):
         return p.copy()
     m = len(p)
@@ -181,12 +154,6 @@ def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str],
     return ranks
 
 
-def top_metrics(values: Mapping[str, float], differ: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """The best metric and all that are not significantly worse than it, best first."""
-    order = sorted(values, key=lambda name: -values[name])
-    return tuple(name for name in order if name == order[0] or not differ(order[0], name))
-
-
 RESAMPLES = 1_000
 """Default number of bootstrap resamples; the ends of 95 % intervals require about this many."""
 PERMUTATIONS = 10_000
@@ -202,18 +169,13 @@ def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction 
     """Minimum number of permutations with which a single difference can be significant.
 
     The smallest possible p-value of R permutations is ``1 / (R + 1)``. After a correction for m pairs it is up to m
-    times as large, so R must be ``m / α - 1`` or more.
+    times as large, so R must be ``m / α - 1`` or more. Raises StatisticError: these would be too many.
     """
-    return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
-
-
-def smallest_p(pairs: int, resamples: int, correction: Correction = "holm") -> float:
-    """Smallest corrected p-value that R permutations or resamples can give.
-
-    The smallest p-value is ``1 / (R + 1)``. Holm's method multiplies the smallest of m p-values by m; the method of
-    Benjamini and Hochberg leaves it unchanged if all pairs have it.
-    """
-    return min(1.0, (pairs if correction == "holm" else 1) / (resamples + 1))
+    needed = max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
+    if needed > MOST_RESAMPLES:
+        message = f"{needed:,} permutations, which the level {alpha:g} requires for {pairs} pairs, are too many"
+        raise StatisticError(message, code="too-many", value=needed, hint="Use a larger significance level")
+    return needed
 
 
 def at_floor(
@@ -222,13 +184,15 @@ def at_floor(
     """True if a corrected p-value is only an upper bound, because the number of permutations limits it.
 
     No permutation of such a pair reached the observed difference, or the correction raised the p-value to the smallest
-    one that the number of permutations allows (:func:`smallest_p`). Closed-form tests (``resamples`` None) have no
-    floor.
+    one that the number R of permutations allows. This is ``1 / (R + 1)``, which Holm's method multiplies by the number
+    of pairs; the method of Benjamini and Hochberg leaves it unchanged if all pairs have it. Closed-form tests
+    (``resamples`` None) have no floor.
     """
     if resamples is None:
         return False
     rounding = 1 + 1e-9
-    return p_value * (resamples + 1) <= rounding or p_adjusted <= rounding * smallest_p(pairs, resamples, correction)
+    smallest = min(1.0, (pairs if correction == "holm" else 1) / (resamples + 1))
+    return p_value * (resamples + 1) <= rounding or p_adjusted <= rounding * smallest
 
 
 def permutations_to_use(
@@ -260,13 +224,11 @@ def compare(
     test: Test = "permutation",
     correction: Correction = "holm",
     alpha: float = 0.05,
-    permutations: int | None = None,
+    permutations: int = PERMUTATIONS,
     seed: int = 0,
     unit: Unit = "image",
-    scale: Scale | None = None,
     sample: BootstrapSample | None = None,
     level: float = 0.95,
-    workers: int | None = None,
 ) -> Tests:
     """Test every pair of metrics, two-sided.
 
@@ -281,41 +243,27 @@ def compare(
     mcnemar      McNemar's exact test (1947), accuracies only, independent pairs; ties must count 0 or 1.
     ===========  ====================================================================================================
 
-    The numbers do not depend on ``workers``, the number of threads. All pairs share the permutations, of which there
-    are 10,000 or twice :func:`permutations_needed` by default. ``unit`` is the name of the units of ``data``, ``scale``
-    the common scale of two metrics' scores (:meth:`Correlations.swapped`), and ``sample`` a bootstrap of the same data,
-    for intervals of the differences and for the test ``bootstrap``.
+    All pairs share the permutations. ``unit`` is the name of the units of ``data``, and ``sample`` a bootstrap of the
+    same data, for intervals of the differences and for the test ``bootstrap``, which requires it.
 
-    Raises StatisticError: a test that is not available for the data; fewer than two metrics; too few resamples for any
-    difference to be significant after the correction.
+    Raises StatisticError: a test that is not available for the data.
     """
-    check_choice("test", test, get_args(Test), StatisticError)
-    check_choice("correction", correction, get_args(Correction), StatisticError)
-    check_alpha(alpha)
-    if len(data.names) < 2:
-        raise StatisticError("there is only one metric: nothing to compare", code="too-few", value=len(data.names))
     value_by_name = {name: observed_value(data.statistic(name)) for name in data.names}
     values = dict(sorted(value_by_name.items(), key=lambda entry: -entry[1]))
     pairs = list(itertools.combinations(values, 2))
     resamples: int | None = None
     if test == "permutation":
-        default = permutations_to_use(None, len(values), alpha, correction)
-        resamples = default if permutations is None else permutations
-        _check_resamples(resamples, len(pairs), alpha, correction)
-        p_values = _permutation(data, pairs, resamples, seed, scale, workers)
+        resamples = permutations
+        p_values = _permutation(data, pairs, permutations, seed)
     elif test == "bootstrap":
-        if sample is None:
-            message = "the paired bootstrap test requires a bootstrap"
-            raise StatisticError(message, code="missing-option", value=test, hint="Also set the number of resamples")
+        assert sample is not None
         resamples, seed = sample.resamples, sample.seed
-        _check_resamples(resamples, len(pairs), alpha, correction)
         p_values = _paired_bootstrap(sample, pairs)
     else:
         p_values = np.array([_formula(data, test, *pair).p_value for pair in pairs])
+    adjusted = adjust(p_values, correction).tolist()
     comparisons = []
-    for (better, worse), p, p_adjusted in zip(
-        pairs, p_values.tolist(), adjust(p_values, correction).tolist(), strict=True
-    ):
+    for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted, strict=True):
         low, high = (None, None) if sample is None else _difference_interval(sample, better, worse, level)
         comparisons.append(
             Pair(
@@ -344,14 +292,14 @@ def compare(
         resamples=resamples,
         seed=seed if drawn else None,
         level=None if sample is None else level,
-        top=top_metrics(values, differ),
+        top=tuple(name for place, name in enumerate(values) if not place or not differ(next(iter(values)), name)),
         ranks=significance_ranks(values, differ),
         pairs=tuple(comparisons),
     )
 
 
 def better_p_values(
-    data: Agreement, pairs: Sequence[tuple[str, str]], *, permutations: int, seed: int = 0, workers: int | None = None
+    data: Agreement, pairs: Sequence[tuple[str, str]], *, permutations: int, seed: int = 0
 ) -> FloatArray:
     """One-sided p-values of the hypothesis that the first metric of a pair agrees better than the second (PERM-BOTH).
 
@@ -363,42 +311,17 @@ def better_p_values(
     if not pairs:
         return np.empty(0)
     values = {name: observed_value(data.statistic(name)) for name in dict.fromkeys(itertools.chain(*pairs))}
-    half = _permutation(data, list(pairs), permutations, seed, None, workers) / 2
+    half = _permutation(data, pairs, permutations, seed) / 2
     is_better = np.array([values[first] > values[second] for first, second in pairs])
     return np.where(is_better, half, 1 - half)
 
 
-def check_alpha(alpha: float) -> None:
-    """Raise StatisticError if a significance level is not between 0 and 1."""
-    if not 0 < alpha < 1:
-        message = f"the significance level is {alpha:g}"
-        raise StatisticError(message, code="out-of-range", value=alpha, hint="Use a number between 0 and 1 (0.05)")
-
-
-def _check_resamples(resamples: int, pairs: int, alpha: float, correction: Correction) -> None:
-    needed = permutations_needed(pairs, alpha, correction)
-    if resamples < needed:
-        raise StatisticError(
-            f"with {resamples} resamples and {pairs} comparisons no single difference can be significant at {alpha:g}",
-            code="too-few",
-            value=resamples,
-            hint=f"Use {needed} or more",
-        )
-
-
-def _permutation(
-    data: Agreement,
-    pairs: list[tuple[str, str]],
-    permutations: int,
-    seed: int,
-    scale: Scale | None,
-    workers: int | None,
-) -> FloatArray:
+def _permutation(data: Agreement, pairs: Sequence[tuple[str, str]], permutations: int, seed: int) -> FloatArray:
     unchanged = np.zeros((1, data.units), dtype=np.int32)
     p_values = []
     together = max(1, _POINTS_TOGETHER // data.points)
     for start in range(0, len(pairs), together):
-        statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + together]]
+        statistics = [data.swapped(first, second) for first, second in pairs[start : start + together]]
         observed = np.array(
             [
                 abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(unchanged)[0]))
@@ -410,7 +333,7 @@ def _permutation(
             statistic.against(difference) if isinstance(statistic, BoundedSwap) else statistic
             for statistic, difference in zip(statistics, observed.tolist(), strict=True)
         ]
-        swapped = np.abs(evaluate(compared, Swaps(data.units, permutations, seed), workers))
+        swapped = np.abs(evaluate(compared, Swaps(data.units, permutations, seed)))
         p_values.append(permutation_p_values(swapped, observed))
     return np.concatenate(p_values)
 
@@ -444,13 +367,16 @@ def _difference_interval(sample: BootstrapSample, better: str, worse: str, level
 
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:
     if isinstance(data, Correlations) and test != "mcnemar" and data.coefficient in ("pearson", "spearman"):
-        a, b = _single_draw(data.scores, first, test), _single_draw(data.scores, second, test)
+        n, a, b = len(data.human), _single_draw(data, first, test), _single_draw(data, second, test)
+        if n < 4:
+            message = f"a test between two correlations requires four data points or more, got {n}"
+            raise StatisticError(message, code="too-few", value=n)
         r12 = correlation(data.coefficient, a, data.human).value
         r13 = correlation(data.coefficient, b, data.human).value
         r23 = correlation(data.coefficient, a, b).value
-        return (williams if test == "williams" else steiger)(r12, r13, r23, len(data.human))
+        return (williams if test == "williams" else steiger)(r12, r13, r23, n)
     if isinstance(data, Accuracies) and test == "mcnemar":
-        a, b = _single_draw(data.scores, first, test), _single_draw(data.scores, second, test)
+        a, b = _single_draw(data, first, test), _single_draw(data, second, test)
         if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
             raise _unsupported("McNemar's test is not defined if ties count one half", test)
         return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
@@ -458,8 +384,8 @@ def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTes
     raise _unsupported(f"the test '{test}' is for {requires} over independent data points, not for {data.label}", test)
 
 
-def _single_draw(rows: Mapping[str, FloatArray], name: str, test: Test) -> FloatArray:
-    draws = rows[name]
+def _single_draw(data: Agreement, name: str, test: Test) -> FloatArray:
+    draws = data.scores[name]
     if len(draws) > 1:
         raise _unsupported(f"the test '{test}' is for one sample of references, not {len(draws)}", test)
     return np.asarray(draws[0], dtype=np.float64)

@@ -18,9 +18,9 @@ References:
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, get_args
 
 import numpy as np
@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
-from capbench.stats.agreement import Agreement, rated
-from capbench.stats.permutation import Scale, SwapDifference
+from capbench.stats.agreement import Agreement, Labels, Numbers, rated
+from capbench.stats.permutation import SwapDifference
 from capbench.stats.resampling import WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.ties import SUM_ROUNDING, merged
+from capbench.stats.vectors import scaled_values
 
 #: Number of paired permutations for each p-value (as in Thompson et al.).
 PERMUTATIONS = 1000
@@ -47,25 +48,13 @@ class PairPermutations:
 
     Each copy of an image that was drawn several times is permuted separately.
 
-    ``differences``: (U, pairs) difference of the two systems on each image, 0 if one of them has no caption;
-    ``permutations``: number of permutations.
+    ``differences``: (U, pairs) difference of the two systems on each image, 0 if one of them has no caption.
     """
 
     def __init__(self, differences: FloatArray, permutations: int = PERMUTATIONS, seed: int = _SEED) -> None:
         self._differences = np.ascontiguousarray(differences)
         self._permutations = permutations
         self._seed = seed
-        self._signs = np.empty((permutations, 0))
-        self._lock = threading.Lock()
-
-    def _first_signs(self, count: int) -> FloatArray:
-        """(permutations, count) random signs; the first ones are the same for any count."""
-        with self._lock:
-            if self._signs.shape[1] < count:
-                rng = np.random.default_rng(self._seed)
-                coins = rng.integers(0, 2, (count, self._permutations), dtype=np.int8)
-                self._signs = np.ascontiguousarray(coins.T * 2.0 - 1.0)
-            return self._signs[:, :count]
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """(B, U) weights to (B, pairs) p-values; 1 where no image with both systems was drawn."""
@@ -82,37 +71,30 @@ class PairPermutations:
             flat = sample.reshape(len(sample), -1)
             threshold = flat.sum(axis=0) - _ROUNDING * np.abs(flat).sum(axis=0)
             # Counts do not depend on the rounding of the products.
-            extreme = np.count_nonzero(self._first_signs(len(flat)) @ flat >= threshold, axis=0)
+            signs = _signs(len(flat), self._permutations, self._seed)
+            extreme = np.count_nonzero(signs @ flat >= threshold, axis=0)
             values.append(extreme.reshape(len(part), pairs) / self._permutations)
         return np.concatenate(values) if values else np.empty((0, pairs))
 
 
-class SharedPValues:
-    """P-values of the human ratings, computed once for consecutive metrics on the same weights."""
-
-    def __init__(self, permutations: PairPermutations) -> None:
-        self._permutations = permutations
-        self._latest = threading.local()
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`PairPermutations`."""
-        if getattr(self._latest, "weights", None) is not weights:
-            self._latest.values = self._permutations(weights)
-            self._latest.weights = weights
-        values: FloatArray = self._latest.values
-        return values
+@lru_cache(maxsize=4)
+def _signs(count: int, permutations: int, seed: int) -> FloatArray:
+    """(permutations, count) random signs; the first ones are the same for any count."""
+    coins = np.random.default_rng(seed).integers(0, 2, (count, permutations), dtype=np.int8)
+    return np.ascontiguousarray(coins.T * 2.0 - 1.0)
 
 
 class SoftAccuracy:
-    """Soft pairwise accuracy (Thompson et al. 2024): one minus the mean distance of human and metric p-values."""
+    """Soft pairwise accuracy (Thompson et al. 2024): one minus the mean distance of human and metric p-values.
 
-    def __init__(self, human: SharedPValues, differences: FloatArray) -> None:
-        self.units = len(differences)
-        self._human = human
-        self._metric = PairPermutations(differences)
+    ``human``, ``metric``: (U, pairs) differences.
+    """
+
+    def __init__(self, human: FloatArray, metric: FloatArray) -> None:
+        self.units = len(metric)
+        self._human, self._metric = PairPermutations(human), PairPermutations(metric)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         return np.asarray(1.0 - np.abs(self._human(weights) - self._metric(weights)).mean(axis=1), dtype=np.float64)
 
 
@@ -136,10 +118,7 @@ FEW_SYSTEMS = 10
 
 @dataclass(frozen=True, eq=False)
 class Systems(Agreement):
-    """System-level agreement of several metrics with the same ratings.
-
-    Created by :meth:`of`, which checks all arguments.
-    """
+    """System-level agreement of several metrics with the same ratings."""
 
     coefficient: SystemCoefficient
     scores: Mapping[str, FloatArray]  # (draws, S, U) sums of each metric's scores over a system's captions of an image
@@ -148,20 +127,19 @@ class Systems(Agreement):
     systems: tuple[str, ...]  # names of the systems, ascending
     scaled: Mapping[str, FloatArray]  # (draws, S, U) sums of z-scores, for the permutation test
     units: int  # number of images
-    labels: NDArray[Any]  # (U,) label of each image, ascending
+    labels: NDArray[Any]
+    prefix = "system "
 
     @classmethod
     def of(
         cls,
         coefficient: SystemCoefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
-        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same captions
+        scores: Mapping[str, Numbers],  # (n,) or (draws, n) scores by metric
+        human: Numbers,  # (n,) ratings of the same captions
         system: Sequence[str] | NDArray[np.str_],  # (n,) name of each caption's system
-        image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image
+        image: Labels,  # (n,) label of each caption's image
     ) -> Systems:
-        """Check and encode the data.
-
-        Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
+        """Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
         system, fewer than two systems (three for correlations), fewer than two images, means that are all equal, or,
         for soft pairwise accuracy, two systems without a common image.
         """
@@ -198,46 +176,17 @@ class Systems(Agreement):
             name: np.stack([sums(standardise(row) if row.min() < row.max() else np.zeros_like(row)) for row in rows])
             for name, rows in arrays.items()
         }
-        data = cls(
-            coefficient,
-            summed,
-            sums(ratings),
-            sums(np.ones(len(ratings))),
-            tuple(np.unique(system_names)),
-            scaled,
-            images,
-            np.unique(np.asarray(image)),
-        )
-        data._check()
-        return data
-
-    def _check(self) -> None:
-        if self.coefficient == "soft-accuracy":
-            there = self.captions > 0
-            for a, b in itertools.combinations(range(len(self.systems)), 2):
-                if not (there[a] & there[b]).any():
-                    raise StatisticError(
-                        f"the systems {self.systems[a]} and {self.systems[b]} have no image in common, but soft "
-                        "pairwise accuracy compares systems image by image",
-                        value=(self.systems[a], self.systems[b]),
-                        hint="Choose system-pearson, system-tau-b or system-accuracy",
+        human_sums, captions, systems = sums(ratings), sums(np.ones(len(ratings))), tuple(np.unique(system_names))
+        if coefficient == "soft-accuracy":
+            _check_common_images(captions, systems)
+        if coefficient in ("pearson", "tau-b"):
+            for name, rows in (*summed.items(), ("the human ratings", human_sums[None])):
+                if any(np.ptp(row.sum(axis=1) / captions.sum(axis=1)) <= _mean_rounding(row).max() for row in rows):
+                    message = (
+                        f"{coefficient} over systems is not defined: all {count} systems have the same mean of {name}"
                     )
-        if self.coefficient in ("pearson", "tau-b"):
-            captions = self.captions.sum(axis=1)
-            for name, rows in (*self.scores.items(), ("the human ratings", self.human[None])):
-                for row in rows:
-                    means = row.sum(axis=1) / captions
-                    if np.ptp(means) <= _mean_rounding(row).max():
-                        raise StatisticError(
-                            f"{self.coefficient} over systems is not defined: all {len(means)} systems have the same "
-                            f"mean of {name}",
-                            value=name,
-                        )
-
-    @property
-    def label(self) -> str:
-        """Name of the statistic."""
-        return f"system {self.coefficient}"
+                    raise StatisticError(message, value=name)
+        return cls(coefficient, summed, human_sums, captions, systems, scaled, images, np.unique(np.asarray(image)))
 
     @property
     def points(self) -> int:
@@ -254,20 +203,17 @@ class Systems(Agreement):
         """Number of images for which every system has a caption."""
         return int((self.captions > 0).all(axis=0).sum())
 
-    def statistic(self, name: str) -> WeightedStatistic:
-        """The statistic of one metric under resampling of images."""
+    def of_draw(self, scores: FloatArray) -> WeightedStatistic:
         if self.coefficient == "soft-accuracy":
-            human = SharedPValues(PairPermutations(system_differences(self.human, self.captions)))
-            human = self.__dict__.setdefault("_human_p_values", human)  # shared by all metrics
-            return mean_statistic(
-                [SoftAccuracy(human, system_differences(row, self.captions)) for row in self.scores[name]]
-            )
-        return mean_statistic([_OfMeans(self.coefficient, row, self.human, self.captions) for row in self.scores[name]])
+            return SoftAccuracy(*(system_differences(sums, self.captions) for sums in (self.human, scores)))
+        return _OfMeans(self.coefficient, scores, self.human, self.captions)
 
-    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after swapping two metrics' z-scores on some images (PERM-BOTH).
+    def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
+        human, captions = np.tile(self.human, 2), np.tile(self.captions, 2)
+        return _OfMeans(self.coefficient, np.concatenate([first, second], axis=1), human, captions)
 
-        Means over captions are not invariant under increasing maps of the scores, so ``scale`` has no effect.
+    def swapped(self, first: str, second: str) -> WeightedStatistic:
+        """See :meth:`Agreement.swapped`; z-scores, as means are not invariant under increasing maps of the scores.
 
         Raises StatisticError: soft pairwise accuracy, which would require permutations within every permutation.
         """
@@ -278,12 +224,19 @@ class Systems(Agreement):
                 value=self.coefficient,
                 hint="Choose the test 'bootstrap'",
             )
-        human, captions = np.tile(self.human, 2), np.tile(self.captions, 2)
-        parts = [
-            _OfMeans(self.coefficient, np.concatenate([a, b], axis=1), human, captions)
-            for a, b in zip(self.scaled[first], self.scaled[second], strict=True)
-        ]
-        return SwapDifference(mean_statistic(parts), self.units)
+        draws = zip(self.scaled[first], self.scaled[second], strict=True)
+        return SwapDifference(mean_statistic([self.swap_of_draw(a, b) for a, b in draws]))
+
+
+def _check_common_images(captions: FloatArray, systems: Sequence[str]) -> None:
+    for a, b in itertools.combinations(range(len(systems)), 2):
+        if not ((captions[a] > 0) & (captions[b] > 0)).any():
+            raise StatisticError(
+                f"the systems {systems[a]} and {systems[b]} have no image in common, but soft pairwise accuracy "
+                "compares systems image by image",
+                value=(systems[a], systems[b]),
+                hint="Choose system-pearson, system-tau-b or system-accuracy",
+            )
 
 
 class _OfMeans:
@@ -292,13 +245,12 @@ class _OfMeans:
     def __init__(self, coefficient: SystemCoefficient, x: FloatArray, y: FloatArray, captions: FloatArray) -> None:
         self.units = int(x.shape[1])
         self._coefficient = coefficient
-        # Scaling by powers of two is exact, and keeps squares of huge or tiny means in range.
-        self._sums = tuple(np.ldexp(side, -int(np.frexp(np.abs(side).max())[1])) for side in (x, y))
+        self._sums = tuple(scaled_values(side) for side in (x, y))
         self._rounding = tuple(_mean_rounding(side) for side in self._sums)
         self._captions = captions
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`; NaN where a system was not drawn."""
+        """NaN where a system was not drawn."""
         drawn = weights.astype(np.float64)
         # Not a matrix product: its rounding may depend on the number of threads.
         captions = np.einsum("bu,su->bs", drawn, self._captions)

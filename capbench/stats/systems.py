@@ -1,8 +1,8 @@
 """Paired tests between captioning systems on the same images, and corpus scores under resampling.
 
 Most corpus scores are functions of sums over images (BLEU of summed n-gram counts, a mean of a sum and a number). A
-block of resamples is then one matrix product (:class:`SumScores`). :class:`RowScores` computes other corpus scores from
-the drawn rows. Neither scores a caption again.
+block of resamples is then one matrix product (:class:`SumScores`). :class:`RowScores` computes others from the drawn
+rows. Neither scores a caption again.
 
 References:
     Koehn, P. (2004). Statistical significance tests for machine translation evaluation. EMNLP.
@@ -16,37 +16,44 @@ References:
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.arguments import SystemTest
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
 from capbench.stats.pairs import Correction
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
-from capbench.stats.significance import (
-    PERMUTATIONS,
-    RESAMPLES,
-    adjust,
-    check_alpha,
-    permutations_needed,
-)
+from capbench.stats.significance import PERMUTATIONS, RESAMPLES, adjust, permutations_needed
 
 _LEVEL = 0.95
-
+_ROUNDING = 1e-12
 
 Progress = Callable[[int], None]
 """Called with the number of resamples done since the last call."""
 
 
+class CorpusScores(ABC):
+    """Corpus scores (the C columns of one metric) of one system, under resampling of U units."""
+
+    @abstractmethod
+    def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
+        """(B, C) scores with the units weighted by (B, U) weights."""
+
+    @abstractmethod
+    def swapped(self, other: Any, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
+        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps."""
+
+
 @dataclass(frozen=True, eq=False)
-class SumScores:
-    """Corpus scores of one system that are a function of sums over units."""
+class SumScores(CorpusScores):
+    """Corpus scores that are a function of sums over units."""
 
     terms: FloatArray  # (U, t) of each unit
     scores: Callable[[FloatArray], FloatArray]  # (r, t) sums → (r, C) scores
@@ -59,24 +66,27 @@ class SumScores:
         by_unit = [np.bincount(unit, weights=column, minlength=units) for column in terms.T]
         return cls(np.column_stack(by_unit), scores)
 
+    def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
+        return self.scores(weights.astype(np.float64) @ self.terms)
+
+    def swapped(self, other: SumScores, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
+        exchanged = swaps.astype(np.float64)
+        gained = exchanged @ other.terms - exchanged @ self.terms  # the other system loses the same amount
+        return self.scores(self.terms.sum(axis=0) + gained), other.scores(other.terms.sum(axis=0) - gained)
+
 
 @dataclass(frozen=True, eq=False)
-class RowScores:
-    """Corpus scores of one system that must be computed from the drawn rows."""
+class RowScores(CorpusScores):
+    """Corpus scores that must be computed from the drawn rows."""
 
     rows: FloatArray  # (n, k) statistics of the items
-    unit: IntArray  # (n,) each item's unit
+    unit: IntArray  # (n,) each item's unit, the same for all systems
     scores: Callable[[FloatArray], FloatArray]  # (m, k) rows → (C,) scores
 
     def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
-        """(B, C) scores with the units weighted by (B, U) weights."""
         return np.stack([self.scores(np.repeat(self.rows, counts[self.unit], axis=0)) for counts in weights])
 
     def swapped(self, other: RowScores, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps."""
-        if not np.array_equal(self.unit, other.unit):
-            message = "two systems' scores cannot be exchanged, because they belong to different units"
-            raise StatisticError(message, code="mismatch")
         ours, theirs = [], []
         for coins in swaps:
             change = coins[self.unit].astype(bool)[:, None]
@@ -90,75 +100,18 @@ class CorpusGroup:
     """Corpus scores from the same statistics: the C columns of one metric, by system name."""
 
     names: tuple[str, ...]
-    systems: Mapping[str, SumScores] | Mapping[str, RowScores]
+    systems: Mapping[str, CorpusScores]
 
 
-class Corpora:
-    """Groups of corpus scores of the same U units, evaluated on blocks of resamples with one product for all sums."""
-
-    def __init__(self, groups: Sequence[CorpusGroup]) -> None:
-        self.groups = tuple(groups)
-        self._places: dict[tuple[int, str], slice] = {}
-        terms: list[FloatArray] = []
-        start = 0
-        for number, group in enumerate(self.groups):
-            for system, scores in group.systems.items():
-                if isinstance(scores, SumScores):
-                    width = scores.terms.shape[1]
-                    self._places[number, system] = slice(start, start + width)
-                    terms.append(scores.terms)
-                    start += width
-        self._terms = np.column_stack(terms) if terms else None
-        self._totals = None if self._terms is None else self._terms.sum(axis=0)
-
-    def drawn(self, weights: NDArray[np.integer]) -> Iterator[tuple[str, str, FloatArray]]:
-        """Name, system and (B,) values of every score with the units weighted by (B, U) weights."""
-        sums = self._sums(weights)
-        for number, group in enumerate(self.groups):
-            for system, scores in group.systems.items():
-                if isinstance(scores, SumScores):
-                    values = scores.scores(sums[:, self._places[number, system]])
-                else:
-                    values = scores.drawn(weights)
-                for name, column in zip(group.names, values.T, strict=True):
-                    yield name, system, column
-
-    def differences(
-        self, swaps: NDArray[np.integer], pairs: Sequence[tuple[str, str]]
-    ) -> Iterator[tuple[str, str, str, FloatArray]]:
-        """Name, system, other system and (B,) differences after exchanging the units with 1 in (B, U) swaps."""
-        sums = self._sums(swaps)
-        for number, group in enumerate(self.groups):
-            for system, other in pairs:
-                first, second = group.systems[system], group.systems[other]
-                if isinstance(first, SumScores) and isinstance(second, SumScores):
-                    ours, theirs = self._places[number, system], self._places[number, other]
-                    assert self._totals is not None
-                    gained = sums[:, theirs] - sums[:, ours]  # the other system loses the same amount
-                    a, b = first.scores(self._totals[ours] + gained), second.scores(self._totals[theirs] - gained)
-                else:
-                    assert isinstance(first, RowScores)
-                    assert isinstance(second, RowScores)
-                    a, b = first.swapped(second, swaps)
-                for name, column in zip(group.names, (a - b).T, strict=True):
-                    yield name, system, other, column
-
-    def _sums(self, weights: NDArray[np.integer]) -> FloatArray:
-        """(B, T) weighted sums of all terms."""
-        if self._terms is None:
-            return np.empty((len(weights), 0))
-        return np.asarray(weights.astype(np.float64) @ self._terms, dtype=np.float64)
-
-
-def each_block(draws: Draws, work: Callable[[slice, NDArray[np.integer]], None], progress: Progress) -> None:
-    """Call ``work`` with the slice and the weights of each block of resamples."""
+def _blocks(draws: Draws, progress: Progress) -> Iterator[tuple[slice, NDArray[np.integer]]]:
+    """The places and the weights of each block of resamples."""
     from threadpoolctl import threadpool_limits
 
     # The products are so small that synchronising several threads takes longer than multiplying.
     with threadpool_limits(1, user_api="blas"):
         for index in range(-(-draws.count // BLOCK)):
             weights = draws.block(index)
-            work(slice(index * BLOCK, index * BLOCK + len(weights)), weights)
+            yield slice(index * BLOCK, index * BLOCK + len(weights)), weights
             progress(len(weights))
 
 
@@ -172,17 +125,12 @@ def draw_corpora(
     if draws.units < 2:
         message = "there is only one image: nothing to resample"
         raise StatisticError(message, code="too-few", value=draws.units, hint="Provide captions of more images")
-    if draws.count < 100:
-        message = f"{draws.count} resamples are too few for an interval"
-        raise StatisticError(message, code="too-few", value=draws.count, hint="Use 100 or more")
     values = {name: {s: np.empty(draws.count) for s in group.systems} for group in groups for name in group.names}
-    corpora = Corpora(groups)
-
-    def work(at: slice, weights: NDArray[np.integer]) -> None:
-        for name, system, column in corpora.drawn(weights):
-            values[name][system][at] = column
-
-    each_block(draws, work, progress)
+    for at, weights in _blocks(draws, progress):
+        for group in groups:
+            for system, scores in group.systems.items():
+                for name, column in zip(group.names, scores.drawn(weights).T, strict=True):
+                    values[name][system][at] = column
     for name, by_system in values.items():
         for system, of_system in by_system.items():
             if not np.isfinite(of_system).all():
@@ -209,17 +157,22 @@ def corpus_intervals(
     progress: Progress = lambda _: None,
 ) -> dict[str, dict[str, Interval]]:
     """Percentile intervals over images, by score name and system name, as are ``estimates`` on the full data."""
-    values = draw_corpora(groups, draws, progress)
+    return _intervals(draw_corpora(groups, draws, progress), estimates, draws.units, draws.seed)
+
+
+def _intervals(
+    values: Mapping[str, Mapping[str, FloatArray]],
+    estimates: Mapping[str, Mapping[str, float]],
+    units: int,
+    seed: int,
+) -> dict[str, dict[str, Interval]]:
     return {
         name: {
-            system: percentile_interval(estimates[name][system], of_system, draws.units, draws.seed)
+            system: percentile_interval(estimates[name][system], of_system, units, seed)
             for system, of_system in by_system.items()
         }
         for name, by_system in values.items()
     }
-
-
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -308,9 +261,6 @@ def compare_corpora(
     The correction is over scores times pairs, all of which share the draws. ``estimates`` are the values on the
     full data, by score name and system name; the first system is the baseline.
     """
-    check_choice("test", test, get_args(SystemTest), StatisticError)
-    check_choice("correction", correction, get_args(Correction), StatisticError)
-    check_alpha(alpha)
     systems = list(groups[0].systems)
     if len(systems) < 2:
         raise StatisticError("there is only one system: nothing to compare", code="too-few", value=len(systems))
@@ -331,25 +281,14 @@ def compare_corpora(
             extreme[name, system, other] = _extreme(drawn - (first - second), first, second)
         p_values.append((1 + extreme[name, system, other]) / (1 + permutations))
         differences.append(percentile_interval(first - second, drawn, units, seed))
-    return SystemTable(
-        test,
-        correction,
-        alpha,
-        units,
-        bootstraps,
-        permutations if test == "permutation" else None,
-        seed,
-        {
-            name: {s: percentile_interval(estimates[name][s], values[name][s], units, seed) for s in systems}
-            for name in names
-        },
-        tuple(
-            SystemPair(*names_of_pair, interval.value, interval.low, interval.high, p, q, q <= alpha)
-            for names_of_pair, interval, p, q in zip(
-                compared, differences, p_values, adjust(p_values, correction).tolist(), strict=True
-            )
-        ),
+    adjusted = adjust(p_values, correction).tolist()
+    tested = tuple(
+        SystemPair(*pair, interval.value, interval.low, interval.high, p, q, q <= alpha)
+        for pair, interval, p, q in zip(compared, differences, p_values, adjusted, strict=True)
     )
+    intervals = _intervals(values, estimates, units, seed)
+    permuted = permutations if test == "permutation" else None
+    return SystemTable(test, correction, alpha, units, bootstraps, permuted, seed, intervals, tested)
 
 
 def _permuted(
@@ -361,17 +300,15 @@ def _permuted(
 ) -> dict[tuple[str, str, str], int]:
     """Number of permuted differences as large as the observed one, by score, system and other system."""
     extreme = {(name, *pair): 0 for group in groups for name in group.names for pair in pairs}
-    corpora = Corpora(groups)
-
-    def work(_: slice, swaps: NDArray[np.integer]) -> None:
-        for name, system, other, differences in corpora.differences(swaps, pairs):
-            if not np.isfinite(differences).all():
-                message = f"{name} of {system} and {other} is not defined on some permutations"
-                raise StatisticError(message, value=name)
-            first, second = estimates[name][system], estimates[name][other]
-            extreme[name, system, other] += _extreme(differences, first, second)
-
-    each_block(draws, work, progress)
+    for _, swaps in _blocks(draws, progress):
+        for group, (system, other) in itertools.product(groups, pairs):
+            a, b = group.systems[system].swapped(group.systems[other], swaps)
+            for name, differences in zip(group.names, (a - b).T, strict=True):
+                if not np.isfinite(differences).all():
+                    message = f"{name} of {system} and {other} is not defined on some permutations"
+                    raise StatisticError(message, value=name)
+                first, second = estimates[name][system], estimates[name][other]
+                extreme[name, system, other] += _extreme(differences, first, second)
     return extreme
 
 

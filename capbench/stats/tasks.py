@@ -141,8 +141,7 @@ class JointTest(NamedTuple):
     tasks: int
 
 
-@dataclass(frozen=True)
-class _Term:
+class _Term(NamedTuple):
     """A part of the difference of two metrics that is not linear in the swaps."""
 
     weight: float
@@ -214,14 +213,12 @@ def joint_tests(
     *,
     permutations: int,
     seed: int = 0,
-    workers: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[JointTest]:
     """Test pairs of metrics over the tasks that both have, by permutations within photographs across all tasks.
 
     Units with the same label are one photograph in all tasks. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)``, with R
-    permutations that all pairs share. ``workers``: threads, None for the available cores. Raises StatisticError if a
-    pair has no task in common, or a task's statistic has no permutation test.
+    permutations that all pairs share. Raises StatisticError if a task's statistic has no permutation test.
     """
     labels = joint_labels([task.data for task in tasks])
     places = [np.searchsorted(labels, np.asarray(task.data.labels, dtype=np.str_)) for task in tasks]
@@ -232,7 +229,7 @@ def joint_tests(
 
     def run() -> None:
         observed = np.array([abs(difference.observed) for difference, _ in batch])
-        swapped = np.abs(evaluate([difference for difference, _ in batch], Swaps(units, permutations, seed), workers))
+        swapped = np.abs(evaluate([difference for difference, _ in batch], Swaps(units, permutations, seed)))
         p_values = permutation_p_values(swapped, observed).tolist()
         tests.extend(
             JointTest(difference.observed, p_value, shared)
@@ -242,8 +239,6 @@ def joint_tests(
 
     for first, second in pairs:
         shared = [(task, place) for task, place in zip(tasks, places, strict=True) if {first, second} <= task.names]
-        if not shared:
-            raise StatisticError(f"{first} and {second} have no task in common", code="mismatch", value=second)
         difference, size = _joint_difference(shared, first, second, units)
         batch.append((difference, len(shared)))
         points += size

@@ -25,7 +25,7 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.kendall import WaveletMatrix, rank_encode
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
-from capbench.stats.vectors import finite_vector
+from capbench.stats.vectors import finite_vector, run_starts
 
 LEAF = 100_000
 """Intervals of ε with at most this many pairs are evaluated pair by pair."""
@@ -53,36 +53,22 @@ class TiedPairs:
         return (self.concordant + self.ties_both) / self.total
 
 
-@dataclass(frozen=True)
-class TieCalibration:
-    """Pairwise accuracy with the best ε."""
-
-    accuracy: float  # acc*_eq
-    epsilon: float  # the smallest ε with this accuracy
-    pairs: TiedPairs  # counts with this ε
-
-
 def calibrate_ties(
-    scores: Sequence[float] | NDArray[np.generic],  # (n,) scores of a metric
+    scores: Sequence[float] | NDArray[np.generic],  # (n,) scores of a metric, n ≥ 2
     human: Sequence[float] | NDArray[np.generic],  # (n,) human ratings
     *,
     name: str = "the scores",  # name of the scores in error messages
-) -> TieCalibration:
-    """Pairwise accuracy with tie calibration, acc*_eq (Deutsch et al. 2023).
+) -> TiedPairs:
+    """Pairs with the smallest of the best ε, whose accuracy is acc*_eq (Deutsch et al. 2023).
 
     The exact maximum of acc_eq over all ε, without listing the n (n - 1) / 2 differences. acc_eq at one ε costs
     O(n log n). Between two values of ε it gains at most the pairs with equal ratings whose score difference lies
     between them. Intervals that cannot reach the best value so far are dropped, others are bisected, and those with few
     pairs are listed. Memory is O(n).
 
-    Raises StatisticError: fewer than two data points, unequal lengths, or NaN or infinite values.
+    Raises StatisticError: NaN or infinite values or differences.
     """
     x, y = merged(finite_vector(scores, name)), merged(finite_vector(human, "the human ratings"))
-    if len(x) != len(y):
-        raise StatisticError(f"{name} has {len(x)} values but the human ratings has {len(y)}", code="mismatch")
-    if len(x) < 2:
-        message = f"pairs of {name} require two data points or more, got {len(x)}"
-        raise StatisticError(message, code="too-few", value=len(x))
     if float(x.max()) - float(x.min()) == np.inf:
         message = f"{name}: the largest difference of two values is not finite"
         raise StatisticError(message, code="not-a-number", value=name)
@@ -106,8 +92,7 @@ def calibrate_ties(
             continue
         counts = tied_pairs(windows, middle)
         intervals += [(low, counts), (counts, high)]
-    pairs = tied_pairs(windows, best_epsilon)
-    return TieCalibration(pairs.accuracy, best_epsilon, pairs)
+    return tied_pairs(windows, best_epsilon)
 
 
 def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None = None) -> tuple[float, bool]:
@@ -136,10 +121,7 @@ def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None =
 
 
 def tied_pairs(windows: Windows, epsilon: float) -> TiedPairs:
-    """Counts of all pairs with this ε.
-
-    ``windows``: its scores and ratings; ``epsilon``: differences up to this one are ties of the metric.
-    """
+    """Counts of all pairs of scores and ratings with this ε."""
     concordant, ties_human, ties_metric, ties_both = windows.counts(epsilon)
     discordant = windows.pairs - concordant - ties_human - ties_metric - ties_both
     return TiedPairs(epsilon, concordant, discordant, ties_human, ties_metric, ties_both)
@@ -168,27 +150,22 @@ def _bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
 class Windows:
     """Cells (distinct score and rating) in ascending order of the score, with counts of pairs over windows.
 
-    ``x``: (n,) scores, finite, whose largest difference is finite; no two are different and equal up to rounding;
-    ``y``: (n,) ratings, finite.
-
-    ``range``: the largest difference of two scores; ``pairs``: number of pairs of data points.
+    ``x``: (n,) scores, finite, whose largest difference is finite; no two are different and equal up to rounding.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray) -> None:
         codes = rank_encode(y)
         order = np.lexsort((codes.codes, x))
         x, rating = x[order], codes.codes[order]
-        new = np.ones(len(x), dtype=np.bool_)
-        new[1:] = (x[1:] != x[:-1]) | (rating[1:] != rating[:-1])
-        first = np.flatnonzero(new)
+        first = run_starts(x, rating)
         self._x: FloatArray = x[first] + 0.0  # no negative zeros
         self._rating: IntArray = rating[first]
         self._weight: IntArray = np.diff(first, append=len(x)).astype(np.int64)
-        self.range = float(self._x[-1] - self._x[0])
+        self.range = float(self._x[-1] - self._x[0])  # the largest difference of two scores
         self._largest = float(np.abs(self._x).max())
         self._table = WaveletMatrix(self._rating, self._weight, codes.levels)
         self._before = np.concatenate([[0], np.cumsum(self._weight)]).astype(np.int64)
-        self.pairs = len(x) * (len(x) - 1) // 2
+        self.pairs = len(x) * (len(x) - 1) // 2  # of data points
         sizes = np.bincount(rating)
         self._human_ties = int((sizes * (sizes - 1) // 2).sum())
 

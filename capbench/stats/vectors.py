@@ -1,4 +1,4 @@
-"""Validation of input vectors, and two-sided p-values of Student's t.
+"""Validation of input vectors, operations on them, and two-sided p-values of Student's t.
 
 The p-values do not use :mod:`scipy.special`, whose import takes longer than a whole table of correlations. Both agree
 up to rounding.
@@ -8,34 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
-from capbench.core.records import FloatArray
+from capbench.core.records import FloatArray, IntArray
 
 
 def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
-    """Values as a (n,) float64 array.
+    """Numbers as a (n,) float64 array; ``name``: their name in error messages.
 
-    ``values``: n numbers; booleans and integers count as numbers; ``name``: their name in error messages.
-
-    Raises StatisticError: not numbers, not one-dimensional, or a value is NaN or infinite (its position, counted from
-    0, is named).
+    Raises StatisticError: not numbers, or a value is NaN or infinite (its position, counted from 0, is named).
     """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "biuf":
-            array = np.asarray(values, dtype=np.float64) if array.size == 0 else array
-        if array.dtype.kind not in "biuf":
-            raise TypeError
-        vector = np.ascontiguousarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise StatisticError(f"{name} does not consist of numbers", code="wrong-type", value=name) from error
-    if array.ndim != 1:
-        message = f"{name} should be a list of numbers but has the shape {array.shape}"
-        raise StatisticError(message, code="wrong-shape", value=array.shape)
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
+        raise StatisticError(f"{name} is not a list of numbers", code="wrong-type", value=name)
+    vector = np.ascontiguousarray(array, dtype=np.float64)
     finite = np.isfinite(vector)
     if not finite.all():
         where = int(np.argmin(finite))
@@ -50,8 +40,6 @@ def draws_of(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatA
     """(n,) or (draws, n) values as a (draws, n) array. Raises the errors of :func:`finite_vector`."""
     if np.ndim(values) == 2:
         rows = np.asarray(values)
-        if not len(rows):
-            raise StatisticError(f"{name} has no samples of references", code="too-few", value=name)
         return np.stack([finite_vector(row, f"{name} (draw {i + 1})") for i, row in enumerate(rows)])
     return finite_vector(values, name)[None, :]
 
@@ -63,6 +51,25 @@ def same_draws(arrays: Mapping[str, FloatArray]) -> None:
     draws = {name: len(rows) for name, rows in arrays.items()}
     if len(set(draws.values())) > 1:
         raise StatisticError(f"the metrics have different numbers of samples of references: {draws}", code="mismatch")
+
+
+def run_starts(*columns: NDArray[np.generic]) -> IntArray:
+    """Start positions of the runs of elements that are equal in all (n,) columns."""
+    new = np.ones(len(columns[0]), dtype=np.bool_)
+    new[1:] = reduce(np.logical_or, (column[1:] != column[:-1] for column in columns))
+    return np.flatnonzero(new)
+
+
+def scaled_values(values: FloatArray) -> FloatArray:
+    """Values scaled below 1 by a power of two, which is exact and keeps sums and squares in range."""
+    return np.asarray(np.ldexp(values, -int(np.frexp(np.abs(values).max())[1])), dtype=np.float64)
+
+
+def centred(values: FloatArray, group: IntArray) -> FloatArray:
+    """(n,) deviations from the mean of the group, exactly 0 if all values of a group are equal."""
+    # Relative to a value of the group first, so that the mean of equal values is exact.
+    deviation = values - values[np.unique(group, return_index=True)[1]][group]
+    return np.asarray(deviation - (np.bincount(group, weights=deviation) / np.bincount(group))[group])
 
 
 _MANY = 100.0  # from here on the series of the ratio of gamma functions is exact up to rounding

@@ -22,7 +22,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -31,18 +31,12 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
-from capbench.stats.agreement import Agreement, rated
+from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import pair_counts, rank_encode
-from capbench.stats.permutation import Scale, SwapDifference
-from capbench.stats.resampling import (
-    WeightedStatistic,
-    in_parts,
-    mean_statistic,
-    observed_value,
-    standardise,
-    unit_codes,
-)
+from capbench.stats.permutation import SwapDifference
+from capbench.stats.resampling import WeightedStatistic, in_parts, standardise, unit_codes
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
+from capbench.stats.vectors import centred, run_starts, scaled_values
 
 HELD_OUT_SEED = 0
 """Seed of the halves of the images from which acc*_eq with held-out ε takes its thresholds."""
@@ -59,8 +53,8 @@ class CalibratedPairs:
     ε is calibrated for every resample. All pairs are sorted by the ε from which on they are tied, so that the accuracy
     for every ε is one cumulative sum.
 
-    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending; ``units``:
-    number of images; each has two captions or more.
+    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending. Each image
+    has two captions or more.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
@@ -91,7 +85,6 @@ class CalibratedPairs:
         self._last = last_of_equals(self._epsilon, np.concatenate(operands)[by_epsilon])
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         values = []
         for part in in_parts(weights, len(self._gain) + 1):
             drawn = part.astype(np.float64)
@@ -123,21 +116,7 @@ class CalibratedPairs:
         return np.asarray(self._start + gained, dtype=np.float64)
 
 
-def calibrated_pairs(x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str) -> CalibratedPairs:
-    """acc*_eq with one ε for all images.
-
-    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending; ``units``:
-    number of images; each has two captions or more; ``name``: name of the scores in error messages.
-
-    Raises StatisticError: scores whose differences are not finite.
-    """
-    if float(x.max()) - float(x.min()) == np.inf:
-        message = f"{name}: the largest difference of two values is not finite"
-        raise StatisticError(message, code="not-a-number", value=name)
-    return CalibratedPairs(x, y, unit, units)
-
-
-def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: IntArray, name: str) -> FloatArray:
+def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: IntArray) -> FloatArray:
     """(U,) accuracy of each image with the ε that is best for other images, for acc*_eq without its optimism.
 
     acc*_eq takes ε from the images that it is measured on, which favours metrics with many distinct scores: ties are
@@ -145,34 +124,24 @@ def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: Int
     resampling units are split into two random halves (:data:`HELD_OUT_SEED`), and ε of each half is calibrated on the
     other.
 
-    ``x``: (n,) scores, image by image; ``y``: (n,) ratings; ``unit``: (n,) number of the image, ascending; each image
-    has two captions or more; ``drawn``: (U,) resampling unit of each image; ``name``: name of the scores in error
-    messages.
-
-    Raises StatisticError: there is one unit only.
+    Arguments as of :class:`CalibratedPairs`; ``drawn``: (U,) resampling unit of each image. Raises StatisticError:
+    there is one unit only.
     """
     units = int(drawn.max()) + 1
     if units < 2:
-        raise StatisticError(f"ε of {name} cannot be held out: there is one image only", code="too-few", value=units)
+        raise StatisticError("ε cannot be held out: there is one image only", code="too-few", value=units)
     shuffled = np.random.default_rng(HELD_OUT_SEED).permutation(units)
     in_second = np.isin(drawn, shuffled[units // 2 :])
     halves = []
     for half in (~in_second, in_second):
         chosen = half[unit]
         renumbered = (np.cumsum(half) - 1)[unit[chosen]]
-        halves.append(calibrated_pairs(x[chosen], y[chosen], renumbered, int(half.sum()), name))
+        halves.append(CalibratedPairs(x[chosen], y[chosen], renumbered, int(half.sum())))
     values, largest = np.empty(len(drawn)), float(np.abs(x).max())
     for half, pairs, others in zip((~in_second, in_second), halves, reversed(halves), strict=True):
         epsilon = others.calibrated()[0]
         values[half] = pairs.by_image(epsilon + difference_rounding(epsilon, largest))
     return values
-
-
-def starts_of(unit: IntArray) -> IntArray:
-    """Start positions of the images."""
-    new = np.ones(len(unit), dtype=np.bool_)
-    np.not_equal(unit[1:], unit[:-1], out=new[1:])
-    return np.flatnonzero(new)
 
 
 def varied_within(values: FloatArray, starts: IntArray) -> NDArray[np.bool_]:
@@ -210,8 +179,8 @@ def correlations_by_image(
         return _kendall(coefficient, x, y, unit, units)
     if coefficient == "spearman":
         x, y = _ranks(x, unit), _ranks(y, unit)
-    xy, xx, yy = _products(_deviations(x, unit, units), _deviations(y, unit, units), unit, units)
-    varied = varied_within(x, starts_of(unit)) & (xx > 0) & (yy > 0)
+    xy, xx, yy = _products(_deviations(x, unit), _deviations(y, unit), unit, units)
+    varied = varied_within(x, run_starts(unit)) & (xx > 0) & (yy > 0)
     value = np.zeros(units)
     np.divide(xy, np.sqrt(xx * yy), out=value, where=varied)
     return np.clip(value, -1.0, 1.0)
@@ -251,7 +220,7 @@ def difference_sums(x: FloatArray, y: FloatArray, unit: IntArray, units: int) ->
     Uses ``Σ_ij (x_i - x_j)(y_i - y_j) = 2 n Σ_i (x_i - x̄)(y_i - ȳ)`` instead of listing pairs.
     """
     sizes = np.bincount(unit, minlength=units)
-    sums = _products(_centred(x, unit, units), _centred(scaled_values(y), unit, units), unit, units)
+    sums = _products(centred(x, unit), centred(scaled_values(y), unit), unit, units)
     return np.asarray(np.stack(sums) * sizes, dtype=np.float64)
 
 
@@ -263,37 +232,21 @@ def _products(a: FloatArray, b: FloatArray, unit: IntArray, units: int) -> tuple
     return ab, aa, bb
 
 
-def _centred(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
-    """(n,) deviations from the mean of the image, exactly 0 if all values of an image are equal."""
-    sizes = np.bincount(unit, minlength=units)
-    # Relative to a value of the image first, so that the mean of equal values is exact.
-    deviation = values - values[starts_of(unit)][unit]
-    return np.asarray(deviation - (np.bincount(unit, weights=deviation, minlength=units) / sizes)[unit])
-
-
-def _deviations(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
+def _deviations(values: FloatArray, unit: IntArray) -> FloatArray:
     """(n,) deviations from the mean of the image, scaled so that the largest of each image is ±1."""
-    deviation = _centred(scaled_values(values), unit, units)
-    largest = np.maximum.reduceat(np.abs(deviation), starts_of(unit))
+    deviation = centred(scaled_values(values), unit)
+    largest = np.maximum.reduceat(np.abs(deviation), run_starts(unit))
     return np.asarray(deviation / np.where(largest > 0, largest, 1.0)[unit], dtype=np.float64)
-
-
-def scaled_values(values: FloatArray) -> FloatArray:
-    """(n,) values scaled below 1 by a power of two, which is exact and keeps sums and squares in range."""
-    return np.asarray(np.ldexp(values, -int(np.frexp(np.abs(values).max())[1])), dtype=np.float64)
 
 
 def _ranks(values: FloatArray, unit: IntArray) -> FloatArray:
     """(n,) average ranks within the image, from 0."""
     order = np.lexsort((values, unit))
-    ordered, images = values[order], unit[order]
-    new = np.ones(len(values), dtype=np.bool_)
-    new[1:] = (ordered[1:] != ordered[:-1]) | (images[1:] != images[:-1])
-    runs = np.flatnonzero(new)
+    runs = run_starts(values[order], unit[order])
     lengths = np.diff(runs, append=len(values))
     ranks = np.empty(len(values))
     ranks[order] = np.repeat(runs + (lengths - 1) / 2, lengths)
-    return np.asarray(ranks - starts_of(unit)[unit])
+    return np.asarray(ranks - run_starts(unit)[unit])
 
 
 def _levels(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
@@ -307,52 +260,15 @@ def _levels(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
 _WITH_TIES: tuple[WithinCoefficient, ...] = ("acc-eq", "acc-eq-held-out", "difference-pearson")
 
 
-@dataclass(frozen=True)
-class WithinResult:
-    """A statistic within images."""
-
-    value: float  # the statistic, in [-1, 1]; acc*_eq in [0, 1]
-    n: int  # number of captions of the images that count
-    images: int  # number of images that count
-    few: int  # number of images excluded because they have only one caption
-    tied: int  # number of images excluded because all their ratings are equal
-    flat: int  # number of images that count 0 because the metric gives all their captions the same score
-    epsilon: float | None = None  # the tie threshold of acc*_eq, None for others
-
-
-def within_images(
-    # ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` (the mean over images of
-    # :func:`~capbench.stats.correlation.correlation`), ``acc-eq`` or ``difference-pearson``
-    coefficient: WithinCoefficient,
-    scores: Sequence[float] | NDArray[np.generic],  # (n,) scores of captions
-    human: Sequence[float] | NDArray[np.generic],  # (n,) their ratings, one per caption
-    image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image
-    *,
-    name: str = "the scores",  # name of the scores in error messages
-) -> WithinResult:
-    """One metric's within-image agreement with human ratings.
-
-    Raises StatisticError: see :meth:`WithinImages.of`; one image that counts is sufficient here.
-    """
-    data = WithinImages.of(coefficient, {name: scores}, human, image, minimum=1)
-    value = observed_value(data.statistic(name))
-    epsilon = None
-    if coefficient == "acc-eq":
-        epsilon = data.pairs(name).calibrated()[0]
-    return WithinResult(value, len(data.human), data.images, data.few, data.tied, data.flat(name)[0], epsilon)
-
-
 @dataclass(frozen=True, eq=False)
 class WithinImages(Agreement):
     """Within-image agreement of several metrics with the same ratings.
 
-    Created by :meth:`of`, which checks all arguments. Data points are sorted by image. Images that do not count are
-    excluded; the others are resampled.
+    Data points are sorted by image. Images that do not count are excluded; the others are resampled.
     """
 
     coefficient: WithinCoefficient
-    # (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over rows
-    scores: Mapping[str, FloatArray]
+    scores: Mapping[str, FloatArray]  # (draws, n) scores of each metric
     human: FloatArray  # (n,) ratings. As in the scores, values that are equal up to rounding are equal
     unit: IntArray  # (n,) number of each caption's image, ascending
     images: int  # number of images that count
@@ -360,24 +276,23 @@ class WithinImages(Agreement):
     tied: int  # number of images excluded because all their ratings are equal
     drawn: IntArray  # (images,) resampling unit of each image
     units: int  # number of resampling units: the number of images that count, unless some are drawn together
-    labels: NDArray[Any]  # (units,) label of each resampling unit, ascending
+    labels: NDArray[Any]
+    prefix = "within-image "
 
     @classmethod
     def of(
         cls,
         coefficient: WithinCoefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
-        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same captions
-        image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image
+        scores: Mapping[str, Numbers],  # (n,) or (draws, n) scores by metric
+        human: Numbers,  # (n,) ratings of the same captions
+        image: Labels,  # (n,) label of each caption's image
         *,
         # (n,) label of the resampling unit of each caption's image, the same for all captions of an image (the
         # photograph of two image ids); default: each image separately
-        drawn: Sequence[object] | NDArray[np.generic] | None = None,
+        drawn: Labels | None = None,
         minimum: int = 2,  # minimum number of resampling units
     ) -> WithinImages:
-        """Check and encode the data.
-
-        Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that
+        """Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that
         count, or a metric that gives all captions of each image the same score.
         """
         check_choice("statistic within images", coefficient, get_args(WithinCoefficient), StatisticError)
@@ -387,7 +302,7 @@ class WithinImages(Agreement):
             raise StatisticError("there are no ratings", code="too-few", value=0)
         order = np.argsort(codes, kind="stable")
         codes, ratings = codes[order], merged(ratings[order])
-        starts = starts_of(codes)
+        starts = run_starts(codes)
         sizes = np.diff(starts, append=len(codes))
         varied = varied_within(ratings, starts)
         counts = (sizes > 1) & (varied | (coefficient in _WITH_TIES))
@@ -395,115 +310,84 @@ class WithinImages(Agreement):
         counting = int(counts.sum())
         resampled = np.asarray(image if drawn is None else drawn)[order][starts][counts]
         labels, together = np.unique(resampled, return_inverse=True)
-        units = len(labels)
-        if units < minimum:
+        if len(labels) < minimum:
             required = "two captions" if coefficient in _WITH_TIES else "two captions with different ratings"
             raise StatisticError(
-                f"{units or 'none'} of {images} images has {required}: there is nothing to compare within images",
+                f"{len(labels) or 'none'} of {images} images has {required}: there is nothing to compare within images",
                 code="too-few",
-                value=units,
+                value=len(labels),
                 hint="Choose a statistic over all captions, such as tau-b",
             )
-        included = np.repeat(counts, sizes)
-        place = np.cumsum(counts) - 1
-        data = cls(
-            coefficient,
-            {name: np.stack([merged(row[order][included]) for row in rows]) for name, rows in arrays.items()},
-            ratings[included],
-            np.repeat(place, sizes)[included].astype(np.int64),
-            counting,
-            few,
-            images - few - counting,
-            together.astype(np.int64),
-            units,
-            labels,
-        )
         if not varied.any():
             raise StatisticError("all captions of each image have the same rating: no caption is better than another")
-        for name, values in data.scores.items():
-            for row in values:
-                if not varied_within(row, starts_of(data.unit)).any():
-                    raise StatisticError(
-                        f"{name} gives all captions of each image the same score: it has no within-image agreement",
-                        value=name,
-                    )
-        return data
-
-    @property
-    def label(self) -> str:
-        """Name of the statistic."""
-        return f"within-image {self.coefficient}"
-
-    @property
-    def n(self) -> int:
-        """Number of captions of the images that count."""
-        return len(self.human)
+        included = np.repeat(counts, sizes)
+        unit = np.repeat(np.cumsum(counts) - 1, sizes)[included].astype(np.int64)
+        kept = {name: np.stack([merged(row[order][included]) for row in rows]) for name, rows in arrays.items()}
+        for name, rows in kept.items():
+            if not all(varied_within(row, run_starts(unit)).any() for row in rows):
+                raise StatisticError(
+                    f"{name} gives all captions of each image the same score: it has no within-image agreement",
+                    value=name,
+                )
+            if float(rows.max()) - float(rows.min()) == np.inf and coefficient.startswith("acc-eq"):
+                message = f"{name}: the largest difference of two values is not finite"
+                raise StatisticError(message, code="not-a-number", value=name)
+        excluded = few, images - few - counting
+        drawn_by_image = together.astype(np.int64)
+        return cls(coefficient, kept, ratings[included], unit, counting, *excluded, drawn_by_image, len(labels), labels)
 
     def flat(self, name: str) -> tuple[int, ...]:
-        """Number of images with a constant score, for each sample of references; 0 for statistics with ties."""
+        """Number of images with a constant score, for each sample of references; 0 for statistics with ties.
+
+        These images count 0.
+        """
         if self.coefficient in _WITH_TIES:
             return (0,) * len(self.scores[name])
-        starts = starts_of(self.unit)
+        starts = run_starts(self.unit)
         return tuple(int((~varied_within(scores, starts)).sum()) for scores in self.scores[name])
 
-    def statistic(self, name: str) -> WeightedStatistic:
-        """The statistic of one metric under resampling of images."""
-        return self._resampled(mean_statistic([self._prepare(row) for row in self.scores[name]]))
-
-    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after swapping two metrics on some images; weights are 0 and 1.
-
-        The correlations of an image are swapped as a whole and require no common scale. The same holds for the accuracy
-        of an image with the metric's ε, which remains calibrated on all images. Score differences are put on a common
-        scale as z-scores, regardless of ``scale``.
-        """
-        parts = [self._swapped(a, b) for a, b in self.both(first, second)]
-        return self._resampled(mean_statistic(parts))
-
-    def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
-        return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
-
-    def pairs(self, name: str, draw: int = 0) -> CalibratedPairs:
-        """The pairs of captions of one image for tie calibration."""
-        return calibrated_pairs(self.scores[name][draw], self.human, self.unit, self.images, name)
-
-    def _prepare(self, row: FloatArray) -> WeightedStatistic:
+    def of_draw(self, scores: FloatArray) -> WeightedStatistic:
         if self.coefficient == "acc-eq":
-            return calibrated_pairs(row, self.human, self.unit, self.images, "the scores")
+            return self._resampled(CalibratedPairs(scores, self.human, self.unit, self.images))
         if self.coefficient == "difference-pearson":
-            return _Differences(difference_sums(scaled_values(row), self.human, self.unit, self.images))
-        return _ImageMean(self._by_image(row))
+            sums = difference_sums(scaled_values(scores), self.human, self.unit, self.images)
+            return self._resampled(_Differences(sums))
+        return self._resampled(_ImageMean(self._by_image(scores)))
 
-    def _swapped(self, a: FloatArray, b: FloatArray) -> WeightedStatistic:
+    def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
+        """The correlations of an image are swapped as a whole and require no common scale.
+
+        The same holds for the accuracy of an image with the metric's ε, which remains calibrated on all images. Score
+        differences are put on a common scale as z-scores.
+        """
         if self.coefficient == "difference-pearson":
-            sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (a, b)]
-            return SwapDifference(_Differences(np.concatenate(sums, axis=1)), self.images)
-        return SwapDifference(_ImageMean(np.concatenate([self._by_image(a), self._by_image(b)])), self.images)
+            sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (first, second)]
+            return self._resampled(SwapDifference(_Differences(np.concatenate(sums, axis=1))))
+        values = np.concatenate([self._by_image(first), self._by_image(second)])
+        return self._resampled(SwapDifference(_ImageMean(values)))
 
     def swap_effects(self, first: str, second: str) -> FloatArray | None:
         """A mean of one number per image has them; the pairwise difference correlation has not."""
         if self.coefficient == "difference-pearson":
             return None
-        by_image = np.mean(
-            [self._by_image(a) - self._by_image(b) for a, b in self.both(first, second)],
-            axis=0,
-        )
+        pairs = zip(self.scores[first], self.scores[second], strict=True)
+        by_image = np.mean([self._by_image(a) - self._by_image(b) for a, b in pairs], axis=0)
         return np.bincount(self.drawn, weights=by_image / self.images, minlength=self.units).astype(np.float64)
 
+    def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
+        return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
+
     def _by_image(self, row: FloatArray) -> FloatArray:
-        """(images,) the numbers whose mean is the statistic; acc*_eq with the ε of :meth:`swapped`."""
+        """(images,) the numbers whose mean is the statistic; acc*_eq with the ε of all images."""
         if self.coefficient == "acc-eq":
-            return calibrated_pairs(row, self.human, self.unit, self.images, "the scores").by_image()
+            return CalibratedPairs(row, self.human, self.unit, self.images).by_image()
         if self.coefficient == "acc-eq-held-out":
-            return held_out_accuracies(row, self.human, self.unit, self.drawn, "the scores")
+            return held_out_accuracies(row, self.human, self.unit, self.drawn)
         return correlations_by_image(self.coefficient, row, self.human, self.unit, self.images)
 
 
 class _Together:
-    """A statistic of images of which some are drawn together.
-
-    ``of_images``: the statistic; ``drawn``: (images,) unit of each image.
-    """
+    """A statistic of images of which some are drawn together; ``drawn``: (images,) unit of each image."""
 
     def __init__(self, of_images: WeightedStatistic, drawn: IntArray, units: int) -> None:
         self.units = units

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
-from capbench.stats.agreement import Agreement, rated
+from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import rank_encode
-from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_levels
-from capbench.stats.resampling import RankStatistic, WeightedStatistic, mean_statistic, standardise, unit_codes
+from capbench.stats.permutation import LinearSwap, SwapDifference, keeps_levels
+from capbench.stats.resampling import RankStatistic, WeightedStatistic, standardise, unit_codes
 from capbench.stats.ties import merged
+from capbench.stats.vectors import centred, scaled_values
 
 # A variance below this fraction of the mean square is rounding: all values of the resample are equal.
 _ROUNDING = 1e-12
@@ -40,37 +41,30 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class WithinSources(Agreement):
-    """Within-source agreement of several metrics with the same ratings.
-
-    Created by :meth:`of`, which checks all arguments and excludes captions whose source has no other caption.
-    """
+    """Within-source agreement of several metrics; captions whose source has no other caption are excluded."""
 
     coefficient: SourceCoefficient
-    # (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over rows
-    scores: Mapping[str, FloatArray]
+    scores: Mapping[str, FloatArray]  # (draws, n) scores of each metric
     human: FloatArray  # (n,) ratings. As in the scores, values that are equal up to rounding are equal
     source: IntArray  # (n,) number of each caption's source
     sources: tuple[str, ...]  # names of the sources, ascending
     few: int  # number of sources that are excluded because they have only one caption
     unit: IntArray  # (n,) number of each caption's image
     units: int
-    labels: NDArray[Any]  # (units,) label of each image, ascending
+    labels: NDArray[Any]
+    prefix = "within-source "
 
     @classmethod
     def of(
         cls,
         coefficient: SourceCoefficient,
-        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],  # (n,) or (draws, n) scores by metric
-        human: Sequence[float] | NDArray[np.generic],  # (n,) ratings of the same captions
+        scores: Mapping[str, Numbers],  # (n,) or (draws, n) scores by metric
+        human: Numbers,  # (n,) ratings of the same captions
         source: Sequence[str] | NDArray[np.str_],  # (n,) name of each caption's source
-        image: Sequence[object] | NDArray[np.generic],  # (n,) label of each caption's image, the resampling unit
-        *,
-        minimum: int = 2,  # minimum number of images
+        image: Labels,  # (n,) label of each caption's image, the resampling unit
     ) -> WithinSources:
-        """Check and encode the data.
-
-        Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
-        source, no source with two captions, too few images, or scores or ratings that are constant in every source.
+        """Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
+        source, no source with two captions, one image only, or scores or ratings that are constant in every source.
         """
         check_choice("statistic within sources", coefficient, get_args(SourceCoefficient), StatisticError)
         arrays, ratings = rated(scores, human, sources=source, images=image)
@@ -91,74 +85,39 @@ class WithinSources(Agreement):
                 hint="Choose a statistic over all captions, such as tau-b",
             )
         unit, units = unit_codes(images[several])
-        if units < minimum:
+        if units < 2:
             message = "all captions are of one image: there is nothing to resample"
             raise StatisticError(message, code="too-few", value=units)
         codes, _ = unit_codes(names[several])
-        data = cls(
-            coefficient,
-            {name: np.stack([merged(row[several]) for row in rows]) for name, rows in arrays.items()},
-            merged(ratings[several]),
-            codes,
-            tuple(every[sizes > 1].tolist()),
-            few,
-            unit,
-            units,
-            np.unique(images[several]),
-        )
-        for name, rows in (("the human ratings", data.human[None]), *data.scores.items()):
-            if not all((_centred(row, codes) != 0).any() for row in rows):
+        kept = {name: np.stack([merged(row[several]) for row in rows]) for name, rows in arrays.items()}
+        rated_values = merged(ratings[several])
+        for name, rows in (("the human ratings", rated_values[None]), *kept.items()):
+            if not all((centred(scaled_values(row), codes) != 0).any() for row in rows):
                 message = f"{name}: all captions of each source have the same value, so no pair can be compared"
                 raise StatisticError(message, value=name)
-        return data
-
-    @property
-    def label(self) -> str:
-        """Name of the statistic."""
-        return f"within-source {self.coefficient}"
-
-    @property
-    def n(self) -> int:
-        """Number of captions of the sources that count."""
-        return len(self.human)
+        of_sources = codes, tuple(every[sizes > 1].tolist()), few
+        return cls(coefficient, kept, rated_values, *of_sources, unit, units, np.unique(images[several]))
 
     @property
     def sizes(self) -> IntArray:
         """(S,) number of captions of each source."""
         return np.bincount(self.source, minlength=len(self.sources)).astype(np.int64)
 
-    def statistic(self, name: str) -> WeightedStatistic:
-        """The statistic of one metric under resampling of images."""
-        return mean_statistic([self._prepare(row) for row in self.scores[name]])
+    def of_draw(self, scores: FloatArray) -> WeightedStatistic:
+        if self.coefficient == "pearson":
+            return _WithinPearson(scores, self.human, self.source, self.unit, self.units)
+        return _WithinTau(self.coefficient, scores, self.human, self.source, self.unit, self.units)
 
-    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after swapping two metrics on some images (PERM-BOTH); weights are 0 and 1.
+    def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
+        """Both metrics are put on a common scale in each source: ranks for tau-b and tau-c.
 
-        Both metrics are put on a common scale in each source: ranks for tau-b and tau-c, for Pearson's r the deviations
-        from the source's mean, divided by their standard deviation over all captions. The statistic does not depend on
-        differences between sources, so neither does the test.
-
-        ``scale``: ``ranks`` or ``z-scores``; None for the scale described above.
+        For Pearson's r, these are the deviations from the source's mean, divided by their standard deviation over all
+        captions. The statistic does not depend on differences between sources, so neither does the test.
         """
-        chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
-        parts = [self._swapped(self._scaled(a, chosen), self._scaled(b, chosen)) for a, b in self.both(first, second)]
-        return mean_statistic(parts)
-
-    def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """Those of tau-c, unless a swap can change the number of levels of a source."""
-        parts = [
-            self._swapped(self._scaled(a, "ranks"), self._scaled(b, "ranks"))
-            for a, b in self.both(first, second)
-            if self.coefficient == "tau-c"
-        ]
-        effects = [part.effects for part in parts if isinstance(part, _Sum)]
-        return np.mean(effects, axis=0) if effects and len(effects) == len(parts) else None
-
-    def _swapped(self, a: FloatArray, b: FloatArray) -> WeightedStatistic:
-        both, twice = np.concatenate([a, b]), np.tile(self.human, 2)
+        both, twice = np.concatenate([self._scaled(first), self._scaled(second)]), np.tile(self.human, 2)
         place, source = np.concatenate([self.unit, self.unit + self.units]), np.tile(self.source, 2)
         if self.coefficient == "pearson":
-            return SwapDifference(_WithinPearson(both, twice, source, place, 2 * self.units), self.units)
+            return SwapDifference(_WithinPearson(both, twice, source, place, 2 * self.units))
         of_sources = [np.flatnonzero(source == number) for number in range(len(self.sources))]
         if self.coefficient == "tau-c":
             levels = [rank_encode(twice[at]).levels for at in of_sources]
@@ -174,17 +133,19 @@ class WithinSources(Agreement):
                     if count > 1
                 ]
                 return _Sum(terms, self.units)
-        pooled = _WithinTau(self.coefficient, both, twice, source, place, 2 * self.units)
-        return SwapDifference(pooled, self.units)
+        return SwapDifference(_WithinTau(self.coefficient, both, twice, source, place, 2 * self.units))
 
-    def _prepare(self, row: FloatArray) -> WeightedStatistic:
+    def swap_effects(self, first: str, second: str) -> FloatArray | None:
+        """Those of tau-c, unless a swap can change the number of levels of a source."""
+        if self.coefficient != "tau-c":
+            return None
+        parts = self.swaps(first, second)
+        effects = [part.effects for part in parts if isinstance(part, _Sum)]
+        return np.mean(effects, axis=0) if len(effects) == len(parts) else None
+
+    def _scaled(self, row: FloatArray) -> FloatArray:
         if self.coefficient == "pearson":
-            return _WithinPearson(row, self.human, self.source, self.unit, self.units)
-        return _WithinTau(self.coefficient, row, self.human, self.source, self.unit, self.units)
-
-    def _scaled(self, row: FloatArray, scale: Scale) -> FloatArray:
-        if scale == "z-scores":
-            return standardise(_centred(row, self.source))
+            return _deviations(row, self.source)
         ranks = np.empty(len(row))
         for number in range(len(self.sources)):
             at = self.source == number
@@ -212,7 +173,6 @@ class _WithinTau:
         self._sizes = np.stack([np.bincount(unit[at], minlength=units) for at in of_sources], axis=1).astype(np.int64)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             if self._coefficient == "tau-c":
                 values = np.stack([part(weights) for part in self._parts], axis=1)
@@ -231,14 +191,13 @@ class _WithinPearson:
     def __init__(self, x: FloatArray, y: FloatArray, source: IntArray, unit: IntArray, units: int) -> None:
         self.units = units
         count = int(source.max()) + 1
-        a, b = standardise(_centred(x, source)), standardise(_centred(y, source))
+        a, b = _deviations(x, source), _deviations(y, source)
         place = source * units + unit
         columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
         sums = [np.bincount(place, weights=column, minlength=count * units) for column in columns]
         self._sums = [column.reshape(count, units) for column in sums]
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         # Not a matrix product: its rounding may depend on the number of threads.
         drawn = weights.astype(np.float64)
         n, a, b, aa, bb, ab = (np.einsum("bu,su->bs", drawn, column) for column in self._sums)
@@ -270,9 +229,6 @@ class _Sum:
         return np.asarray(sum(factor * linear(swapped) for linear, factor in self._terms), dtype=np.float64)
 
 
-def _centred(values: FloatArray, source: IntArray) -> FloatArray:
-    """(n,) deviations from the mean of the source, exactly 0 if all values of a source are equal."""
-    scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))  # exact, and keeps sums in range
-    _, first = np.unique(source, return_index=True)
-    deviation = scaled - scaled[first][source]
-    return np.asarray(deviation - (np.bincount(source, weights=deviation) / np.bincount(source))[source])
+def _deviations(values: FloatArray, source: IntArray) -> FloatArray:
+    """(n,) deviations from the mean of the source, divided by their standard deviation."""
+    return standardise(centred(scaled_values(values), source))

@@ -161,7 +161,7 @@ def _correlations(
             continue
         # A p-value assumes independent data points, which several ratings of one caption are not.
         p_value = None if spec.aggregation == "unaggregated" else measured.p_value
-        numbers[name] = _Number(measured.value, measured.n, p_value, measured.ties_x)
+        numbers[name] = _Number(measured.value, measured.n, p_value, measured.ties)
     return numbers
 
 

@@ -11,10 +11,10 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import aggregate
-from capbench.stats.resampling import unit_codes
+from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.ties import merged
 from capbench.stats.variance import share_between
-from capbench.stats.within_images import within_images
+from capbench.stats.within_images import WithinImages
 from capbench.studies.examples import MAX_LEVELS, RatingGroup, binned, by_rating
 from capbench.studies.item_scores import ItemScores
 
@@ -68,8 +68,8 @@ def image_levels(scores: FloatArray, human: FloatArray, images: Sequence[str]) -
     """Agreement within images and between them, and how much of the (n,) scores' variance lies between images."""
     within, counting = None, 0
     try:
-        result = within_images("tau-b", scores, human, list(images))
-        within, counting = result.value, result.images
+        data = WithinImages.of("tau-b", {"": scores}, human, images, minimum=1)
+        within, counting = observed_value(data.statistic("")), data.images
     except StatisticError:
         pass  # one caption for each image, or equal ratings: nothing can be compared within images
     codes, units = unit_codes(list(images))
