@@ -184,13 +184,14 @@ def arrays(count: int) -> Work:
 
 def within(count: int) -> Work:
     """Tie calibration within four images."""
-    from capbench.stats.within_images import within_images
+    from capbench.stats.resampling import observed_value
+    from capbench.stats.within_images import WithinImages
 
     rng = np.random.default_rng(0)
     image = np.repeat(np.arange(4), count // 4)
     ratings = rng.integers(1, 6, len(image)).astype(float)
     scores = 0.3 * ratings + rng.normal(size=len(image))
-    return lambda: within_images("acc-eq", scores, ratings, image).value
+    return lambda: observed_value(WithinImages.of("acc-eq", {"m": scores}, ratings, image).statistic("m"))
 
 
 def measure(settings: Settings) -> Iterator[Row]:

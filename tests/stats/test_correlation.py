@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray
-from capbench.stats import correlation
-from capbench.stats.correlation import exact_dot
+from capbench.stats.correlation import correlation, exact_dot
+from capbench.stats.kendall import pair_counts, rank_encode
 from tests.errors import raises
 from tests.stats.strategies import paired_values
 
@@ -85,25 +85,6 @@ def test_two_points_are_perfectly_correlated_and_prove_nothing(coefficient: Coef
     assert up.p_value == down.p_value == 1.0
 
 
-def test_perfect_spearman_has_p_value_zero() -> None:
-    result = correlation("spearman", [1, 2, 3, 4], [1, 8, 27, 64])
-    assert (result.value, result.p_value) == (1.0, 0.0)
-
-
-def test_ties_are_counted_on_each_side_and_jointly() -> None:
-    for coefficient in COEFFICIENTS:
-        result = correlation(coefficient, [0.0, -0.0, 0.0, 1.0, 2.0], [1, 1, 2, 2, 3])
-        assert (result.n, result.pairs) == (5, 10)
-        assert (result.ties_x, result.ties_y, result.ties_xy) == (3, 2, 1)
-        assert (result.levels_x, result.levels_y) == (3, 3)
-
-
-def test_only_kendall_counts_concordant_and_discordant_pairs() -> None:
-    kendall = correlation("tau-b", [1, 2, 3], [1, 3, 2])
-    assert (kendall.concordant, kendall.discordant) == (2, 1)
-    assert correlation("pearson", [1, 2, 3], [1, 3, 2]).concordant is None
-
-
 @given(paired_values(), st.sampled_from(COEFFICIENTS))
 def test_exchanging_the_sides_changes_nothing_but_their_ties(
     pair: tuple[FloatArray, FloatArray], coefficient: Coefficient
@@ -111,7 +92,7 @@ def test_exchanging_the_sides_changes_nothing_but_their_ties(
     x, y = pair
     one, other = correlation(coefficient, x, y), correlation(coefficient, y, x)
     assert one.value == pytest.approx(other.value, abs=1e-14)
-    assert (one.ties_x, one.ties_y) == (other.ties_y, other.ties_x)
+    assert one.ties == pair_counts(*map(rank_encode, pair)).ties_x
 
 
 @given(paired_values(), st.sampled_from(COEFFICIENTS))
@@ -152,8 +133,7 @@ def test_pearson_of_nearly_equal_scores_keeps_its_digits(n: int, seed: int) -> N
         ([], [], "too-few", 0),
         (["a", "b"], [1, 2], "wrong-type", "cider"),
         ([None, 1.0], [1, 2], "wrong-type", "cider"),
-        ([[1.0], [2.0, 3.0]], [1, 2], "wrong-type", "cider"),
-        ([[1.0, 2.0]], [1, 2], "wrong-shape", (1, 2)),
+        ([[1.0, 2.0]], [1, 2], "wrong-type", "cider"),
     ],
 )
 @pytest.mark.parametrize("coefficient", COEFFICIENTS)
@@ -175,11 +155,6 @@ def test_the_message_names_side_position_and_value(x: list[float], message: str)
     with pytest.raises(StatisticError) as caught:
         correlation("tau-b", x, [1, 2, 3], name_x="cider", name_y="expert")
     assert str(caught.value) == message
-
-
-def test_an_unknown_coefficient_is_rejected() -> None:
-    with raises(StatisticError, "unknown-name", value="tau_b"):
-        correlation("tau_b", [1, 2], [1, 2])  # type: ignore[arg-type]
 
 
 def test_the_arguments_are_left_as_they_were() -> None:

@@ -7,9 +7,7 @@ import pytest
 import scipy.stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 
-from capbench.core.errors import StatisticError
 from capbench.stats.significance import mcnemar, steiger, williams
-from tests.errors import raises
 
 # Printed by R's cocor (tests williams1959 and steiger1980) for correlations printed with four decimals, and by psych's
 # r.test for the example of Steiger (1980): r12, r13, r23, n, then t and z.
@@ -43,7 +41,6 @@ def test_published_p_values_are_met() -> None:
 
 def test_the_p_values_are_those_of_students_t_and_the_normal_distribution() -> None:
     t, z = williams(0.3, 0.2, 0.5, 40), steiger(0.3, 0.2, 0.5, 40)
-    assert t.degrees == 37
     assert t.p_value == pytest.approx(2 * scipy.stats.t.sf(abs(t.statistic), 37), rel=1e-12)
     assert z.p_value == pytest.approx(2 * scipy.stats.norm.sf(abs(z.statistic)), rel=1e-12)
 
@@ -57,15 +54,6 @@ def test_changing_places_changes_the_sign_only(test: object) -> None:
     assert test(0.3, 0.3, 1.0, 40).p_value == 1.0
 
 
-def test_impossible_correlations_are_rejected() -> None:
-    with raises(StatisticError, "out-of-range", value=(0.9, -0.9, 0.9)):
-        williams(0.9, -0.9, 0.9, 50)
-    with raises(StatisticError, "too-few", value=3):
-        steiger(0.3, 0.2, 0.5, 3)
-    with raises(StatisticError, "undefined"):
-        steiger(1.0, 0.2, 0.2, 30)
-
-
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 5), (1, 9), (30, 14), (400, 350), (0, 6)])
 def test_mcnemars_p_value_is_that_of_statsmodels_and_scipy(first: int, second: int) -> None:
     ours = mcnemar(first, second).p_value
@@ -73,8 +61,3 @@ def test_mcnemars_p_value_is_that_of_statsmodels_and_scipy(first: int, second: i
     assert ours == pytest.approx(min(1.0, float(np.nan_to_num(theirs, nan=1.0))), abs=1e-12)
     if first + second:
         assert ours == pytest.approx(scipy.stats.binomtest(first, first + second).pvalue, abs=1e-12)
-
-
-def test_negative_numbers_of_pairs_are_rejected() -> None:
-    with raises(StatisticError, "out-of-range", value=-1):
-        mcnemar(-1, 3)

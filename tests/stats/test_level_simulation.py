@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core.records import FloatArray
+from capbench.core.records import FloatArray, WithinCoefficient
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.resampling import observed_value
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems
-from capbench.stats.within_images import WithinImages, within_images
+from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 
 DRAWS = 100
@@ -94,7 +94,11 @@ def test_within_images_noise_attenuates_and_hard_images_do_not(noise: float) -> 
     scores = human + noise * rng.normal(size=image.size) + 5 * rng.normal(size=4000)[image]
     reliability = 1 / np.sqrt(1 + noise * noise)
     # Over pairs of one image, r is the reliability, and Kendall's tau of normal variables 2/π arcsin r.
-    assert within_images("difference-pearson", scores, human, image).value == pytest.approx(reliability, abs=0.01)
+
+    def value_of(coefficient: WithinCoefficient) -> float:
+        return observed_value(WithinImages.of(coefficient, {"m": scores}, human, image).statistic("m"))
+
+    assert value_of("difference-pearson") == pytest.approx(reliability, abs=0.01)
     want = 2 / np.pi * np.arcsin(reliability)
-    assert within_images("tau-b", scores, human, image).value == pytest.approx(want, abs=0.01)
+    assert value_of("tau-b") == pytest.approx(want, abs=0.01)
     assert float(np.corrcoef(scores, human)[0, 1]) < 0.3  # what a statistic over all captions says

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -32,22 +30,16 @@ def test_the_number_needed_is_that_of_the_formula_for_two_shares() -> None:
 
 
 def test_the_standard_error_falls_with_the_square_root_of_the_size() -> None:
-    points = power(accuracies(), "a", "b", sizes=(100, 400, 1600), resamples=2000).points
-    assert points[0].standard_error / points[1].standard_error == pytest.approx(2, rel=0.08)
-    assert points[1].standard_error / points[2].standard_error == pytest.approx(2, rel=0.08)
+    points = power(accuracies(), "a", "b", resamples=2000).points
+    assert [point.units for point in points] == [100, 200, 400, 800]
+    assert points[0].standard_error / points[2].standard_error == pytest.approx(2, rel=0.08)
+    assert points[1].standard_error / points[3].standard_error == pytest.approx(2, rel=0.08)
     assert points[0].power < points[1].power < points[2].power
 
 
-def test_power_at_the_number_needed_is_the_target() -> None:
-    data = accuracies()
-    needed = power(data, "a", "b", gap=0.08, resamples=2000).needed
-    (point,) = power(data, "a", "b", gap=0.08, sizes=[needed], resamples=4000).points
-    assert point.power == pytest.approx(0.8, abs=0.03)
-
-
 def test_power_at_no_gap_is_the_significance_level() -> None:
-    (point,) = power(accuracies(), "a", "b", gap=1e-12, sizes=[400], resamples=4000).points
-    assert point.power == pytest.approx(0.05, abs=1e-9)
+    for point in power(accuracies(), "a", "b", gap=1e-12).points:
+        assert point.power == pytest.approx(0.05, abs=1e-9)
 
 
 def test_power_is_the_share_of_normal_differences_in_both_tails() -> None:
@@ -86,22 +78,12 @@ def test_correlations_by_image_need_more_images_the_more_their_ratings_depend_on
     assert needed[1] > 2 * needed[0]
 
 
-def test_results_are_reproducible_and_serialise() -> None:
-    data = accuracies()
-    one, two = (power(data, "a", "b", resamples=200, workers=workers) for workers in (1, 3))
-    assert one == two
-    assert json.loads(json.dumps(asdict(one)))["points"][0]["units"] == 100
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "value"),
     [
-        ({"second": "c"}, "unknown-name", "c"),
         ({"second": "a"}, "undefined", 0),
         ({"gap": 0.0}, "undefined", 0),
         ({"second": "a", "gap": 0.1}, "undefined", 0),
-        ({"sizes": [9]}, "too-few", 9),
-        ({"resamples": 50}, "too-few", 50),
         ({"target": 0.01}, "out-of-range", 0.01),
     ],
 )

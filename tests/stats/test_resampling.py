@@ -1,26 +1,20 @@
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Correlations
 from capbench.stats.resampling import (
     BLOCK,
-    MOST_RESAMPLES,
     Bootstrap,
     Draws,
     LeaveOneOut,
     Swaps,
     evaluate,
     unit_codes,
-    worker_count,
 )
-from tests.errors import raises
 
 
 def all_weights(draws: Draws) -> NDArray[np.integer]:
@@ -89,30 +83,9 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(coefficien
     assert one.tobytes() == three.tobytes()
 
 
-def test_an_error_in_a_worker_is_raised() -> None:
-    class Broken(Sum):
-        def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-            raise StatisticError("broken")
-
-    with pytest.raises(StatisticError, match="broken"):
-        evaluate([Broken(5)], Bootstrap(5, 200, seed=0), workers=2)
-
-
 def test_units_are_numbered_in_the_order_of_their_labels() -> None:
     codes, units = unit_codes(["b.jpg", "a.jpg", "b.jpg", "c.jpg"])
     assert (codes.tolist(), units) == ([1, 0, 1, 2], 3)
-
-
-def test_workers_are_the_cores_unless_given() -> None:
-    assert worker_count(3) == 3
-    assert 1 <= worker_count(None) <= (os.cpu_count() or 1)
-    with raises(StatisticError, "out-of-range", value=0):
-        worker_count(0)
-
-
-def test_a_negative_seed_is_rejected() -> None:
-    with raises(StatisticError, "out-of-range", value=-1):
-        Bootstrap(5, 100, seed=-1).block(0)
 
 
 def test_bootstrap_and_permutations_of_one_seed_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,10 +108,3 @@ def test_who_is_drawn_says_nothing_about_who_is_swapped() -> None:
     swapped = all_weights(Swaps(40, 2000, seed=7)).astype(np.float64)
     # 80,000 independent pairs: a correlation beyond .02 is more than five standard errors from 0.
     assert abs(np.corrcoef(drawn.ravel(), swapped.ravel())[0, 1]) < 0.02
-
-
-@pytest.mark.parametrize("kind", [Bootstrap, Swaps])
-def test_too_many_resamples_are_rejected(kind: type[Bootstrap] | type[Swaps]) -> None:
-    assert kind(10, MOST_RESAMPLES, 0).count == MOST_RESAMPLES
-    with raises(StatisticError, "too-many", value=10**12):
-        kind(10, 10**12, 0)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 from capbench.stats.retrieval import ranks, retrieval
@@ -65,21 +64,9 @@ def test_folds_are_means_over_parts() -> None:
     assert (found.images, found.captions) == (8, 16)
 
 
-@pytest.mark.parametrize(
-    ("similarities", "image_of", "folds", "code", "value"),
-    [
-        (np.full((2, 2), np.nan), np.arange(2), 1, "not-a-number", None),
-        (np.zeros((2, 2)), np.array([0, 0]), 1, "missing-caption", 1),
-        (np.zeros((2, 2)), np.array([0, 2]), 1, "mismatch", 2),
-        (np.zeros((3, 3)), np.arange(3), 2, "mismatch", 2),
-        (np.zeros(3), np.arange(3), 1, "wrong-shape", (3,)),
-    ],
-)
-def test_invalid_similarities_are_rejected(
-    similarities: NDArray[np.float64], image_of: NDArray[np.int64], folds: int, code: str, value: object
-) -> None:
-    with raises(StatisticError, code, value=value):
-        retrieval(similarities, image_of, folds)
+def test_similarities_of_a_diverged_model_are_rejected() -> None:
+    with raises(StatisticError, "not-a-number"):
+        retrieval(np.full((2, 2), np.nan), np.arange(2))
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

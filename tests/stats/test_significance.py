@@ -26,7 +26,6 @@ from capbench.stats.significance import (
     mcnemar,
     permutations_needed,
     permutations_to_use,
-    smallest_p,
     steiger,
     williams,
 )
@@ -88,16 +87,6 @@ def test_the_smallest_p_value_is_one_over_the_number_of_permutations_plus_one() 
         assert table.resamples == 199
 
 
-def test_a_metric_and_its_copy_do_not_differ() -> None:
-    data = example()
-    twins = Correlations.of(
-        "tau-c", {"m": data.scores["good"][0], "copy": data.scores["good"][0] * 100}, data.human, data.unit
-    )
-    sample = draw_bootstrap(twins, resamples=100)
-    for test in ("permutation", "bootstrap"):
-        assert compare(twins, test=test, sample=sample, permutations=100).pairs[0].p_value == 1.0
-
-
 def test_the_paired_bootstrap_counts_differences_moved_to_the_null_hypothesis() -> None:
     data = example()
     sample = draw_bootstrap(data, resamples=500, seed=3)
@@ -134,22 +123,12 @@ def test_mcnemars_test_counts_the_pairs_that_one_metric_has_right() -> None:
     assert p == pytest.approx(compare(close, test="mcnemar").pairs[0].p_value, abs=0.02)
 
 
-def test_p_values_are_corrected_over_all_pairs() -> None:
-    for correction in ("holm", "bh", "none"):
-        table = compare(example(), correction=correction, permutations=999)
-        p = [pair.p_value for pair in table.pairs]
-        assert [pair.p_adjusted for pair in table.pairs] == adjust(p, correction).tolist()
-
-
 def test_the_number_of_permutations_allows_a_significant_difference() -> None:
     assert permutations_needed(66) == 1319
     assert 66 / (1319 + 1) <= 0.05 < 66 / (1318 + 1)
     assert permutations_needed(66, correction="none") == 19
-    with raises(StatisticError, "too-few", value=58) as caught:
-        compare(example(), permutations=58)
-    assert "59" in (caught.value.hint or "")
-    assert compare(example(), permutations=59).resamples == 59
-    assert compare(example()).resamples == 10_000
+    with raises(StatisticError, "too-many", value=45 * 10**9 - 1):
+        permutations_needed(45, 1e-9)
 
 
 @pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])
@@ -163,21 +142,11 @@ def test_the_number_of_pairs_prepared_at_a_time_changes_nothing(
     assert asdict(compare(data, permutations=300)) == asdict(together)
 
 
-def test_workers_do_not_change_the_table() -> None:
-    data = example("tau-b")
-    assert compare(data, permutations=300, workers=1) == compare(data, permutations=300, workers=3)
-    assert compare(data, permutations=300, seed=1) != compare(data, permutations=300, seed=2)
-
-
 @pytest.mark.parametrize(
     ("data", "arguments", "code"),
     [
         (example(), {"test": "williams"}, "unsupported"),
         (example(), {"test": "mcnemar"}, "unsupported"),
-        (example(), {"test": "bootstrap"}, "missing-option"),
-        (example(), {"test": "permutations"}, "unknown-name"),
-        (example(), {"correction": "bonf"}, "unknown-name"),
-        (example(), {"alpha": 0.0}, "out-of-range"),
         (accuracies(), {"test": "steiger"}, "unsupported"),
         (accuracies("ties-half"), {"test": "mcnemar"}, "unsupported"),
     ],
@@ -188,11 +157,8 @@ def test_unavailable_tests_are_rejected(data: Correlations, arguments: dict[str,
         compare(data, **arguments)
 
 
-def test_a_single_metric_or_several_samples_of_references_are_rejected() -> None:
+def test_formulas_are_for_one_sample_of_references() -> None:
     data = example("pearson")
-    one = Correlations.of("pearson", {"m": data.scores["good"][0]}, data.human)
-    with raises(StatisticError, "too-few", value=1):
-        compare(one)
     both = {name: np.repeat(rows, 2, axis=0) for name, rows in data.scores.items()}
     with raises(StatisticError, "unsupported", value="williams"):
         compare(Correlations.of("pearson", both, data.human), test="williams")
@@ -212,16 +178,6 @@ def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
         assert permutations_to_use(needed - 1, metrics) == 2 * needed
     assert permutations_to_use(1000, 30, correction="none") == 1000
     assert permutations_to_use(None, 40) == 2 * permutations_needed(780) > 10_000
-
-
-@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
-def test_the_smallest_corrected_p_value_is_the_minimum_over_all_counts(correction: Correction) -> None:
-    pairs, resamples = 3, 9
-    tables = [
-        [(1 + c) / (1 + resamples) for c in counts] for counts in itertools.product(range(resamples + 1), repeat=pairs)
-    ]
-    minimum = min(adjust(table, correction).min() for table in tables)
-    assert smallest_p(pairs, resamples, correction) == pytest.approx(minimum)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +221,7 @@ def test_one_sided_p_values_count_each_permutation_and_its_complement(coefficien
     data = example(coefficient, n=60)
     pairs = list(itertools.permutations(data.names, 2))
     whole = np.ones((1, data.units), dtype=np.int32)
-    p_values = better_p_values(data, pairs, permutations=99, seed=3, workers=1)
+    p_values = better_p_values(data, pairs, permutations=99, seed=3)
     for (first, second), p in zip(pairs, p_values.tolist(), strict=True):
         swapped = data.swapped(first, second)
         drawn = np.concatenate([Swaps(data.units, 99, 3).block(index) for index in range(2)])

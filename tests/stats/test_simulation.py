@@ -53,14 +53,14 @@ def true_value(data: Agreement) -> float:
 
 def covers(data: Agreement, truth: float, seed: int) -> list[bool]:
     """True for percentile and BCa if the interval contains the true value."""
-    sample = draw_bootstrap(data, resamples=500, seed=seed, workers=1)
-    found = [bootstrap_intervals(data, sample, method=m, workers=1)["a"] for m in ("percentile", "bca")]
+    sample = draw_bootstrap(data, resamples=500, seed=seed)
+    found = [bootstrap_intervals(data, sample, method=m)["a"] for m in ("percentile", "bca")]
     return [interval.low <= truth <= interval.high for interval in found]
 
 
 def rejects(data: Agreement, seed: int) -> bool:
     """True if the permutation test finds the equally good metrics to differ."""
-    return compare(data, correction="none", permutations=499, seed=seed, workers=1).pairs[0].p_value <= 0.05
+    return compare(data, correction="none", permutations=499, seed=seed).pairs[0].p_value <= 0.05
 
 
 @pytest.mark.slow

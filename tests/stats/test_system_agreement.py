@@ -220,15 +220,6 @@ def test_metrics_are_tested_and_soft_accuracy_by_the_bootstrap_alone() -> None:
             compare(Systems.of("pearson", metrics, human, names, image), test=test)
 
 
-def test_the_number_of_workers_changes_nothing() -> None:
-    x, y = drawn(8, images=40)
-    for coefficient in COEFFICIENTS:
-        scores, human, names, image = long(x, y)
-        data = Systems.of(coefficient, {"a": scores, "b": -scores}, human, names, image)
-        one, three = (draw_bootstrap(data, resamples=200, seed=2, workers=n).values for n in (1, 3))
-        assert one.tobytes() == three.tobytes()
-
-
 @pytest.mark.parametrize(
     ("coefficient", "x", "systems", "images", "code", "value"),
     [
@@ -237,7 +228,6 @@ def test_the_number_of_workers_changes_nothing() -> None:
         ("accuracy", [1, 2], "aa", [0, 1], "too-few", 1),
         ("accuracy", [1, 2], ["a", ""], [0, 1], "missing-value", 1),
         ("accuracy", [1, 2], "ab", [0, 0], "too-few", 1),
-        ("accuracy", [1, 2, 3], "ab", [0, 0], "mismatch", "the scores"),
         ("accuracy", [1, 2], "abc", [0, 0], "mismatch", "the list of systems"),
         ("accuracy", [1, 2], "ab", [0], "mismatch", "the list of images"),
         ("accuracy", [1, float("inf")], "ab", [0, 1], "not-a-number", "the scores"),

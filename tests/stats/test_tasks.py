@@ -151,7 +151,7 @@ def test_joint_tests_are_those_of_single_permutations(kinds: tuple[str, ...]) ->
         TaskData(MADE[kind](), 1 + place % 3, 1.0 if kind in ("accuracy", "held out") else 0.5)
         for place, kind in enumerate(kinds)
     ]
-    (test,) = joint_tests(tasks, [("a", "b")], permutations=150, seed=7, workers=1)
+    (test,) = joint_tests(tasks, [("a", "b")], permutations=150, seed=7)
     difference, p_value = one_by_one(tasks, 150, 7)
     assert test.difference == pytest.approx(difference, abs=1e-9)
     assert test.p_value == p_value
@@ -211,8 +211,6 @@ def test_a_pair_is_tested_on_the_tasks_that_both_metrics_have() -> None:
     (alone,) = joint_tests(tasks[:1], [("c", "a")], permutations=100, seed=0)
     assert (of_both.tasks, of_one.tasks) == (2, 1)
     assert of_one == alone
-    with raises(StatisticError, "mismatch"):
-        joint_tests(tasks[1:], [("c", "a")], permutations=100)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -220,7 +218,7 @@ def test_a_metric_with_constant_scores_differs_by_the_value_of_the_other(kind: s
     data = MADE[kind]()
     task = TaskData(data, 2, 0.5, constant=frozenset({"c", "d"}), no_agreement=0.25)
     pairs = [("a", "c"), ("c", "a"), ("c", "d")]
-    first, turned, both = joint_tests([task], pairs, permutations=100, workers=1)
+    first, turned, both = joint_tests([task], pairs, permutations=100)
     assert first.difference == pytest.approx(0.5 * (observed_value(data.statistic("a")) - 0.25), abs=1e-9)
     assert turned.difference == pytest.approx(-first.difference)
     assert turned.p_value == first.p_value
@@ -243,7 +241,7 @@ def test_equally_good_metrics_differ_significantly_as_rarely_as_the_level_states
             of_metrics = {name: quality + rng.normal(size=30)[images] + rng.normal(size=90) for name in "ab"}
             labels = [f"p{start + image}" for image in images]
             tasks.append(TaskData(Correlations.of(coefficient, of_metrics, human, labels), 1, 0.5))  # type: ignore[arg-type]
-        (test,) = joint_tests(tasks, [("a", "b")], permutations=199, seed=int(rng.integers(1 << 30)), workers=1)
+        (test,) = joint_tests(tasks, [("a", "b")], permutations=199, seed=int(rng.integers(1 << 30)))
         significant += test.p_value <= 0.1
     # Binomial with n = 400 and p = 0.1: 40 ± 6; these limits are exceeded by chance in one of 1,000 runs.
     low, high = scipy.stats.binom(400, 0.1).interval(0.999)

@@ -24,7 +24,7 @@ from capbench.stats.system_agreement import Systems
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.variance import share_between
-from capbench.stats.within_images import WithinImages, within_images
+from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from capbench.studies.examples import RatedScores, group_differences, score_groups
 from capbench.studies.score_profiles import image_levels, percentiles
@@ -53,9 +53,10 @@ def test_differences_agree_in_relation_to_their_operands() -> None:
 def test_the_examples_of_equal_differences_and_means(scale: float) -> None:
     scores, ratings = scale * np.array([6, 3, 9.0]), [1, 1, 2]
     assert correlation("acc-eq", scores, ratings).value == pytest.approx(2 / 3)
-    assert within_images("acc-eq", scores, ratings, ["i"] * 3).value == pytest.approx(2 / 3)
+    within = WithinImages.of("acc-eq", {"m": scores}, ratings, ["i"] * 3, minimum=1)
+    assert observed_value(within.statistic("m")) == pytest.approx(2 / 3)
     first, second = scale * np.array([3, 5, 9.0]), scale * np.array([1, 3, 7.0])
-    graded = GradedPairs.of_pairs("tau-b", {"m": first}, {"m": second}, [1, 2, 2])
+    graded = GradedPairs.of_pairs("tau-b", {"m": first}, {"m": second}, [1, 2, 2], range(3))
     assert observed_value(graded.statistic("m")) == pytest.approx(0.8320502943)
     _, means = aggregate(np.repeat([0, 1, 2], 3), scale * np.array([2, 2, 2, 1, 2, 3, 9, 9, 9.0]), "mean")
     assert correlation("tau-b", [1, 2, 3], means).value == pytest.approx(0.8164965809)

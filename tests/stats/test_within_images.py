@@ -15,12 +15,13 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats import within_images as image_pairs
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
-from capbench.stats.resampling import Bootstrap, Swaps
+from capbench.stats.resampling import Bootstrap, Swaps, observed_value
 from capbench.stats.significance import compare
-from capbench.stats.within_images import HELD_OUT_SEED, WithinImages, within_images
+from capbench.stats.within_images import HELD_OUT_SEED, WithinImages
 from tests.errors import raises
 
 COEFFICIENTS = get_args(WithinCoefficient)
+SCORES = "the scores"
 # Held-out thresholds come from random halves of the resampling units, and a resample keeps them.
 WITHOUT_HALVES = [name for name in COEFFICIENTS if name != "acc-eq-held-out"]
 OF_ONE_IMAGE: dict[str, Callable[[FloatArray, FloatArray], float]] = {
@@ -29,6 +30,14 @@ OF_ONE_IMAGE: dict[str, Callable[[FloatArray, FloatArray], float]] = {
     "spearman": lambda x, y: float(scipy.stats.spearmanr(x, y).statistic),
     "pearson": lambda x, y: float(scipy.stats.pearsonr(x, y).statistic),
 }
+
+
+def of(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, image: IntArray) -> WithinImages:
+    return WithinImages.of(coefficient, {SCORES: x}, y, image, minimum=1)
+
+
+def value_of(data: WithinImages) -> float:
+    return observed_value(data.statistic(SCORES))
 
 
 def plainly(coefficient: str, x: FloatArray, y: FloatArray, image: IntArray) -> tuple[float, int, int, int]:
@@ -97,9 +106,9 @@ def drawn(seed: int, n: int = 200, images: int = 40, decimals: int = 1) -> tuple
 @pytest.mark.parametrize("decimals", [0, 1, 8])
 def test_correlations_are_the_mean_of_each_images_correlation(coefficient: WithinCoefficient, decimals: int) -> None:
     x, y, image = drawn(decimals, n=120, decimals=decimals)
-    got = within_images(coefficient, x, y, image)
+    got = of(coefficient, x, y, image)
     value, images, few, tied = plainly(coefficient, x, y, image)
-    assert got.value == pytest.approx(value, abs=1e-12)
+    assert value_of(got) == pytest.approx(value, abs=1e-12)
     assert (got.images, got.few, got.tied) == (images, few, tied)
     assert few
     assert tied
@@ -116,11 +125,11 @@ def test_small_cases_agree_with_loops(rows: list[tuple[int, int, int]]) -> None:
     image, x, y = (np.array(column) for column in zip(*rows, strict=True))
     x, y = x / 3, y.astype(np.float64)
     for coefficient in OF_ONE_IMAGE:
-        got = within_images(coefficient, x, y, image)  # type: ignore[arg-type]
-        assert got.value == pytest.approx(plainly(coefficient, x, y, image)[0], abs=1e-12)
-    calibrated = within_images("acc-eq", x, y, image)
-    assert calibrated.value == pytest.approx(by_listing_pairs(x, y, image)[0], abs=1e-12)
-    assert within_images("difference-pearson", x, y, image).value == pytest.approx(
+        got = of(coefficient, x, y, image)  # type: ignore[arg-type]
+        assert value_of(got) == pytest.approx(plainly(coefficient, x, y, image)[0], abs=1e-12)
+    calibrated = of("acc-eq", x, y, image)
+    assert value_of(calibrated) == pytest.approx(by_listing_pairs(x, y, image)[0], abs=1e-12)
+    assert value_of(of("difference-pearson", x, y, image)) == pytest.approx(
         by_listing_differences(x, y, image), abs=1e-12
     )
 
@@ -128,10 +137,11 @@ def test_small_cases_agree_with_loops(rows: list[tuple[int, int, int]]) -> None:
 @pytest.mark.parametrize("decimals", [0, 1, 8])
 def test_tie_calibration_by_image_is_the_best_of_all_thresholds(decimals: int) -> None:
     x, y, image = drawn(10 + decimals, n=90, images=25, decimals=decimals)
-    got = within_images("acc-eq", x, y, image)
+    got = of("acc-eq", x, y, image)
     value, epsilon = by_listing_pairs(x, y, image)
-    assert got.value == pytest.approx(value, abs=1e-12)
-    assert got.epsilon == pytest.approx(epsilon, abs=1e-14)
+    assert value_of(got) == pytest.approx(value, abs=1e-12)
+    pairs = image_pairs.CalibratedPairs(got.scores[SCORES][0], got.human, got.unit, got.images)
+    assert pairs.calibrated()[0] == pytest.approx(epsilon, abs=1e-14)
     # Images on which people tie everything count: a tie is what they say.
     assert got.tied == 0
 
@@ -152,16 +162,15 @@ def test_a_held_out_threshold_is_that_of_the_other_half_of_the_images(decimals: 
             a, b = x[image == name].tolist(), y[image == name].tolist()
             right = [ordered(a[i], a[j], epsilon) == np.sign(b[i] - b[j]) for i in range(len(a)) for j in range(i)]
             accuracies[name] = float(np.mean(right))
-    got = within_images("acc-eq-held-out", x, y, image)
-    assert got.value == pytest.approx(np.mean(list(accuracies.values())), abs=1e-12)
+    held_out = value_of(of("acc-eq-held-out", x, y, image))
+    assert held_out == pytest.approx(np.mean(list(accuracies.values())), abs=1e-12)
     # No threshold is better than the one that is calibrated on all images.
-    assert got.value <= within_images("acc-eq", x, y, image).value + 1e-12
-    assert got.epsilon is None
+    assert held_out <= value_of(of("acc-eq", x, y, image)) + 1e-12
 
 
 def test_a_held_out_threshold_requires_two_images() -> None:
     with raises(StatisticError, "too-few"):
-        within_images("acc-eq-held-out", [1.0, 2], [1.0, 2], ["a", "a"])
+        value_of(of("acc-eq-held-out", np.arange(2.0), np.arange(2.0), np.zeros(2, dtype=np.int64)))
 
 
 def test_every_pair_is_listed_once_whatever_is_listed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +185,8 @@ def test_every_pair_is_listed_once_whatever_is_listed_at_a_time(monkeypatch: pyt
 
 def test_an_image_on_which_a_metric_ties_everything_counts_nothing_and_is_not_spared() -> None:
     image, human = np.repeat([0, 1], 3), np.array([1.0, 2, 3, 1, 2, 3])
-    got = within_images("tau-b", [1.0, 2, 3, 5, 5, 5], human, image)
-    assert (got.value, got.images, got.flat) == (0.5, 2, 1)
+    got = of("tau-b", np.array([1.0, 2, 3, 5, 5, 5]), human, image)
+    assert (value_of(got), got.images, got.flat(SCORES)) == (0.5, 2, (1,))
 
 
 def test_what_is_equal_for_all_captions_of_an_image_changes_nothing() -> None:
@@ -185,16 +194,16 @@ def test_what_is_equal_for_all_captions_of_an_image_changes_nothing() -> None:
     x = np.round(8 * x) / 8  # whose sums with whole numbers are exact, so that no tie is made or broken
     hard = np.random.default_rng(0).integers(-100, 100, size=40)[image].astype(np.float64)
     for coefficient in COEFFICIENTS:
-        with_it = within_images(coefficient, x + hard, y, image).value
-        assert with_it == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
+        with_it = value_of(of(coefficient, x + hard, y, image))
+        assert with_it == pytest.approx(value_of(of(coefficient, x, y, image)), abs=1e-9)
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e300])
 def test_values_at_the_ends_of_floats_keep_their_correlation(factor: float) -> None:
     x, y, image = drawn(4)
     for coefficient in ("pearson", "difference-pearson", "spearman", "tau-b"):
-        got = within_images(coefficient, x * factor, y, image).value
-        assert got == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
+        got = value_of(of(coefficient, x * factor, y, image))
+        assert got == pytest.approx(value_of(of(coefficient, x, y, image)), abs=1e-9)
 
 
 @pytest.mark.parametrize("coefficient", WITHOUT_HALVES)
@@ -210,7 +219,7 @@ def test_a_resample_is_the_statistic_of_the_images_that_were_drawn(coefficient: 
         )
         sizes = np.bincount(data.unit)
         own = np.repeat(np.arange(drawn_images.sum()), np.repeat(sizes, drawn_images))
-        want = [within_images(coefficient, row[places], data.human[places], own).value for row in data.scores["a"]]
+        want = [value_of(of(coefficient, row[places], data.human[places], own)) for row in data.scores["a"]]
         assert value == pytest.approx(np.mean(want), abs=1e-12)
 
 
@@ -259,7 +268,7 @@ def test_intervals_contain_their_value_and_tests_of_independent_points_are_rejec
     x, y, image = drawn(8)
     data = WithinImages.of("tau-b", {"a": x, "b": np.roll(x, 3)}, y, image)
     interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["a"]
-    assert interval.low < within_images("tau-b", x, y, image).value < interval.high
+    assert interval.low < value_of(of("tau-b", x, y, image)) < interval.high
     for test in ("williams", "steiger", "mcnemar"):
         with raises(StatisticError, "unsupported", value=test):
             compare(data, test=test)
@@ -284,7 +293,7 @@ def test_intervals_contain_their_value_and_tests_of_independent_points_are_rejec
 )
 def test_undefined_agreement_within_images_is_rejected(arguments: tuple[object, ...], code: str, value: object) -> None:
     with raises(StatisticError, code, value=value):
-        within_images(*arguments)  # type: ignore[arg-type]
+        value_of(of(*arguments))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("coefficient", ["tau-b", "tau-c"])
@@ -298,11 +307,3 @@ def test_large_images_have_the_same_tau(
     counted = WithinImages.of(coefficient, {"a": x}, y, image).statistic("a")
     weights = np.random.default_rng(0).integers(0, 3, (20, counted.units))
     np.testing.assert_array_equal(counted(weights), listed(weights))
-
-
-def test_the_number_of_workers_changes_nothing() -> None:
-    x, y, image = drawn(11)
-    for coefficient in COEFFICIENTS:
-        data = WithinImages.of(coefficient, {"a": x, "b": -x}, y, image)
-        one, three = (draw_bootstrap(data, resamples=200, seed=2, workers=n).values for n in (1, 3))
-        assert one.tobytes() == three.tobytes()

@@ -514,9 +514,9 @@ def world(random: np.random.Generator, images: int, noise: float) -> tuple[Float
 def rejections(noise: float, worlds: int, images: int = 80) -> float:
     """Share of worlds in which the metric is significantly better than the source at .05."""
     p_values = [
-        better_p_values(
-            world(np.random.default_rng(seed), images, noise)[2], [("metric", "source")], permutations=199, workers=1
-        )[0]
+        better_p_values(world(np.random.default_rng(seed), images, noise)[2], [("metric", "source")], permutations=199)[
+            0
+        ]
         for seed in range(worlds)
     ]
     return float(np.mean(np.array(p_values) <= 0.05))
