@@ -13,8 +13,6 @@ increases.
 The mean rank reads no judgements: each input is mapped to its quantile among the training captions, and the quantiles
 are averaged with equal weights.
 
-Shifting the scores or rescaling an input changes nothing.
-
 References:
     Hoerl, A. E. and Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems.
     Technometrics 12 (1).
@@ -38,12 +36,9 @@ from capbench.core.records import FloatArray, IntArray
 from capbench.stats.ties import merged
 
 Learner = Literal["ridge", "logistic", "monotone", "mean-rank"]
-"""Ridge learns from ratings, logistic regression from pairs, the monotone model from either; the mean rank only needs
-captions."""
-
+"""Ridge learns from ratings, logistic regression from pairs, the monotone model from either."""
 QUANTILES = 200
 """Number of evenly spaced quantiles by which the mean rank approximates an input's quantile function."""
-
 SEGMENTS = 6
 """Linear pieces of each input's curve in the monotone model; fewer if quantiles coincide."""
 _SHARED_SLOPE = 0.05
@@ -273,17 +268,14 @@ class Moments:
     weights are the same up to rounding.
     """
 
-    def __init__(self, examples: Examples) -> None:
-        if examples.target is None:
-            raise ValueError("moments are for ratings")
+    def __init__(self, examples: Examples, ratings: FloatArray) -> None:
         # Standardised, so that no digits cancel in variances.
         self._centers, scales = examples.inputs.mean(axis=0), examples.inputs.std(axis=0)
         self._scales = np.where(scales > 0, scales, 1.0)
-        self._mean = float(examples.target.mean())
         columns = [
             np.ones(len(examples)),
             *np.ascontiguousarray(((examples.inputs - self._centers) / self._scales).T),
-            examples.target - self._mean,
+            ratings - ratings.mean(),
         ]
         self.units = int(examples.unit.max()) + 1
         self._places = np.triu_indices(len(columns))
@@ -295,9 +287,8 @@ class Moments:
     def of(cls, examples: Examples, learner: Learner) -> Moments | None:
         """The moments of examples; None for other learners than ridge, or if the sums need too much memory."""
         size = examples.inputs.shape[1] + 2
-        if learner != "ridge" or (int(examples.unit.max()) + 1) * size * (size + 1) // 2 > _MOST_SUMS:
-            return None
-        return cls(examples)
+        few = (int(examples.unit.max()) + 1) * size * (size + 1) // 2 <= _MOST_SUMS
+        return cls(examples, examples.target) if learner == "ridge" and examples.target is not None and few else None
 
     def held_out_losses(self, fold: IntArray, folds: int, penalties: Sequence[float]) -> FloatArray | None:
         """(P,) sums of squared errors of fits to all folds but one on the remaining one, by penalty.

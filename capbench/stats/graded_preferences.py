@@ -74,8 +74,7 @@ def length_sides(
     The length-balanced accuracy of a group of pairs is the mean of two accuracies: on pairs whose longer caption is
     preferred, and on pairs whose shorter one is. It is the balanced accuracy (Brodersen and others 2010) of the
     decision between longer and shorter. With ties that count one half, a metric whose choice between two captions
-    depends on their lengths alone, at random or not, has exactly 50 %: what it gains on one side, it loses on the
-    other. Raw accuracy rewards such a metric wherever raters prefer longer captions.
+    depends on their lengths alone, at random or not, has exactly 50 %.
 
     ``preferred``: (m,) +1 if raters prefer the first caption, -1 the second, 0 none; ``difference``: (m,) length of the
     first caption minus that of the second; ``groups``: (m,) group of each pair.

@@ -1,7 +1,4 @@
-"""The human ceiling: agreement between human raters, an upper bound for metrics.
-
-A metric cannot be expected to agree with a rater better than other raters do.
-"""
+"""The human ceiling: agreement between human raters, an upper bound for metrics."""
 
 from __future__ import annotations
 
@@ -36,17 +33,12 @@ def leave_one_rater_out(
     """Pair every rating with the mean of the item's other ratings.
 
     The correlation of ``others`` with ``rating`` is the human ceiling for protocols with unaggregated ratings: on the
-    human side it has the same data points as a metric's correlation. All raters are pooled, so the order of an item's
-    raters has no effect. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c treat them
-    differently (see docs/statistics.md).
+    human side it has the same data points as a metric's correlation. A mean of few ratings has ties that most metrics
+    do not have; τ-b and τ-c treat them differently (see docs/statistics.md).
 
-    ``item``: (n,) index of the rated item; ``value``: (n,) its rating.
-
-    Raises StatisticError: unequal lengths, NaN or infinite ratings, or no item with two ratings.
+    ``item``: (n,) index of the rated item; ``value``: (n,) its rating. Raises StatisticError: no item with two ratings.
     """
     items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
-    if items.shape != values.shape:
-        raise StatisticError(f"there are {len(values)} ratings for {items.size} items", code="mismatch")
     by_value = np.lexsort((values, items))  # so that equal ratings in any order have the same sum
     items, values = items[by_value], values[by_value]
     codes, count = unit_codes(items)

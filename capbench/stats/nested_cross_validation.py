@@ -4,10 +4,9 @@ Images are assigned to outer folds. A fold's captions are scored by a combinatio
 Its penalty was also chosen there, by an inner cross-validation, again by image. So the weights, the penalty, and the
 means and deviations that standardise the inputs do not depend on judgements of the scored image.
 
-Scores of different folds must be comparable, since agreement is measured over all captions together. The intercept of
-a model is the mean rating of its training folds. This mean is low if the held-out fold has high ratings, so intercepts
-by fold would push the agreement of out-of-fold scores below chance. All folds therefore share one constant, the mean of
-all ratings, which changes neither ranks nor differences.
+The intercept of a model is the mean rating of its training folds. This mean is low if the held-out fold has high
+ratings, so intercepts by fold would push the agreement of out-of-fold scores below chance. All folds therefore share
+one constant, the mean of all ratings.
 
 References:
     Stone, M. (1974). Cross-validatory choice and assessment of statistical predictions. Journal of the Royal
@@ -106,7 +105,8 @@ def choose_penalty(
         training, held_out = examples.of_units(fold != inner), examples.of_units(fold == inner)
         basis = _basis(training, settings, names)
         matrix, held_matrix = basis.matrix(training), basis.matrix(held_out)
-        fits = _fits(basis, matrix, training.target, settings.penalties, settings)
+        monotone = settings.learner == "monotone"
+        fits = fit_path(matrix, training.target, settings.penalties, shares=basis.shares, nonnegative=monotone)
         for place, (weights, intercept) in enumerate(fits):
             losses[place] += len(held_out) * loss(intercept + held_matrix @ weights, held_out.target)
     losses /= len(examples)
@@ -127,7 +127,8 @@ def learn(
     if moments is not None and examples.target is not None:
         included = np.bincount(examples.unit, minlength=moments.units) > 0
         return Fit(basis, moments.fit(included[None], penalty, basis)[0], float(examples.target.mean())), penalty
-    ((weights, intercept),) = _fits(basis, basis.matrix(examples), examples.target, (penalty,), settings)
+    monotone, matrix = settings.learner == "monotone", basis.matrix(examples)
+    ((weights, intercept),) = fit_path(matrix, examples.target, (penalty,), shares=basis.shares, nonnegative=monotone)
     return Fit(basis, weights, intercept), penalty
 
 
@@ -203,9 +204,15 @@ def weight_intervals(
         for counts in block:
             of_examples = counts[codes]
             drawn = of_examples > 0
-            target, repeats = None if examples.target is None else examples.target[drawn], of_examples[drawn]
-            fits = _fits(learned.basis, matrix[drawn], target, (penalty,), settings, repeats.astype(np.float64))
-            weights.append(fits[0][0])
+            ((of_resample, _),) = fit_path(
+                matrix[drawn],
+                None if examples.target is None else examples.target[drawn],
+                (penalty,),
+                shares=learned.basis.shares,
+                nonnegative=settings.learner == "monotone",
+                counts=of_examples[drawn].astype(np.float64),
+            )
+            weights.append(of_resample)
             progress(1)
     features = learned.basis.features(examples.captions)
     values = effects(owner, features, learned.weights[None])[0]
@@ -215,15 +222,3 @@ def weight_intervals(
 
 def _basis(examples: Examples, settings: Settings, names: Sequence[str]) -> Basis:
     return Basis.of(examples.captions, names, monotone=settings.learner == "monotone")
-
-
-def _fits(
-    basis: Basis,
-    matrix: FloatArray,
-    target: FloatArray | None,
-    penalties: Sequence[float],
-    settings: Settings,
-    counts: FloatArray | None = None,
-) -> list[tuple[FloatArray, float]]:
-    nonnegative = settings.learner == "monotone"
-    return fit_path(matrix, target, penalties, shares=basis.shares, nonnegative=nonnegative, counts=counts)

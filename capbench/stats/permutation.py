@@ -5,8 +5,8 @@ methods. Transactions of the ACL 9. The paper swaps scores of systems or inputs.
 metrics' scores are put on a common scale and swapped image by image.
 
 The scores of both metrics form one list of 2n data points. For the first metric, a permutation gives each unit's points
-in one half the weight 1 and those in the other half 0; the second metric gets the opposite weights. The two weights
-always add up to 1, so most sums of the second metric follow from those of the first.
+in one half the weight 1 and those in the other half 0; the second metric gets the opposite weights, so most of its sums
+follow from those of the first.
 
 For tau-b and Spearman's rho, bounds decide most permutations, and only the others are counted. A coefficient is
 S / √(f h). S is the number of concordant minus discordant pairs (tau-b), or the sum of products of doubled, centred
@@ -263,7 +263,9 @@ def _exact_swap(
         rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels)
     ):
         return TauCSwap(both, twice, place, units)
-    return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
+    if coefficient == "tau-c":
+        return SwapDifference(RankStatistic(coefficient, both, twice, place, 2 * units))
+    return _TauBSwap(both, twice, place, units)
 
 
 def _ranks(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -351,28 +353,22 @@ class TauCSwap:
         return self._linear(weights.astype(np.float64)) * self._scale
 
 
-class _TauSwap:
-    """Tau-b and tau-c, counting only the first metric's pairs."""
+class _TauBSwap:
+    """Tau-b, counting only the first metric's pairs."""
 
-    def __init__(
-        self, coefficient: Literal["tau-b", "tau-c"], both: FloatArray, twice: FloatArray, place: IntArray, units: int
-    ) -> None:
+    def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
         self.units = units
-        self._first = RankStatistic(coefficient, both, twice, place, 2 * units)
-        self._linear: LinearSwap | None = None
-        if coefficient == "tau-b":
-            self._linear = LinearSwap(both, twice, place, units)
-            code = rank_encode(both)
-            # Σ T t over the values of the list, T their frequency and t their weight: linear in the weights.
-            self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
-            self._all_ties = float((code.counts**2).sum())
-            levels = rank_encode(twice).counts // 2
-            self._n2 = float(len(twice) // 2) ** 2
-            self._free_human = self._n2 - float((levels**2).sum())
+        self._first = RankStatistic("tau-b", both, twice, place, 2 * units)
+        self._linear = LinearSwap(both, twice, place, units)
+        code = rank_encode(both)
+        # Σ T t over the values of the list, T their frequency and t their weight: linear in the weights.
+        self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
+        self._all_ties = float((code.counts**2).sum())
+        levels = rank_encode(twice).counts // 2
+        self._n2 = float(len(twice) // 2) ** 2
+        self._free_human = self._n2 - float((levels**2).sum())
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        if self._linear is None:
-            return SwapDifference(self._first)(weights)
         drawn = np.concatenate([1 - weights, weights], axis=1)
         score, free, _ = self._first.pair_sums(drawn)
         other = score - self._linear(weights.astype(np.float64))

@@ -1,13 +1,11 @@
 """Resamples (bootstrap, permutations, jackknife), and statistics that are evaluated on many resamples at a time.
 
-Resamples are generated in blocks. Each block has a separate random stream, determined by the seed and the block's
-number. The same seed therefore gives the same bits with any number of workers, all metrics share the same resamples,
-and the first thousand of two thousand resamples equal one thousand resamples.
+Resamples are generated in blocks, each with a random stream of the seed and the block's number. The same seed therefore
+gives the same bits with any number of threads, and the first thousand of two thousand resamples equal one thousand.
 
 A resample is a list of integer weights, one for each unit (an image, an item, a rating): how often the unit was drawn.
 A statistic is prepared once, by sorting and encoding the data. Each resample then costs O(n log levels) for n data
-points, with the levels of the human side (tau), or O(n · levels) if these are few (Spearman's rho). All counts are
-exact integers, so all methods give the same results, with any number of workers.
+points, with the levels of the human side (tau), or O(n · levels) if these are few (Spearman's rho).
 """
 
 from __future__ import annotations

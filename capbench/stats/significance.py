@@ -139,10 +139,8 @@ def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str],
     """Significance clusters: ranks with ties as in the WMT metrics task (Freitag et al. 2022, WMT22 shared task).
 
     From the best metric downwards, metrics get rank 1 until one differs significantly from any metric of rank 1. It
-    gets rank 2, and the following metrics are compared with those of rank 2 only, and so on. Two metrics of the same
-    rank never differ significantly; two of different ranks need not differ significantly either.
-
-    Ranks are from 1, best first; larger values are better, and equal ones keep their order.
+    gets rank 2, and the following metrics are compared with those of rank 2 only, and so on. Larger values are better,
+    and equal ones keep their order.
     """
     ranks: dict[str, int] = {}
     rank, members = 1, list[str]()
@@ -206,11 +204,8 @@ def permutations_to_use(
     """Number of permutations (or resamples of the bootstrap test) to draw for all pairs of metrics.
 
     This is the requested number if a difference can be significant with it; otherwise twice
-    :func:`permutations_needed`, so that more than the smallest p-value can be significant.
-
-    Tests of each metric against the best one would require fewer. But the best metric is determined on the same data,
-    from among all pairs, so the correction covers all pairs (Hsu 1996, Multiple Comparisons, chapter 4, on comparisons
-    with the best).
+    :func:`permutations_needed`, so that more than the smallest p-value can be significant. The best metric is
+    determined on the same data, so the correction covers all pairs (Hsu 1996, Multiple Comparisons, chapter 4).
     """
     needed = permutations_needed(metrics * (metrics - 1) // 2, alpha, correction)
     if requested is None:

@@ -3,9 +3,6 @@
 A system's score and rating are means over its captions. All captions of an image are resampled together, so intervals
 reflect the choice of images, not of systems.
 
-Soft pairwise accuracy (Thompson et al. 2024) compares the certainty of human raters and of a metric about which of two
-systems is better.
-
 References:
     Kocmi, T. et al. (2021). To ship or not to ship: An extensive evaluation of automatic metrics for machine
     translation. WMT. (pairwise accuracy)

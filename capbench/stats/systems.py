@@ -1,8 +1,7 @@
 """Paired tests between captioning systems on the same images, and corpus scores under resampling.
 
-Most corpus scores are functions of sums over images (BLEU of summed n-gram counts, a mean of a sum and a number). A
-block of resamples is then one matrix product (:class:`SumScores`). :class:`RowScores` computes others from the drawn
-rows. Neither scores a caption again.
+Most corpus scores are functions of sums over images (BLEU of summed n-gram counts), so that a block of resamples is one
+matrix product. Others are computed from the drawn rows. Neither scores a caption again.
 
 References:
     Koehn, P. (2004). Statistical significance tests for machine translation evaluation. EMNLP.

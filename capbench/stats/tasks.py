@@ -1,13 +1,8 @@
 """Agreement of metrics over several tasks: one overall value for each metric, and permutation tests across tasks.
 
-A task is a statistic of scores and human judgements: a correlation, or a pairwise accuracy. The overall value of a
-metric is the weighted mean over tasks of the statistic on the scale from 0 to 1: an accuracy as it is, a correlation r
-as (1 + r) / 2. If nothing is tied, (1 + tau) / 2 is the share of pairs in the right order, so the two kinds have one
-meaning. The WMT metrics tasks average in this way. A mean of ranks would depend on which other metrics take part, and
-would ignore how far metrics are apart.
-
-Values of different statistics still spread differently. Tasks on which metrics are far apart decide more than others,
-so weights are not exact shares of influence.
+The overall value of a metric is the weighted mean over tasks of the statistic on the scale from 0 to 1: an accuracy as
+it is, a correlation r as (1 + r) / 2. If nothing is tied, (1 + tau) / 2 is the share of pairs in the right order, so
+the two kinds have one meaning.
 
 Under the null hypothesis of a test, two metrics are exchangeable on each photograph in all tasks that contain it. A
 permutation therefore swaps the metrics on random photographs, in all tasks at once (PERM-BOTH, with each task's common

@@ -2,8 +2,7 @@
 
 A metric's scores of two data points count as tied if they differ by at most ε. Of all pairs, C are in the same order
 for metric and raters, D in opposite order, T_h are tied only for the raters, T_m only for the metric, and T_hm for
-both. Most metrics produce few ties while raters often give equal ratings; tie calibration chooses the ε with the best
-agreement.
+both. Tie calibration chooses the ε with the best agreement.
 
 References:
     Deutsch, D., Foster, G. and Freitag, M. (2023). Ties matter: Meta-evaluating modern metrics with pairwise accuracy
@@ -73,26 +72,32 @@ def calibrate_ties(
         message = f"{name}: the largest difference of two values is not finite"
         raise StatisticError(message, code="not-a-number", value=name)
     windows = Windows(x, y)
-    start = tied_pairs(windows, 0.0)
+    start = windows.counts(0.0)
     best_value, best_epsilon = start.concordant + start.ties_both, 0.0
     # An interval (a, b] of ε: the counts at a and at b.
-    end = tied_pairs(windows, windows.range)
-    intervals = [(start, end)]
+    intervals = [(start, windows.counts(windows.range))]
+
+    def bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
+        """Upper bound of acc_eq's numerator between two values of ε."""
+        return interval[0].concordant + interval[1].ties_both
+
     while intervals:
         # The most promising interval first, so that more intervals are dropped.
-        intervals.sort(key=_bound)
+        intervals.sort(key=bound)
         low, high = intervals.pop()
-        if _bound((low, high)) < best_value or (_bound((low, high)) == best_value and low.epsilon >= best_epsilon):
+        most = bound((low, high))
+        if most < best_value or (most == best_value and low.epsilon >= best_epsilon):
             continue
         middle = low.epsilon + (high.epsilon - low.epsilon) / 2
-        if _within(high) - _within(low) <= LEAF or not low.epsilon < middle < high.epsilon:
+        listed = high.ties_metric + high.ties_both - low.ties_metric - low.ties_both
+        if listed <= LEAF or not low.epsilon < middle < high.epsilon:
             value, epsilon = _best_between(windows, low, high.epsilon)
             if value > best_value or (value == best_value and epsilon < best_epsilon):
                 best_value, best_epsilon = value, epsilon
             continue
-        counts = tied_pairs(windows, middle)
+        counts = windows.counts(middle)
         intervals += [(low, counts), (counts, high)]
-    return tied_pairs(windows, best_epsilon)
+    return windows.counts(best_epsilon)
 
 
 def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None = None) -> tuple[float, bool]:
@@ -120,13 +125,6 @@ def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None =
     return max(share, (1 - share) / 2), share >= (1 - share) / 2
 
 
-def tied_pairs(windows: Windows, epsilon: float) -> TiedPairs:
-    """Counts of all pairs of scores and ratings with this ε."""
-    concordant, ties_human, ties_metric, ties_both = windows.counts(epsilon)
-    discordant = windows.pairs - concordant - ties_human - ties_metric - ties_both
-    return TiedPairs(epsilon, concordant, discordant, ties_human, ties_metric, ties_both)
-
-
 def _best_between(windows: Windows, low: TiedPairs, high: float) -> tuple[int, float]:
     """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs; -1 without any."""
     difference, gain, last = windows.between(low.epsilon, high)
@@ -135,16 +133,6 @@ def _best_between(windows: Windows, low: TiedPairs, high: float) -> tuple[int, f
     gained = np.cumsum(gain)
     best = int(np.argmax(gained[last]))
     return low.concordant + low.ties_both + int(gained[last[best]]), float(difference[last[best]])
-
-
-def _within(pairs: TiedPairs) -> int:
-    return pairs.ties_metric + pairs.ties_both
-
-
-def _bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
-    """Upper bound of acc_eq's numerator between two values of ε."""
-    low, high = interval
-    return low.concordant + high.ties_both
 
 
 class Windows:
@@ -169,15 +157,17 @@ class Windows:
         sizes = np.bincount(rating)
         self._human_ties = int((sizes * (sizes - 1) // 2).sum())
 
-    def counts(self, epsilon: float) -> tuple[int, int, int, int]:
-        """Numbers of concordant pairs, of pairs tied only for the raters, only for the metric, and for both."""
+    def counts(self, epsilon: float) -> TiedPairs:
+        """Counts of all pairs with this ε."""
         ends = self._ends(epsilon)
         below, equal = self._table.below_and_equal(ends, self._rating)
         concordant, ties_human, beyond = (
             int((self._weight * each).sum()) for each in (below, equal, self._before[ends])
         )
         ties_both = self._human_ties - ties_human
-        return concordant, ties_human, self.pairs - beyond - ties_both, ties_both
+        ties_metric = self.pairs - beyond - ties_both
+        discordant = self.pairs - concordant - ties_human - ties_metric - ties_both
+        return TiedPairs(epsilon, concordant, discordant, ties_human, ties_metric, ties_both)
 
     def _ends(self, epsilon: float) -> IntArray:
         """(m,) position after the last cell that is more than ε below each cell, by bisection."""

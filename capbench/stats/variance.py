@@ -1,8 +1,4 @@
-"""Shares of the variance of ratings or scores that lie between groups: between images, and between sources.
-
-The more of the variance of the ratings lies between sources, the more a correlation over all captions depends on
-whether a metric distinguishes the sources.
-"""
+"""Shares of the variance of ratings or scores that lie between groups: between images, and between sources."""
 
 from __future__ import annotations
 

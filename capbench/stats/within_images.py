@@ -1,17 +1,13 @@
 """Within-image agreement: does the metric rank the captions of one image as the raters do?
 
-A statistic over all captions mixes two questions: which images are difficult, and which of an image's captions is
-better. Here the statistic is computed for each image separately and averaged over images (the segment level of machine
-translation, "group by item"), which isolates the second question. Two statistics are computed over all images at once,
-but only from pairs of captions of one image: acc*_eq, whose tie threshold ε is the same for all images, and the
-pairwise difference correlation.
+The statistic is computed for each image separately and averaged over images (the segment level of machine translation,
+"group by item"). Two statistics are computed over all images at once, but only from pairs of captions of one image:
+acc*_eq, whose tie threshold ε is the same for all images, and the pairwise difference correlation.
 
 An image counts if it has two captions or more and its ratings are not all equal. For the two statistics of pairs, two
 captions are sufficient, since they include pairs with equal ratings. If a metric gives all captions of an image the
-same score although their ratings differ, no correlation is defined, and the image counts 0. Without this rule a metric
-would gain by producing ties where it is uncertain (the NaN problem of Deutsch et al.).
-
-Captions are sorted by image; all images are computed at once.
+same score although their ratings differ, the image counts 0. Without this rule a metric would gain by producing ties
+where it is uncertain (the NaN problem of Deutsch et al.).
 
 References:
     Deutsch, D., Foster, G. and Freitag, M. (2023). Ties matter: Meta-evaluating modern metrics with pairwise accuracy

@@ -1,8 +1,7 @@
 """Within-source agreement: does a metric rank the captions of one source as the raters do?
 
-The source of a caption is its author: a captioning system, or humans. If the sources differ in quality, a statistic
-over all captions mainly shows whether a metric distinguishes the sources. Here a pair of captions counts only if both
-have the same source, whatever their images. The pairs of all sources are pooled:
+The source of a caption is its author: a captioning system, or humans. A pair of captions counts only if both have the
+same source, whatever their images. The pairs of all sources are pooled:
 
 =======  ==============================================================================================================
 tau-b    ``Σ (C - D) / sqrt(Σ (N - T_x) Σ (N - T_y))``, sums over sources; each source has N pairs, of which C are

@@ -22,7 +22,7 @@ from tests.stats.strategies import paired_values
 
 def tied_pairs(x: FloatArray, y: FloatArray, epsilon: float = 0.0) -> TiedPairs:
     """The counts behind the calibration, at one threshold."""
-    return tie_calibration.tied_pairs(Windows(x, y), epsilon)
+    return Windows(x, y).counts(epsilon)
 
 
 def by_looking(x: FloatArray, y: FloatArray, epsilon: float) -> TiedPairs:
