@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, unwritable
+from capbench.core.errors import CapbenchError, CapbenchWarning, unwritable
 
 _BUSY_TIMEOUT_S: Final = 60.0
 _KEYS_A_QUERY: Final = 900  # SQLite before 3.32 takes at most 999 parameters
@@ -204,14 +204,6 @@ def derived_table(folder: str, name: str, version: int, build: Callable[[], Arra
         warnings.warn(f"the table {path} is damaged ({error}); it is built again", CapbenchWarning, stacklevel=2)
         shutil.rmtree(path)
         return derived_table(folder, name, version, build)
-
-
-def kept_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> Mapping[str, NDArray[Any]]:
-    """:func:`derived_table`, or the result of ``build`` if the cache folder cannot be written."""
-    try:
-        return derived_table(folder, name, version, build)
-    except UsageError:
-        return build()
 
 
 def packed_texts(texts: Sequence[str]) -> dict[str, NDArray[Any]]:

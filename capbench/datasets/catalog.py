@@ -8,18 +8,13 @@ plug-in's).
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.resources
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from capbench.core.cache import kept_table
 from capbench.core.errors import check_choice
 from capbench.core.typed_json import Strict, validated
 
@@ -187,14 +182,5 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
 
 @functools.cache
 def catalog() -> Catalog:
-    """The catalog of this package. It is cached as JSON, which parses in a tenth of the time."""
-    text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text(encoding="utf-8")
-
-    def build() -> dict[str, NDArray[np.uint8]]:
-        from capbench.core.yaml import parse_own
-
-        parse_catalog(text)  # an error then names the invalid key
-        return {"json": np.frombuffer(json.dumps(parse_own(text, "catalog.yaml")).encode(), np.uint8)}
-
-    cached = kept_table("catalog", f"catalog-{hashlib.sha256(text.encode()).hexdigest()}", 1, build)
-    return Catalog.model_validate(json.loads(cached["json"].tobytes()))
+    """The catalog of this package."""
+    return parse_catalog(importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text("utf-8"))

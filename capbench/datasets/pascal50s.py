@@ -5,59 +5,70 @@ Files in ``pascal50s/`` (Vedantam, Zitnick and Parikh 2015):
 - ``pair_pascal.mat``: pairs, categories and **direct** votes (raters saw both captions, 11 votes per pair);
 - ``pascal_50s.json``: pairs, the **consensus** label and one sample of five references;
 - ``pascal50S.mat``: the fifty references;
-- ``consensus_pascal.mat``: the **triplets** behind the consensus (which of two captions is closer to a reference);
-- ``pascal_cands.mat``: the pairs only, read if the first two files are missing.
+- ``consensus_pascal.mat``: the **triplets** behind the consensus (which of two captions is closer to a reference).
 
 Every selection reads as few files as possible. Pairs are in the order of ``pair_pascal.mat`` (without it: HC, HI, HM,
 MM, each in the order of the JSON). Pair i has the items 2i (first caption) and 2i + 1 (second); CIDEr's document
 frequencies therefore count 8,000 documents.
 
-The files correspond for all 4,000 published pairs: ``pair_pascal.mat`` and ``pascal_cands.mat`` list the same pairs in
-the same order, ``consensus_pascal.mat`` has 48 rows for each of them in that order, and the JSON lists the pairs of
-every category in the order of ``pair_pascal.mat``.
-
-Importing scipy takes longer than reading these files. The contents of ``pair_pascal.mat`` and ``pascal50S.mat`` are
-therefore cached under the checksum of the file: a changed file is read again.
+The files correspond for all 4,000 published pairs: ``consensus_pascal.mat`` has 48 rows for each pair in the order of
+``pair_pascal.mat``, and the JSON lists the pairs of every category in that order.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from capbench.core import files
-from capbench.core.cache import kept_table, packed_texts, unpacked_texts
 from capbench.core.errors import DataError, MissingFileError
-from capbench.core.records import Item, Judgements, Preferences, image_id
+from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import ByName, drawn, file_error, paired, parse_caption
+from capbench.datasets.judgement_files import ByName, drawn, file_error, paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
-from capbench.datasets.row_models import Image, Row, Text, parsed
+from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
 """Human-human correct, human-human incorrect, human-machine, machine-machine; 1 to 4 in ``pair_pascal.mat``."""
 TRIPLETS = 48  # triplets (one reference, two candidates, one vote) of each pair
-_CACHE_FOLDER, _CACHE_VERSION = "pascal50s", 1  # to increase when the reader or the cached form changes
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two candidates of one image; ``category`` and votes for the first and for the second, if the file has them."""
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) else [value]
 
-    image: str
-    candidates: tuple[str, str]
-    category: str = ""
-    votes: tuple[int, int] | None = None
+
+class Pair(Row):
+    """Two candidates of one image, the number of their category, and the votes for the first (1) or second (-1)."""
+
+    image: Image = Field(validation_alias="name")
+    first: Text = Field(validation_alias="sent1")
+    second: Text = Field(validation_alias="sent2")
+    number: int = Field(validation_alias="category", ge=1, le=len(CATEGORIES))
+    votes: Annotated[tuple[Literal[1, -1], ...], BeforeValidator(_listed)] = Field(validation_alias="result")
+
+    @property
+    def candidates(self) -> tuple[str, str]:
+        """Both candidates."""
+        return self.first, self.second
+
+    @property
+    def category(self) -> str:
+        """One of :data:`CATEGORIES`."""
+        return CATEGORIES[self.number - 1]
+
+
+class _Fifty(Row):
+    """The references of an image."""
+
+    image: Image = Field(validation_alias=AliasChoices("image", "name"))
+    texts: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(
+        validation_alias=AliasChoices("sent", "sentences")
+    )
 
 
 class LabelledPair(Row):
@@ -68,7 +79,6 @@ class LabelledPair(Row):
     category: str
     label: Literal[0, 1]
     references: tuple[Text, ...] = Field(min_length=1)
-    votes: None = None
 
 
 Pairs = Sequence[Pair | LabelledPair]
@@ -76,62 +86,21 @@ Pairs = Sequence[Pair | LabelledPair]
 
 def read_pairs(path: Path) -> list[Pair]:
     """Read ``pair_pascal.mat``: ``new_input`` (name, sent1, sent2), ``category``, ``result`` (votes, +1 or -1)."""
-    content = files.read_bytes(path)
-
-    def build() -> dict[str, NDArray[Any]]:
-        pairs = _parse_pairs(content, path)
-        numbers = [(CATEGORIES.index(pair.category), *(pair.votes or ())) for pair in pairs]
-        texts = [text for pair in pairs for text in (pair.image, *pair.candidates)]
-        return {"numbers": np.array(numbers, dtype=np.int64), **packed_texts(texts)}
-
-    arrays = kept_table(_CACHE_FOLDER, f"pairs-{hashlib.sha256(content).hexdigest()}", _CACHE_VERSION, build)
-    texts = iter(unpacked_texts(arrays))
-    return [
-        Pair(image, (first, second), CATEGORIES[category], (for_first, for_second))
-        for (category, for_first, for_second), image, first, second in zip(
-            arrays["numbers"].tolist(), texts, texts, texts, strict=True
-        )
-    ]
-
-
-def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
-    mat = _load(content, path)
-    entries = _records(mat, "new_input", path)
+    mat = _load(path)
+    entries, results = _structures(mat, "new_input", path), _structures(mat, "result", path)
     categories = np.atleast_1d(_variable(mat, "category", path)).tolist()
-    results = _records(mat, "result", path)
     if not len(entries) == len(categories) == len(results):
-        raise file_error(
-            f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}", "mismatch", path
-        )
-    pairs = []
-    known: dict[tuple[str, tuple[str, str]], int] = {}
-    for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1):
-        row = f"pair {number}"
-        if category not in range(1, len(CATEGORIES) + 1):
-            problem = f"the category {category} is not one of 1 to 4"
-            raise file_error(problem, "out-of-range", path, row, value=category)
-        image = image_id(_text(_field(entry, "name", path, row)))
-        texts = [_field(entry, name, path, row) for name in ("sent1", "sent2")]
-        candidates = _two_captions([_text(text) for text in texts], path, row)
-        votes = _numbers(_field(result, "result", path, row))
-        if not votes or any(vote not in (1.0, -1.0) for vote in votes):
-            raise file_error("its votes are not all +1 or -1", "wrong-value", path, row)
+        problem = f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}"
+        raise file_error(problem, "mismatch", path)
+    pairs = [
+        parsed(Pair, {**_fields(entry), **_fields(result), "category": category}, path, f"pair {number}")
+        for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1)
+    ]
+    known: dict[tuple[str, tuple[str, str]], str] = {}
+    for pair in pairs:
         # Two published pairs occur twice with different votes: only a different category is a contradiction.
-        if known.setdefault((image, candidates), category) != category:
-            raise file_error("the pair has another category above", "duplicate", path, row)
-        counted = (votes.count(1.0), votes.count(-1.0))
-        pairs.append(Pair(image, candidates, CATEGORIES[int(category) - 1], counted))
-    return pairs
-
-
-def read_candidates(path: Path) -> list[Pair]:
-    """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without categories and votes."""
-    pairs = []
-    for number, entry in enumerate(_records(_load(files.read_bytes(path), path), "cands", path), 1):
-        row = f"pair {number}"
-        texts = [_text(text) for text in np.atleast_1d(_field(entry, "sent", path, row)).tolist()]
-        image = image_id(_text(_field(entry, "image", path, row)))
-        pairs.append(Pair(image, _two_captions(texts, path, row)))
+        if known.setdefault((pair.image, pair.candidates), pair.category) != pair.category:
+            raise pair.error("duplicate", "the pair has another category above")
     return pairs
 
 
@@ -140,39 +109,10 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
 
     One release contains ``refs`` (image, sent), another ``train_sent_final`` (name, an address; sentences).
     """
-    content = files.read_bytes(path)
-
-    def build() -> dict[str, NDArray[Any]]:
-        references_by_image = _parse_references(content, path)
-        texts = [text for image, references in references_by_image.items() for text in (image, *references)]
-        counts = [len(references) for references in references_by_image.values()]
-        return {"counts": np.array(counts, dtype=np.int64), **packed_texts(texts)}
-
-    arrays = kept_table(_CACHE_FOLDER, f"references-{hashlib.sha256(content).hexdigest()}", _CACHE_VERSION, build)
-    texts = iter(unpacked_texts(arrays))
-    return {next(texts): tuple(itertools.islice(texts, count)) for count in arrays["counts"].tolist()}
-
-
-def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
-    mat = _load(content, path)
-    variable, name, sentences = "refs", "image", "sent"
-    if variable not in mat and "train_sent_final" in mat:
-        variable, name, sentences = "train_sent_final", "name", "sentences"
-    references_by_image: dict[str, tuple[str, ...]] = {}
-    for number, entry in enumerate(_records(mat, variable, path), 1):
-        row = f"image {number}"
-        image = image_id(_text(_field(entry, name, path, row)).strip())
-        if not image:
-            raise file_error("the image's name is empty", "missing-image", path, row)
-        if image in references_by_image:
-            raise file_error(f"image {image} already occurs above", "duplicate", path, row, value=image)
-        texts = [_text(text) for text in np.atleast_1d(_field(entry, sentences, path, row)).ravel().tolist()]
-        if not texts:
-            raise file_error(f"image {image} has no reference", "missing-references", path, row, value=image)
-        references_by_image[image] = tuple(
-            parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
-        )
-    return references_by_image
+    mat = _load(path)
+    entries = _structures(mat, "train_sent_final" if "refs" not in mat and "train_sent_final" in mat else "refs", path)
+    rows = [parsed(_Fifty, _fields(entry), path, f"image {number}") for number, entry in enumerate(entries, 1)]
+    return {row.image: row.texts for row in distinct(rows, ["image"], path)}
 
 
 def read_json_pairs(path: Path) -> list[LabelledPair]:
@@ -196,13 +136,13 @@ def read_json_pairs(path: Path) -> list[LabelledPair]:
     return pairs
 
 
-def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
+def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
     """Read ``consensus_pascal.mat``: votes for the first and for the second candidate of every pair.
 
     ``triplets`` has 48 rows (reference, B, C, winner) per pair, winner 1 for B and -1 for C. B and C are identified by
     their text, so that their order does not matter. Reading the published file takes about six seconds.
     """
-    triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
+    triplets = _structures(_load(path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
         problem = f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs"
         raise file_error(problem, "mismatch", path, value=len(triplets))
@@ -214,25 +154,24 @@ def read_triplets(path: Path, pairs: Pairs) -> list[tuple[int, int]]:
         votes = [0, 0]
         for index in range(number * TRIPLETS, (number + 1) * TRIPLETS):
             row = f"triplet {index + 1}"
-            _, b, c, winner = (triplets[index][name] for name in names)
-            shown = (_text(b).strip(), _text(c).strip())
+            _, b, c, winner = (_plain(triplets[index][name]) for name in names)
+            shown = (str(b).strip(), str(c).strip())
             if shown not in (pair.candidates, pair.candidates[::-1]):
                 raise file_error(f"its candidates are not those of pair {number + 1}", "mismatch", path, row)
-            vote = _numbers(winner)
-            if vote not in ([1.0], [-1.0]):
-                raise file_error(f"its winner {vote} is not 1 or -1", "wrong-value", path, row)
-            for_first = (vote == [1.0]) == (shown == pair.candidates)
+            if winner not in (1, -1):
+                raise file_error(f"its winner {winner} is not 1 or -1", "wrong-value", path, row)
+            for_first = (winner == 1) == (shown == pair.candidates)
             votes[0 if for_first else 1] += 1
         votes_by_pair.append((votes[0], votes[1]))
     return votes_by_pair
 
 
-def _load(content: bytes, path: Path) -> dict[str, Any]:
+def _load(path: Path) -> dict[str, Any]:
     import scipy.io
 
+    files.check_readable(path)
     try:
-        stream: Any = io.BytesIO(content)  # scipy's stubs do not accept open files
-        return dict(scipy.io.loadmat(stream, squeeze_me=True))
+        return dict(scipy.io.loadmat(path, squeeze_me=True))
     except NotImplementedError as error:
         problem, hint = "is a MATLAB file of version 7.3", "Save it in MATLAB with the option -v7"
         raise DataError(problem, code="wrong-version", path=path, hint=hint) from error
@@ -249,48 +188,30 @@ def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:
     return mat[name]
 
 
-def _records(mat: dict[str, Any], name: str, path: Path) -> Any:
-    records = np.atleast_1d(_variable(mat, name, path))
-    if records.dtype.names is None or records.ndim != 1 or not len(records):
+def _structures(mat: dict[str, Any], name: str, path: Path) -> Any:
+    structures = np.atleast_1d(_variable(mat, name, path))
+    if structures.dtype.names is None or structures.ndim != 1 or not len(structures):
         raise file_error(f"its variable {name} is not a list of structures", "wrong-type", path, value=name)
-    return records
+    return structures
 
 
-def _field(record: Any, name: str, path: Path, row: str) -> Any:
-    if name not in record.dtype.names:
-        raise file_error(f"has no field {name}", "missing-key", path, row, value=name)
-    return record[name]
+def _fields(structure: Any) -> dict[str, Any]:
+    return {name: _plain(structure[name]) for name in structure.dtype.names}
 
 
-def _text(value: Any) -> str:
-    """The string in a cell; ``""`` for anything else, which the check of captions then rejects."""
-    while isinstance(value, np.ndarray):
-        if value.size != 1:
-            return ""
+def _plain(value: Any) -> Any:
+    """The text, whole number or list in a cell; ``""`` for an empty one."""
+    while isinstance(value, np.ndarray) and value.size == 1:
         value = value.ravel()[0]
-    return value if isinstance(value, str) else ""
-
-
-def _numbers(value: Any) -> list[float]:
-    """The numbers in a cell of any numeric type (a vector of ones is unsigned); empty for anything else."""
-    try:
-        return [float(number) for number in np.atleast_1d(value).ravel().tolist()]
-    except (TypeError, ValueError):
-        return []
-
-
-def _two_captions(texts: Sequence[object], path: Path, row: str) -> tuple[str, str]:
-    if len(texts) != 2:
-        raise file_error(f"has {len(texts)} candidates, not 2", "wrong-shape", path, row, value=len(texts))
-    first, second = (parse_caption(text, f"candidate {n}", path=path, row=row) for n, text in enumerate(texts, 1))
-    return first, second
+    if isinstance(value, np.ndarray):
+        return [_plain(cell) for cell in value.ravel()] or ""
+    return int(value) if isinstance(value, np.number) and value == int(value) else value
 
 
 _PAIRS = "pascal50s/pair_pascal.mat"
 _JSON = "pascal50s/pascal_50s.json"
 _REFERENCES = "pascal50s/pascal50S.mat"
 _TRIPLETS = "pascal50s/consensus_pascal.mat"
-_CANDIDATES = "pascal50s/pascal_cands.mat"
 _DRAWN = {"random-5-refs": 5, "random-1-ref": 1}
 
 
@@ -339,10 +260,12 @@ class Pascal50S(Dataset):
         wants_json = selection.name == "json-5-refs"
         json_path = self.root.file(_JSON, what="its five references") if wants_json else self.root.path / _JSON
         labelled: Sequence[LabelledPair] | None = read_json_pairs(json_path) if json_path.is_file() else None
-        pairs, source = self._pairs(labelled)
-        if labelled is not None:
-            labelled = _align(pairs, labelled, source, json_path)
-        preferences = self._preferences(pairs, labelled)
+        source = self.root.file(_PAIRS, _JSON, what="the pairs and human preferences")
+        voted = read_pairs(source) if source.suffix == ".mat" else None
+        if labelled is not None and voted is not None:
+            labelled = _align(voted, labelled, source, json_path)
+        pairs: Pairs = voted or labelled or ()
+        preferences = self._preferences(voted, labelled)
         if wants_json and labelled is not None:
             references = [pair.references for pair in labelled]
         else:
@@ -357,36 +280,26 @@ class Pascal50S(Dataset):
         judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
         return drawn(judged, selection, count)
 
-    def _pairs(self, labelled: Sequence[LabelledPair] | None) -> tuple[Pairs, Path]:
-        if not (self.root.path / _PAIRS).is_file():
-            if labelled is not None:
-                return labelled, self.root.path / _JSON
-            path = self.root.path / _CANDIDATES
-            if path.is_file() and (self.root.path / _TRIPLETS).is_file():
-                return read_candidates(path), path
-        path = self.root.file(_PAIRS, _JSON, what="the pairs and human preferences")
-        return read_pairs(path), path
-
-    def _preferences(self, pairs: Pairs, labelled: Sequence[LabelledPair] | None) -> ByName[Preferences]:
+    def _preferences(
+        self, voted: Sequence[Pair] | None, labelled: Sequence[LabelledPair] | None
+    ) -> ByName[Preferences]:
         here: dict[str, Preferences] = {}
-        absent = {"direct": (_PAIRS, "direct votes"), "consensus": (_JSON, "consensus labels")}
-        votes = [pair.votes for pair in pairs if pair.votes is not None]
-        if len(votes) == len(pairs):
-            here["direct"] = _by_votes(pairs, votes)
+        later: dict[str, Callable[[], Preferences]] = {"direct": partial(self._missing, _PAIRS, "direct votes")}
+        later["consensus"] = partial(self._missing, _JSON, "consensus labels")
+        if voted is not None:
+            here["direct"] = _by_votes(voted, [(pair.votes.count(1), pair.votes.count(-1)) for pair in voted])
         if labelled is not None:
             labels = np.array([pair.label for pair in labelled], dtype=np.int64)
             here["consensus"] = paired([pair.category for pair in labelled], preferred=1 - 2 * labels)
         path = self.root.path / _TRIPLETS
-        later: dict[str, Callable[[], Preferences]] = {}
         if not path.is_file():
-            absent["triplets"] = (_TRIPLETS, "triplets")
-        elif pairs is labelled:
+            later["triplets"] = partial(self._missing, _TRIPLETS, "triplets")
+        elif voted is None:
             # The triplets are in the order of the MATLAB files, which differs from that of the JSON.
-            absent["triplets"] = (_PAIRS, "order of the triplets' pairs")
+            later["triplets"] = partial(self._missing, _PAIRS, "order of the triplets' pairs")
         else:
-            later["triplets"] = lambda: _by_votes(pairs, read_triplets(path, pairs))
-        later |= {label: partial(self._missing, *file) for label, file in absent.items() if label not in here}
-        return ByName(here, later)
+            later["triplets"] = lambda: _by_votes(voted, read_triplets(path, voted))
+        return ByName(here, {label: read for label, read in later.items() if label not in here})
 
     def _missing(self, name: str, what: str) -> NoReturn:
         hint = f"See 'capbench data info {self.name}' for its source, or choose another statistic"
@@ -406,10 +319,10 @@ class Pascal50S(Dataset):
         return [of_image[pair.image] for pair in pairs]
 
 
-def _align(pairs: Pairs, labelled: Sequence[LabelledPair], source: Path, json_path: Path) -> Sequence[LabelledPair]:
+def _align(
+    pairs: Sequence[Pair], labelled: Sequence[LabelledPair], source: Path, json_path: Path
+) -> list[LabelledPair]:
     """The JSON's pairs in the order of ``pairs``: the n-th pair of a category is the n-th of that category."""
-    if pairs is labelled:
-        return labelled
     remaining: dict[str, list[LabelledPair]] = {}
     for candidate in reversed(labelled):
         remaining.setdefault(candidate.category, []).append(candidate)
@@ -434,7 +347,7 @@ def _items(pairs: Pairs, references: Sequence[tuple[str, ...]]) -> tuple[Item, .
     items = []
     for pair, texts in zip(pairs, references, strict=True):
         counted[pair.category] = number = counted.get(pair.category, 0) + 1
-        name = f"{pair.category or 'pair'}-{number:04d}"
+        name = f"{pair.category}-{number:04d}"
         for place, candidate in enumerate(pair.candidates, 1):
             items.append(Item(pair.image, candidate, texts, f"{name}#{place}", pair.category))
     return tuple(items)
