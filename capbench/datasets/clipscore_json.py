@@ -1,8 +1,8 @@
 """CLIPScore's JSON (Hessel and others 2021), an object of images with their ratings, references and ``image_path``.
 
 ``human_judgement`` is a list of ``caption`` and ``rating``, one entry per rating, ``ground_truth`` one of references.
-Files in this format are ``flickr8k.json`` (three entries per caption, one for each expert),
-``crowdflower_flickr8k.json`` and copies of Composite.
+Files in this format are ``flickr8k.json`` (three entries per caption, one for each expert) and
+``crowdflower_flickr8k.json``.
 """
 
 from __future__ import annotations

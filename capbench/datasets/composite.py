@@ -14,28 +14,26 @@ comes from a neural captioner, 3 from a scene description graph. The exports of 
 candidate, which is not among the 11,985 published judgements and is not read. Each export ends with rows without an
 image (two in the published files); such rows are skipped only at the end of the file.
 
-There are two JSON formats with the same correctness ratings: an object of the sources ``flickr8k``, ``flickr30k`` and
-``coco``, each a list of ``image``, ``caption`` and ``human`` (FLEUR), and an object of images
-(:mod:`capbench.datasets.clipscore_json`) whose ``image_path`` contains the source.
+The JSON has the same correctness ratings: an object of the sources ``flickr8k``, ``flickr30k`` and ``coco``, each a
+list of ``image``, ``caption`` and ``human`` (FLEUR).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NoReturn
+from typing import Annotated, ClassVar, Literal, NoReturn
 
 import numpy as np
 from pydantic import Field
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, check_choice
+from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Item, Judgements, Ratings, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import CORPORA, load_captions
-from capbench.datasets.clipscore_json import read_human_judgements
 from capbench.datasets.judgement_files import ByName, drawn, file_error, require_references
 from capbench.datasets.protocol import (
     ItemSelection,
@@ -118,52 +116,25 @@ def read_table_of_candidates(path: Path) -> list[RatedCandidate]:
 
 
 def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
-    """Read correctness ratings from JSON in either format (see the module), and count those that are NaN.
+    """Read correctness ratings from JSON, and count those that are NaN.
 
     Candidates are sorted by source (8k, 30k, COCO); those of an image are consecutive and numbered in the file's order.
     """
     data = files.read_json(path, unique_keys=True, nan=True)
-    if not isinstance(data, dict) or not data:
-        raise file_error("is not a JSON object", "wrong-format", path)
-    by_source = all(isinstance(value, list) for value in data.values())
+    if not isinstance(data, dict) or not data or not all(isinstance(entries, list) for entries in data.values()):
+        raise file_error("is not a JSON object of lists", "wrong-format", path)
     of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
     blank = 0
-    for cells, row in _by_source(data, path) if by_source else _by_image(data, path):
-        candidate = parsed(RatedCandidate, {"position": 0} | cells, path, row)
-        if candidate.rating is None:
-            blank += 1
-            continue
-        candidates = of_image.setdefault((candidate.subset, candidate.image), [])
-        candidates.append(candidate.model_copy(update={"position": len(candidates)}))
-        if len(candidates) > CANDIDATES:
-            raise candidate.error("mismatch", f"is candidate {len(candidates)} of image {candidate.image}")
-    ordered = sorted(of_image, key=lambda key: SUBSETS.index(key[0]))
-    return [candidate for key in ordered for candidate in of_image[key]], blank
-
-
-def _by_source(data: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    for source, entries in data.items():
-        check_choice("source", source, _SOURCES, DataError, path=path)
-        for number, entry in enumerate(entries, 1):
-            row = f"{source} entry {number}"
-            if not isinstance(entry, dict):
-                raise file_error("is not a JSON object", "wrong-type", path, row)
+    for source in sorted(data, key=list(_SOURCES).index):
+        for number, entry in enumerate(data[source], 1):
             cells = {"image": entry.get("image"), "candidate": entry.get("caption"), "subset": _SOURCES[source]}
-            rating = entry.get("human")
-            yield cells | {"correctness": None if rating != rating else rating}, row
-
-
-def _by_image(data: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    for image in read_human_judgements(path, data):
-        where = f"{image.image_path} {image.key}".lower()
-        subset = next((subset for name, subset in _SOURCES.items() if name in where.replace("flicker", "flickr")), None)
-        if subset is None:
-            problem = f"its image_path '{image.image_path}' does not contain the source"
-            hint = "The path must contain flickr8k, flickr30k or coco"
-            raise image.error("unknown-name", problem, hint, value=image.image_path)
-        for number, one in enumerate(image.judgements, 1):
-            cells = {"subset": subset, "image": image.image, "candidate": one.caption, "correctness": one.rating}
-            yield cells, f"{image.row}, judgement {number}"
+            if (rating := entry.get("human")) != rating:
+                blank += 1
+                continue
+            candidates = of_image.setdefault((source, str(cells["image"])), [])
+            cells |= {"correctness": rating, "position": len(candidates)}
+            candidates.append(parsed(RatedCandidate, cells, path, f"{source} entry {number}"))
+    return [candidate for candidates in of_image.values() for candidate in candidates], blank
 
 
 _TABLE = "composite/composite_11985.tsv"
@@ -222,25 +193,8 @@ class Composite(Dataset):
     groups: ClassVar[Sequence[str] | None] = SUBSETS
     aliases: ClassVar[Mapping[str, str]] = {
         "clipscore": "any-candidate-out/correctness-tau-c",
-        **{
-            f"clipscore/{coefficient}": f"any-candidate-out/correctness-{coefficient}"
-            for coefficient in ("tau-b", "tau-c")
-        },
-        **{
-            f"{selection.name}/{coefficient}": f"{selection.name}/correctness-{coefficient}"
-            for selection in _SELECTIONS
-            for coefficient in ("tau-b", "tau-c", "spearman", "pearson")
-        },
-        **{
-            coefficient: f"any-candidate-out/correctness-{coefficient}"
-            for coefficient in ("tau-b", "tau-c", "spearman", "pearson")
-        },
-        **{
-            other: f"{selection.name}/correctness-{name}"
-            for selection in reversed(_SELECTIONS)  # so that the first selection is the default
-            for name in (*within_image_statistics(""), *within_source_statistics(""), *system_statistics(""))
-            for other in (f"{selection.name}/{name}", name)
-        },
+        "clipscore/tau-b": "any-candidate-out/correctness-tau-b",
+        "clipscore/tau-c": "any-candidate-out/correctness-tau-c",
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:

@@ -65,9 +65,6 @@ class _Distractions(Dataset):
     version: ClassVar[str] = "1"
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
     default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
-    aliases: ClassVar[Mapping[str, str]] = {
-        rule: f"own-caption-out/right-{rule}" for rule in ("strict", "ties-right", "ties-half")
-    }
 
     def _judgements(
         self,

@@ -113,9 +113,6 @@ class Foil(Dataset):
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
     default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
     groups: ClassVar[Sequence[str] | None] = ()
-    aliases: ClassVar[Mapping[str, str]] = {
-        rule: f"own-caption-out/right-{rule}" for rule in ("strict", "ties-right", "ties-half")
-    }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it in every pair."""

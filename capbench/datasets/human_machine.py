@@ -84,9 +84,6 @@ class _HumanMachine(Dataset):
     }
     default: ClassVar[tuple[str, str]] = ("own-caption-out", "human-strict")
     groups: ClassVar[Sequence[str] | None] = (HUMAN, MACHINE)
-    aliases: ClassVar[Mapping[str, str]] = {
-        rule: f"own-caption-out/human-{rule}" for rule in ("strict", "ties-right", "ties-half")
-    }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items by image, the human caption first; ``preferences["human"]`` prefers it in every pair."""

@@ -48,7 +48,6 @@ class LongCapArena(Dataset):
     }
     default: ClassVar[tuple[str, str]] = ("test-a", "descriptiveness-tau-c")
     groups: ClassVar[Sequence[str] | None] = ()
-    aliases: ClassVar[Mapping[str, str]] = {aspect: f"test-a/{aspect}-tau-c" for aspect in _ASPECTS}
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of their first rows, aspect by aspect; ``ratings`` by aspect."""

@@ -250,10 +250,6 @@ class Pascal50S(Dataset):
     other_practice: ClassVar[tuple[str, str]] = ("random-5-refs/consensus-strict", "CLIPScore and later papers")
     most_references: ClassVar[str] = "all-50-refs"
     groups: ClassVar[Sequence[str] | None] = CATEGORIES
-    aliases: ClassVar[Mapping[str, str]] = {
-        **{rule: f"random-5-refs/direct-{rule}" for rule in ("strict", "ties-right", "ties-half")},
-        **{label: f"random-5-refs/{label}-strict" for label in ("direct", "consensus", "triplets")},
-    }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items; ``preferences`` has the labels whose files exist."""

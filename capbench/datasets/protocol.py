@@ -342,11 +342,14 @@ def resolve(
         raise ProtocolError(problem, code="mismatch", value=text, hint=hint)
     parts = aliases.get("/".join(parts), "/".join(parts)).split("/")
     if len(parts) == 1:
-        parts = [default[0], parts[0]] if parts[0] in statistics else [parts[0], default[1]]
+        is_statistic = parts[0] not in selections and _completed(parts[0], statistics, default[1]) in statistics
+        parts = [default[0], parts[0]] if is_statistic else [parts[0], default[1]]
     if len(parts) != 2:
         raise ProtocolError(
             f"'{text}' is not a protocol id", code="wrong-value", value=text, hint="The form is dataset/items/statistic"
         )
+    if parts[1] not in statistics:
+        parts[1] = _completed(parts[1], statistics, default[1])
     items, statistic = parts
     for name in (part for part in parts if part not in selections and part not in statistics):
         for level, requirement in _REQUIREMENTS.items():
@@ -364,3 +367,12 @@ def resolve(
             problem = f"unknown {kind} '{name}' of {dataset}"
             raise ProtocolError(problem, code="unknown-name", value=name, hint=suggest(name, known))
     return Protocol(dataset, selections[items], statistics[statistic], version)
+
+
+def _completed(name: str, statistics: Mapping[str, StatisticSpec], default: str) -> str:
+    """The statistic with the aspect or the ending of the default one: ``tau-b`` is ``correctness-tau-b``."""
+    if name in statistics:
+        return name
+    human = statistics[default].human
+    longer = f"{human}-{name}", f"{name}{default.removeprefix(human)}"
+    return next((full for full in longer if full in statistics), name)

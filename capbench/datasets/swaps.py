@@ -54,10 +54,6 @@ class Flickr8kSwaps(Dataset):
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {**accuracy("component"), **accuracy("attribute")}
     default: ClassVar[tuple[str, str]] = ("changed-reference-out", "component-strict")
     groups: ClassVar[Sequence[str] | None] = (*COMPONENTS, *CATEGORIES)
-    aliases: ClassVar[Mapping[str, str]] = {
-        **{rule: f"changed-reference-out/component-{rule}" for rule in ("strict", "ties-right", "ties-half")},
-        **{label: f"changed-reference-out/{label}-strict" for label in ("component", "attribute")},
-    }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items; ``preferences`` has the labels ``component`` and ``attribute``.

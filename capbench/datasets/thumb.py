@@ -96,10 +96,6 @@ class Thumb(Dataset):
     }
     default: ClassVar[tuple[str, str]] = ("all-systems", "total-pearson")
     groups: ClassVar[Sequence[str] | None] = ()
-    aliases: ClassVar[Mapping[str, str]] = {
-        **{f"{items}/pearson": f"{items}/total-pearson" for items in ("all-systems", "no-human")},
-        **{aspect: f"all-systems/{aspect}-pearson" for aspect in _SCALES},
-    }
 
     @classmethod
     def newest_version(cls, root: DataRoot) -> str:

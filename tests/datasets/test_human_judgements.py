@@ -144,15 +144,6 @@ def by_source(folder: Path) -> dict[str, Any]:
     return data
 
 
-def by_image(folder: Path) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for row in table_rows(folder):
-        path = f"/images/{SOURCES[row['subset']]}/{row['image']}"
-        entry = data.setdefault(row["image"], {"human_judgement": [], "ground_truth": ["any"], "image_path": path})
-        entry["human_judgement"].append({"caption": row["candidate"], "rating": float(row["correctness"])})
-    return data
-
-
 def composite_folder(folder: Path, to: Path, data: object) -> Path:
     for corpus in ("flickr8k", "flickr30k", "coco"):
         (to / corpus).symlink_to(folder / corpus)
@@ -160,12 +151,9 @@ def composite_folder(folder: Path, to: Path, data: object) -> Path:
     return to
 
 
-@pytest.mark.parametrize("make", [by_source, by_image])
 @pytest.mark.parametrize("selection", ["same-text-out", "any-candidate-out"])
-def test_both_forms_of_composite_give_the_judgements_of_the_table(
-    make: Maker, selection: str, sample: Path, tmp_path: Path
-) -> None:
-    composite_folder(sample, tmp_path, make(sample))
+def test_the_json_of_composite_gives_the_judgements_of_the_table(selection: str, sample: Path, tmp_path: Path) -> None:
+    composite_folder(sample, tmp_path, by_source(sample))
     chosen = Composite.selections[selection]
     (table,), (travelled,) = Composite(root(sample)).load(chosen), Composite(root(tmp_path)).load(chosen)
     assert same(table, travelled, "correctness")
@@ -174,9 +162,8 @@ def test_both_forms_of_composite_give_the_judgements_of_the_table(
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("make", [by_source, by_image])
-def test_so_do_the_published_ratings(make: Maker, real_data: Path, tmp_path: Path) -> None:
-    composite_folder(real_data, tmp_path, make(real_data))
+def test_so_do_the_published_ratings(real_data: Path, tmp_path: Path) -> None:
+    composite_folder(real_data, tmp_path, by_source(real_data))
     chosen = Composite.selections["any-candidate-out"]
     (table,), (travelled,) = Composite(root(real_data)).load(chosen), Composite(root(tmp_path)).load(chosen)
     assert len(travelled.items) == 11985
