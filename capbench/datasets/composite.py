@@ -323,11 +323,8 @@ class Composite(Dataset):
                 name = candidate.subset
                 corpora[name] = self._coco() if name == "coco" else load_captions(f"flickr{name}", self.root)
             captions = corpora[candidate.subset]
-            if candidate.image not in captions:
-                problem = f"image '{candidate.image}' has no captions in {captions.source}"
-                hint = "Use a caption file with this image"
-                raise candidate.error("missing-references", problem, hint, value=candidate.image)
-            references_by_candidate[candidate.subset, candidate.image] = captions[candidate.image]
+            texts = candidate.references_in(captions, candidate.image, str(captions.source))
+            references_by_candidate[candidate.subset, candidate.image] = texts
         return references_by_candidate
 
     def _coco(self) -> Captions:

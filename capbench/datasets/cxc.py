@@ -238,9 +238,7 @@ def _texts(rows: Sequence[_Sits], captions: Captions) -> dict[int, _Caption]:
     """The captions by their numbers: those of an image in ascending order are its first captions in the corpus."""
     of_image: dict[str, list[_Sits]] = {}
     for row in rows:
-        if row.image not in captions:
-            problem = f"the image {row.image} has no captions in {captions.source.name}"
-            raise row.error("missing-references", problem, "Both files must be of the same split", value=row.image)
+        row.references_in(captions, row.image, captions.source.name, "Both files must be of the same split")
         if row.method == _ORIGINAL:
             of_image.setdefault(row.image, []).append(row)
     by_number = {}

@@ -216,13 +216,10 @@ class DistractionsGiven(_Distractions):
         captions: Mapping[str, tuple[str, ...]] = {}
         if any(pair.references is None for pair in user_pairs):
             captions = load_captions("flickr30k", self.root)
+        hint = "Add a field 'references' to the row, or get Flickr30k's captions of all splits"
         pairs = []
         for pair in user_pairs:
-            texts = captions.get(pair.image) if pair.references is None else pair.references
-            if texts is None:
-                hint = "Add a field 'references' to the row, or get Flickr30k's captions of all splits"
-                problem = f"the image {pair.image} has no captions in Flickr30k"
-                raise pair.error("missing-references", problem, hint, value=pair.image)
+            texts = pair.references or pair.references_in(captions, pair.image, "Flickr30k", hint)
             own = caption_key(pair.correct)
             references = tuple(text for text in texts if caption_key(text) != own)
             pairs.append((pair.task, pair.image, pair.correct, pair.distractor, references))

@@ -3,27 +3,28 @@
 Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/ExpertAnnotations.txt``, ``flickr8k/CrowdFlowerAnnotations.txt``
 (Hodosh, Young and Hockenmaier 2013). Candidates are captions of Flickr8k images, most of them of other images.
 
-If a file of ratings is missing, ``flickr8k/flickr8k.json`` or ``flickr8k/crowdflower_flickr8k.json`` is read instead
-(:mod:`capbench.datasets.clipscore_json`). These are sufficient only for the default protocols of the literature: the
-experts' file omits pairs whose caption belongs to the image, the crowd's file omits references that are rated.
+If a file of ratings is missing, ``flickr8k/flickr8k.json`` or ``flickr8k/crowdflower_flickr8k.json`` is read instead,
+as CLIPScore (Hessel and others 2021) makes them: an object of images with ``human_judgement``, a list of ``caption``
+and ``rating`` with one entry for each rating (three per caption for the experts), and ``ground_truth``, the references.
+These are sufficient only for the default protocols of the literature: the experts' file omits pairs whose caption
+belongs to the image, the crowd's file omits references that are rated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from capbench.core.errors import MissingFileError
 from capbench.core.records import Item, Judgements, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.clipscore_json import JudgedImage, read_human_judgements
-from capbench.datasets.judgement_files import drawn, file_error, require_references, split_caption_id
+from capbench.datasets.judgement_files import drawn, require_references, split_caption_id
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
-from capbench.datasets.row_models import Image, Row, read_rows, wrong
+from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 
 _CAPTIONS = "flickr8k/Flickr8k.token.txt"
@@ -85,26 +86,100 @@ class _Crowd(_Pair):
         return self
 
 
+class _JudgedCaption(BaseModel):
+    caption: Text
+    rating: float = Field(strict=True, allow_inf_nan=False)
+
+
+class _JudgedImage(Row):
+    """One image of CLIPScore's JSON: the ratings of its captions, and its references."""
+
+    image: Image = Field(validation_alias="id")
+    judgements: tuple[_JudgedCaption, ...] = Field(validation_alias="human_judgement", min_length=1)
+    references: tuple[Text, ...] = Field(validation_alias="ground_truth", min_length=1)
+
+    def grouped(self, size: int) -> Iterator[tuple[str, tuple[float, ...]]]:
+        """The captions with their ``size`` consecutive ratings."""
+        for start in range(0, len(self.judgements), size):
+            group = self.judgements[start : start + size]
+            if len(group) != size or len({one.caption for one in group}) != 1:
+                problem = f"judgement {start + 1} does not begin {size} ratings of one caption"
+                raise self.error("mismatch", problem, f"The {size} ratings of a caption must be consecutive")
+            yield group[0].caption, tuple(one.rating for one in group)
+
+
 class _Flickr8k(Dataset):
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     version, versions = AS_PUBLISHED
     groups: ClassVar[Sequence[str] | None] = ()
     model: ClassVar[type[_Expert | _Crowd]]
+    aspect: ClassVar[str]
+    raters: ClassVar[int]
+    levels: ClassVar[Sequence[float]]  # the possible ratings, or the ends of their range
     file_name: ClassVar[str]
     json_name: ClassVar[str]  # the same judgements in CLIPScore's JSON
     in_json: ClassVar[tuple[str, ...]]  # the selections for which the JSON is sufficient
+    json_note: ClassVar[str]
 
-    def _json(self, selection: ItemSelection) -> tuple[Path, list[JudgedImage]] | None:
-        """Path and content of the JSON, or None if the original files exist or the JSON does not."""
-        path = self.root.path / self.json_name
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items in the order of the file; the ratings of an item (three of experts, one share of yes) are together."""
         whole = all((self.root.path / name).is_file() for name in (self.file_name, _CAPTIONS))
-        if whole or not path.is_file():
-            return None
+        path = self.root.path / self.json_name
+        read = self._from_release if whole or not path.is_file() else self._from_json
+        items, values, notes = read(selection)
+        scale = self.levels[0], self.levels[-1]
+        ratings = {self.aspect: judgement_files.ratings(range(len(items)), values, scale, self.raters)}
+        if selection.seed is not None:
+            notes.append(f"one reference per image is sampled (seed {selection.seed})")
+        judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
+        return drawn(judged, selection)
+
+    def _from_release(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
+        path, captions, pairs = self._read()
+        own = {(pair.image, pair.caption[1]) for pair in pairs if pair.is_own}
+        no_own = selection.name not in ("all-pairs", "own-reference-out")
+        selected = [pair for pair in pairs if not pair.is_own] if no_own else pairs
+        dropped = own if selection.name == "own-reference-out" else set()
+        notes = []
+        if own and no_own:
+            notes.append(f"{len(pairs) - len(selected)} pairs whose caption belongs to the image are left out")
+        elif dropped:
+            notes.append(f"{len(own)} rated captions of the image itself are left out of its references")
+        references = {
+            image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
+            for image in {pair.image for pair in selected}
+        }
+        items = tuple(
+            Item(pair.image, captions[of][number], references[pair.image], f"{name}#{number}")
+            for pair in selected
+            for of, number, name in [pair.caption]
+        )
+        require_references(items, selection.name, path)
+        return items, [value for pair in selected for value in pair.values], notes
+
+    def _from_json(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
+        """Items and ratings of the JSON; candidate ids are image and number."""
+        path = self.root.path / self.json_name
         if selection.name not in self.in_json:
             problem = f"'{selection.name}' requires the original files, and some are missing"
             hint = f"Get {self.file_name} and {_CAPTIONS}, or choose {' or '.join(self.in_json)}"
             raise MissingFileError(problem, value=selection.name, path=path, hint=hint)
-        return path, read_human_judgements(path)
+        items: list[Item] = []
+        values: list[float] = []
+        for image in read_rows(path, _JudgedImage, ["image"]):
+            numbers: dict[str, int] = {}
+            for caption, ratings in image.grouped(self.raters):
+                number = numbers.setdefault(caption, len(numbers) + 1)
+                items.append(Item(image.image, caption, image.references, f"{image.image}#json-{number}"))
+                wrong_one = next((rating for rating in ratings if not self._fits(rating)), None)
+                if wrong_one is not None:
+                    raise image.error("out-of-range", f"the rating {wrong_one:g} is not possible", value=wrong_one)
+                values += ratings
+        return tuple(items), values, [f"read from {path.name}, {self.json_note}"]
+
+    def _fits(self, rating: float) -> bool:
+        low, *between, high = self.levels
+        return rating in self.levels if between else low <= rating <= high
 
     def _read(self) -> tuple[Path, Captions, Sequence[_Expert | _Crowd]]:
         captions = read_token(self.root.file(_CAPTIONS, what="Flickr8k's captions"))
@@ -123,24 +198,6 @@ class _Flickr8k(Dataset):
         return path, captions, pairs
 
 
-def _json_items(images: list[JudgedImage], raters: int) -> tuple[tuple[Item, ...], list[float]]:
-    """The items in a JSON file and their ratings, ``raters`` per item; candidate ids are image and number."""
-    items: list[Item] = []
-    values: list[float] = []
-    for image in images:
-        numbers: dict[str, int] = {}
-        for caption, ratings in image.grouped(raters):
-            number = numbers.setdefault(caption, len(numbers) + 1)
-            items.append(Item(image.image, caption, image.references, f"{image.image}#json-{number}"))
-            values += ratings
-    return tuple(items), values
-
-
-def _item(pair: _Pair, captions: Captions, references: tuple[str, ...]) -> Item:
-    of, number, name = pair.caption
-    return Item(pair.image, captions[of][number], references, f"{name}#{number}")
-
-
 class Flickr8kExpert(_Flickr8k):
     """5,822 pairs of image and caption, each rated by three experts from 1 (unrelated) to 4 (describes the image)."""
 
@@ -149,9 +206,10 @@ class Flickr8kExpert(_Flickr8k):
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k Expert"
     file_name: ClassVar[str] = "flickr8k/ExpertAnnotations.txt"
-    model = _Expert
+    model, aspect, raters, levels = _Expert, "expert", 3, (1.0, 2.0, 3.0, 4.0)
     json_name: ClassVar[str] = "flickr8k/flickr8k.json"
     in_json: ClassVar[tuple[str, ...]] = ("no-own-captions", "one-reference")
+    json_note: ClassVar[str] = "which omits pairs whose caption belongs to the image"
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "no-own-captions",
@@ -178,36 +236,6 @@ class Flickr8kExpert(_Flickr8k):
         for coefficient in _COEFFICIENTS
     }
 
-    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file; ``ratings["expert"]`` has three ratings per item, in row-major order."""
-        as_json = self._json(selection)
-        if as_json is None:
-            items, values, notes = self._from_release(selection)
-        else:
-            items, values, notes = self._from_json(*as_json)
-        ratings = {"expert": judgement_files.ratings(range(len(items)), values, (1.0, 4.0), raters=3)}
-        if selection.seed is not None:
-            notes.append(f"one reference per image is sampled (seed {selection.seed})")
-        judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
-        return drawn(judged, selection)
-
-    def _from_release(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
-        path, captions, pairs = self._read()
-        selected = pairs if selection.name == "all-pairs" else [pair for pair in pairs if not pair.is_own]
-        if not selected:
-            raise file_error(f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name)
-        items = tuple(_item(pair, captions, captions[pair.image]) for pair in selected)
-        left_out = len(pairs) - len(selected)
-        notes = [f"{left_out} pairs whose caption belongs to the image are left out"] if left_out else []
-        return items, [value for pair in selected for value in pair.values], notes
-
-    def _from_json(self, path: Path, images: list[JudgedImage]) -> tuple[tuple[Item, ...], list[float], list[str]]:
-        items, values = _json_items(images, 3)
-        for image in images:
-            if any(one.rating not in (1, 2, 3, 4) for one in image.judgements):
-                raise image.error("out-of-range", "an expert's score is not a whole number from 1 to 4")
-        return items, values, [f"read from {path.name}, which omits pairs whose caption belongs to the image"]
-
 
 class Flickr8kCrowdFlower(_Flickr8k):
     """47,830 pairs of image and caption with the share of raters who say that the caption describes the image."""
@@ -217,9 +245,10 @@ class Flickr8kCrowdFlower(_Flickr8k):
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k CrowdFlower"
     file_name: ClassVar[str] = "flickr8k/CrowdFlowerAnnotations.txt"
-    model = _Crowd
+    model, aspect, raters, levels = _Crowd, "share-of-yes", 1, (0.0, 1.0)
     json_name: ClassVar[str] = "flickr8k/crowdflower_flickr8k.json"
     in_json: ClassVar[tuple[str, ...]] = ("own-reference-out",)
+    json_note: ClassVar[str] = "whose references omit rated captions of the image itself"
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "own-reference-out",
@@ -235,40 +264,3 @@ class Flickr8kCrowdFlower(_Flickr8k):
         **within_image_statistics("share-of-yes"),
     }
     default: ClassVar[tuple[str, str]] = ("own-reference-out", "tau-b")
-
-    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file; ``ratings["share-of-yes"]`` has one value from 0 to 1 per item."""
-        as_json = self._json(selection)
-        if as_json is not None:
-            return (self._from_json(*as_json),)
-        path, captions, pairs = self._read()
-        own_captions = {(pair.image, pair.caption[1]) for pair in pairs if pair.is_own}
-        if selection.name == "no-own-captions":
-            selected, dropped = [pair for pair in pairs if not pair.is_own], set[tuple[str, int]]()
-            note = f"{len(pairs) - len(selected)} pairs whose caption belongs to the image are left out"
-        else:
-            selected, dropped = list(pairs), own_captions
-            note = f"{len(own_captions)} rated captions of the image itself are left out of its references"
-        if not selected:
-            raise file_error(f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name)
-        references = {
-            image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
-            for image in {pair.image for pair in selected}
-        }
-        items = tuple(_item(pair, captions, references[pair.image]) for pair in selected)
-        require_references(items, selection.name, path)
-        ratings = {
-            "share-of-yes": judgement_files.ratings(
-                range(len(selected)), (pair.values[0] for pair in selected), (0.0, 1.0)
-            )
-        }
-        return (Judgements(self.name, selection.name, items, ratings, notes=(note,) if own_captions else ()),)
-
-    def _from_json(self, path: Path, images: list[JudgedImage]) -> Judgements:
-        items, values = _json_items(images, 1)
-        for image in images:
-            if any(one.rating is None or not 0 <= one.rating <= 1 for one in image.judgements):
-                raise image.error("out-of-range", "a share of yes is not a number from 0 to 1")
-        ratings = {"share-of-yes": judgement_files.ratings(range(len(items)), values, (0.0, 1.0))}
-        note = f"read from {path.name}, whose references omit rated captions of the image itself"
-        return Judgements(self.name, "own-reference-out", items, ratings, notes=(note,))

@@ -21,13 +21,12 @@ Items are ordered by image: the human caption, then the machine captions. Their 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
-from capbench.core.errors import DataError, MissingFileError, count
+from capbench.core.errors import MissingFileError, count
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import load_captions, read_folders
@@ -43,14 +42,12 @@ MACHINES = tuple(f"{where}_{run}" for where in ("init", "pre", "par", "merge") f
 """The captioners of where_image2: four positions at which the image enters the network, with three runs each."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """The human caption of an image and those of captioners by name; ``row`` is the image's place in its file."""
+class Written(Row):
+    """The human caption of an image and those of captioners by name."""
 
     image: str
     human: str
     machines: Mapping[str, str]
-    row: int | str
 
 
 class _Caption(Row):
@@ -93,17 +90,13 @@ class _HumanMachine(Dataset):
         first, second = [], []
         counts = dict.fromkeys(("unlike", "few", "of human", "of reference", "repeated"), 0)
         for entry in images:
-            if entry.image not in captions:
-                problem = f"the image {entry.image} has no captions in {captions.source.name}"
-                hint = "Both files must be of the same split"
-                raise DataError(
-                    problem, code="missing-references", value=entry.image, path=path, row=entry.row, hint=hint
-                )
+            hint = "Both files must be of the same split"
+            of_image = entry.references_in(captions, entry.image, captions.source.name, hint)
             human = caption_key(entry.human)
-            others = [text for text in captions[entry.image] if caption_key(text) != human]
+            others = [text for text in of_image if caption_key(text) != human]
             references = tuple(others[:_REFERENCES])
             keys = set(map(caption_key, references))
-            counts["unlike"] += len(others) == len(captions[entry.image])
+            counts["unlike"] += len(others) == len(of_image)
             counts["few"] += len(references) < _REFERENCES
             place = len(items)
             items.append(Item(entry.image, entry.human, references, f"{entry.image}#{HUMAN}", HUMAN, HUMAN))
@@ -194,7 +187,8 @@ def read_smurf(path: Path) -> list[Written]:
             hint = "Give one human caption, then the machine captions"
             raise rows[0].error("mismatch", problem, hint, value=image)
         named = {f"{MACHINE} {number}": row.caption for number, row in enumerate(rows[1:], 1)}
-        written.append(Written(image, rows[0].caption, named, rows[0].row))
+        first = rows[0]
+        written.append(Written(path=path, row=first.row, image=image, human=first.caption, machines=named))
     return written
 
 
@@ -206,7 +200,8 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
         if f"{kind}_{system}" not in systems:
             path = listed.parent / f"{kind}_{system}" / "generated_captions.txt"
             raise MissingFileError("there is no such file", path=path, hint="Get the captions again")
-    return listed, [
-        Written(image, human, {system: systems[f"{kind}_{system}"][image] for system in MACHINES}, row)
-        for row, (image, human) in enumerate(systems[f"{kind}_human_1"].items(), 1)
-    ]
+    written = []
+    for row, (image, human) in enumerate(systems[f"{kind}_human_1"].items(), 1):
+        machines = {system: systems[f"{kind}_{system}"][image] for system in MACHINES}
+        written.append(Written(path=listed, row=row, image=image, human=human, machines=machines))
+    return listed, written

@@ -113,7 +113,10 @@ def ratings(item: Iterable[int], value: Iterable[float], scale: tuple[float, flo
 
 
 def require_references(items: Sequence[Item], selection: str, path: Path) -> None:
-    """Raise DataError if an item has no references under a selection."""
+    """Raise DataError if a selection has no items, or an item without references."""
+    if not items:
+        hint = "Choose another selection of items, or get the files again"
+        raise DataError(f"nothing is left under '{selection}'", code="too-few", value=selection, path=path, hint=hint)
     for item in items:
         if not item.references:
             problem = f"image {item.image} has no reference left for candidate {item.candidate_id} under '{selection}'"

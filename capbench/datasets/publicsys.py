@@ -58,13 +58,10 @@ class PublicSys(Dataset):
         path = self.root.file(_FILE, what="the ratings of PublicSys, which are not published")
         rows = read_publicsys(path)
         captions = {} if all(row.references for row in rows) else self._captions()
+        hint = "Use COCO's name (COCO_val2014_000000000042), or add a column 'references'"
         items = []
         for row in rows:
-            references = row.references or tuple(captions.get(row.image, ()))
-            if not references:
-                hint = "Use COCO's name (COCO_val2014_000000000042), or add a column 'references'"
-                problem = f"the image {row.image} has no captions in COCO"
-                raise row.error("missing-references", problem, hint, value=row.image)
+            references = row.references or row.references_in(captions, row.image, "COCO", hint)
             items.append(Item(row.image, row.candidate, references, f"{row.image}#{row.system}", system=row.system))
         ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
         notes = (f"{len({row.system for row in rows})} systems; the ratings are from a user's file",)

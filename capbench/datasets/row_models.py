@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import warnings
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -37,6 +37,14 @@ class Row(BaseModel):
     def error(self, code: str, message: str, hint: str = HINT, *, value: object = None) -> DataError:
         """The error of this row."""
         return DataError(message, code=code, value=value, path=self.path, row=self.row, hint=hint)
+
+    def references_in(
+        self, captions: Mapping[str, tuple[str, ...]], image: str, where: str, hint: str = "Use files of one release"
+    ) -> tuple[str, ...]:
+        """The captions of an image in those of ``where``. Raises DataError if there are none."""
+        if not (texts := captions.get(image)):
+            raise self.error("missing-references", f"the image {image} has no captions in {where}", hint, value=image)
+        return texts
 
 
 def wrong(code: str, message: str) -> PydanticCustomError:

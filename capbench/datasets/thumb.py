@@ -118,14 +118,7 @@ class Thumb(Dataset):
         references_path = self.root.file(*_REFERENCES, what="the references")
         listed = read_rows(references_path, _References, ["segment"], form=".jsonl")
         references = {row.segment: row.texts for row in listed}
-        for row in rows:
-            if row.segment not in references:
-                problem = f"the image {row.segment} has no references in {references_path.name}"
-                raise row.error("missing-references", problem, "Use files of one release", value=row.segment)
         selected = [row for row in rows if selection.name == "all-systems" or row.system != _HUMAN]
-        if not selected:
-            problem, hint = f"no caption is left under '{selection.name}'", "Choose other items"
-            raise DataError(problem, code="too-few", value=selection.name, path=path, hint=hint)
         notes = []
         if version == "misaligned":
             notes.append("the human captions are those of other images: get the file of January 2022 or later")
@@ -143,9 +136,11 @@ class Thumb(Dataset):
                 "separate candidate"
             )
         items = tuple(
-            Item(row.image, row.caption, references[row.segment], f"{row.image}#{row.system}", system=row.system)
+            Item(row.image, row.caption, texts, f"{row.image}#{row.system}", system=row.system)
             for row in selected
+            for texts in [row.references_in(references, row.segment, references_path.name)]
         )
+        judgement_files.require_references(items, selection.name, path)
         ratings = {
             aspect: judgement_files.ratings(
                 range(len(selected)), (getattr(row, aspect) for row in selected), _SCALES[aspect]

@@ -108,15 +108,15 @@ def judged(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a
 @pytest.mark.parametrize(
     ("data", "code", "row", "value"),
     [
-        ([], "wrong-format", None, None),
-        ({"x": 3}, "wrong-format", None, None),
-        ({"x": {"ground_truth": ["a"]}}, "missing-key", "image 'x'", "human_judgement"),
-        ({"x": {"human_judgement": [1], "ground_truth": []}}, "wrong-type", "image 'x'", 1),
-        (judged(1, 2, "3"), "not-a-number", "image 'x'", "3"),
-        (judged(1, 2, 5), "out-of-range", "image 'x'", None),
-        (judged(1, 2, captions=("a kite", "a kite")), "mismatch", "image 'x'", None),
-        (judged(1, 2, 3, captions=("a", "a", "b")), "mismatch", "image 'x'", None),
-        ({"x": judged(1, 1, 1)["x"], "x.jpg": judged(1, 1, 1)["x"]}, "duplicate", "image 'x.jpg'", None),
+        ([], "missing-value", None, None),
+        ({"x": 3}, "wrong-type", "entry 'x'", None),
+        ({"x": {"ground_truth": ["a"]}}, "missing-key", "entry 'x'", "human_judgement"),
+        ({"x": {"human_judgement": [1], "ground_truth": []}}, "wrong-type", "entry 'x'", 1),
+        (judged(1, 2, "3"), "not-a-number", "entry 'x'", "3"),
+        (judged(1, 2, 5), "out-of-range", "entry 'x'", 5),
+        (judged(1, 2, captions=("a kite", "a kite")), "mismatch", "entry 'x'", None),
+        (judged(1, 2, 3, captions=("a", "a", "b")), "mismatch", "entry 'x'", None),
+        ({"x": judged(1, 1, 1)["x"], "x.jpg": judged(1, 1, 2)["x"]}, "duplicate", "entry 'x.jpg'", None),
     ],
 )
 def test_a_wrong_entry_is_named(data: object, code: str, row: str | None, value: object, tmp_path: Path) -> None:
