@@ -9,6 +9,7 @@ Invalid rows are never guessed or dropped; all problems of a file are found in o
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -44,6 +45,7 @@ _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)
 _LARGEST_GRADE = 1e6
 _CHOICES = {"a": 1, "b": -1, "tie": 0}
 _MOST_ROWS = 20
+_HEADER, _NO_TEXT = "the header: ", "is not a text"
 Kind = Literal["ratings", "preferences"]
 
 
@@ -140,71 +142,58 @@ def read_user_file(
     columns: Mapping[str, str] | None = None,
 ) -> UserJudgements:
     """Read and check a file of judgements."""
-    _check_name(path)
+    if not path.name.lower().endswith(SUFFIXES):
+        check_readable(path)
+        hint = "Export the table as .xlsx or CSV (UTF-8)" if path.suffix.lower() in OTHER_SPREADSHEETS else ""
+        hint = hint or f"Use one of {', '.join(SUFFIXES)}"
+        raise DataError(f"has the ending '{path.suffix}'", code="wrong-format", value=path.suffix, path=path, hint=hint)
     table = read_table(path)
     frame = table.frame()
     frame = frame.drop(columns=[name for name in frame if name in ignore])
-    report = _Report(table, frame)
-    reading = _interpret(frame, report, rating_columns, columns or {})
+    reading = _Header(table, frame).fields(rating_columns, columns or {})
     unread = [c for c, name in reading.items() if not (_NUMBERED.fullmatch(name) or (name and frame[c].notna().any()))]
     unread += [c for c, name in reading.items() if (m := _NUMBERED.fullmatch(name)) and f"{m[1]}s" in ignore]
     frame = frame.drop(columns=unread).rename(columns=reading)
-    rows = _Rows(table, frame, _Report(table, frame), {name: column for column, name in reading.items()})
+    rows = _Rows(table, frame, {name: column for column, name in reading.items()})
     paired = not {"candidate_a", "candidate_b", "preferred"}.isdisjoint(frame)
     kind, aspects, scale = rows.pairs() if paired else rows.rated(scale, rating_columns)
     renamed = {column: name for column, name in reading.items() if name and column != name}
     return UserJudgements(rows.frame, kind, aspects, scale, renamed, reading)
 
 
-def _check_name(path: Path) -> None:
-    """Raise DataError for a file of another kind."""
-    if not path.name.lower().endswith(SUFFIXES):
-        check_readable(path)
-        hint = "Export the table as .xlsx or CSV (UTF-8)" if path.suffix.lower() in OTHER_SPREADSHEETS else ""
-        hint = hint or f"Use one of {', '.join(SUFFIXES)}"
-        raise DataError(f"has the ending '{path.suffix}'", code="wrong-format", value=path.suffix, path=path, hint=hint)
+class _Problems:
+    """The rows of a file, and its problems by kind."""
 
-
-class _Report:
-    """Collects the problems of a file by kind."""
-
-    def __init__(self, table: Table, frame: pd.DataFrame) -> None:
-        self.table, self.path, self.frame = table, table.path, frame
+    def __init__(self, table: Table, frame: pd.DataFrame, columns: Mapping[str, str] | None = None) -> None:
+        self.table, self.frame = table, frame
+        self.columns = columns or {}  # the column of each field
         self.numbers, self.problems = table.numbers, list[Problem]()
 
-    def rows(self, bad: Any, code: str, message: str, hint: str, value: str | None = None) -> None:
-        """Add a problem of the rows where ``bad`` is true."""
+    def add(self, bad: Any, code: str, message: str, hint: str, value: str | None = None) -> None:
+        """Add a problem of the rows where ``bad`` is true; the message names the column if it has another name."""
         if not (places := np.flatnonzero(np.asarray(bad, dtype=bool)).tolist()):
             return
-        rows = [str(self.numbers[place]) for place in places]
-        more = f", and {len(rows) - _MOST_ROWS:,} more" if len(rows) > _MOST_ROWS else ""
-        listed = ", ".join(rows[:_MOST_ROWS]) + more
+        column = self.columns.get(value or "", value)
+        message += f" (column '{column}')" if column != value else ""
         message = message.encode("utf-8", "backslashreplace").decode()  # an unpaired surrogate cannot be printed
-        self.problems.append(Problem(self.numbers[places[0]], code, message, hint, len(rows), listed, value))
-
-    def header(self, code: str, message: str, hint: str, value: str) -> None:
-        """Add a problem of the columns: of the rows that have it, in a file without a header."""
-        if not self.table.decimals and value in self.frame:
-            self.rows(self.frame[value].notna(), code, message, hint, value)
-            return
-        self.problems.append(Problem(1, code, f"the header: {message}", hint, 1, "1", value))
+        more = f", and {len(places) - _MOST_ROWS:,} more" if len(places) > _MOST_ROWS else ""
+        listed = ", ".join(str(self.numbers[place]) for place in places[:_MOST_ROWS]) + more
+        self.problems.append(Problem(self.numbers[places[0]], code, message, hint, len(places), listed, value))
 
     def stop(self) -> None:
         """Raise one error for all problems, if there are any."""
         if not self.problems:
             return
         problems = sorted(self.problems, key=lambda one: self.numbers.index(one.row) if one.row in self.numbers else -1)
-        first, more = problems[0], len(problems) - 1
+        first, *others = problems
         message = first.message + (f" ({first.count:,} such rows)" if first.count > 1 else "")
-        if message.startswith("the header") and more:
-            others = [one.message.removeprefix("the header: ") for one in problems[1:] if one.row == 1]
-            message = "; ".join([message, *others[:7]])
-        elif more:
-            command = f"'capbench data import {shlex.quote(str(self.path))} --name NAME --json'"
-            message += f"; {count(more, 'more problem')}: {command} lists all"
-        error = ImportProblemsError(
-            message, code=first.code, value=first.value, path=self.path, row=first.row, hint=first.hint
-        )
+        if message.startswith(_HEADER):
+            message = "; ".join([message, *(one.message.removeprefix(_HEADER) for one in others[:7] if one.row == 1)])
+        elif others:
+            command = f"'capbench data import {shlex.quote(str(self.table.path))} --name NAME --json'"
+            message += f"; {count(len(others), 'more problem')}: {command} lists all"
+        where: dict[str, Any] = {"path": self.table.path, "row": first.row, "hint": first.hint}
+        error = ImportProblemsError(message, code=first.code, value=first.value, **where)
         error.problems = tuple(problems)
         raise error
 
@@ -216,112 +205,104 @@ def _field(name: str) -> str | None:
     return name if name in _FIELDS or (name.startswith("rating_") and len(name) > 7) else None
 
 
-def _interpret(
-    frame: pd.DataFrame, report: _Report, rating_columns: Sequence[str], columns: Mapping[str, str]
-) -> dict[str, str]:
-    """The field of each column, ``""`` for empty columns that denote none."""
-    names = list(map(str, frame))
-    filled = [name for name in names if frame[name].notna().any()] if len(frame) else names
-    fields = {column: _field(name) or name for name, column in columns.items()}
-    taken: dict[str, str] = {}
-    for name in names:
-        denoted = fields.get(name) or (name if name in rating_columns else _field(name))
-        if denoted in taken:
-            _ambiguous(report, taken[denoted], name, denoted)
-        elif denoted is not None:
-            taken[denoted] = name
-    for column in fields:
-        if column not in names:
-            report.header("missing-column", f"no column '{column}'", "Name a column of the file in --columns", column)
-            taken.setdefault(fields[column], column)
-    paired = any(taken.get(name) in filled for name in ("candidate_a", "candidate_b", "preferred"))
-    rated = any(name.startswith(RATING) for name in taken) or any(name in names for name in rating_columns)
-    for name in filled:
-        match = _REF.fullmatch(name)
-        denoted = f"reference_{int(match[1])}" if match else _ALIASES.get(name)
-        if name in taken.values() or denoted is None or (denoted in RATED and paired) or (denoted == RATING and rated):
-            continue
-        other = taken.get(denoted) or (taken.get("references") if match and taken.get("references") in filled else None)
-        if other is None:
-            taken[denoted] = name
+class _Header(_Problems):
+    """The columns of a file, while their fields are found."""
+
+    def fields(self, rating_columns: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+        """The field of each column, ``""`` for empty columns that denote none."""
+        frame = self.frame
+        names = list(map(str, frame))
+        filled = [name for name in names if frame[name].notna().any()] if len(frame) else names
+        assigned = {column: _field(name) or name for name, column in columns.items()}
+        taken: dict[str, str] = {}  # column by field
+        for name in names:
+            denoted = assigned.get(name) or (name if name in rating_columns else _field(name))
+            if denoted is not None and taken.setdefault(denoted, name) != name:
+                self.ambiguous(taken[denoted], name, denoted)
+        for column, denoted in assigned.items():
+            if column not in names:
+                self.wrong("missing-column", f"no column '{column}'", "Name a column of the file in --columns", column)
+                taken.setdefault(denoted, column)
+        paired = any(taken.get(name) in filled for name in ("candidate_a", "candidate_b", "preferred"))
+        rated = any(name.startswith(RATING) for name in taken) or any(name in names for name in rating_columns)
+        for name in filled:
+            match = _REF.fullmatch(name)
+            alias = f"reference_{int(match[1])}" if match else _ALIASES.get(name, "")
+            if name in taken.values() or not alias or (alias in RATED and paired) or (alias == RATING and rated):
+                continue
+            listed = taken.get("references") if match else None
+            if other := taken.get(alias) or (listed if listed in filled else None):
+                self.ambiguous(other, name, alias)
+            else:
+                taken[alias] = name
+        self.taken, self.filled, self.rating_columns, self.paired = taken, filled, rating_columns, paired
+        self.check_missing(columns)
+        self.check_known()
+        self.stop()
+        by_column = {column: denoted for denoted, column in taken.items()}
+        return {name: by_column.get(name, "") for name in names}
+
+    def wrong(self, code: str, message: str, hint: str, value: str) -> None:
+        """Add a problem of the columns: of the rows that have it, in a file without a header."""
+        if not self.table.decimals and value in self.frame:
+            self.add(self.frame[value].notna(), code, message, hint, value)
         else:
-            _ambiguous(report, other, name, denoted)
-    _check_header(report, taken, filled, rating_columns, columns, paired=paired)
-    report.stop()
-    fields = {column: denoted for denoted, column in taken.items()}
-    return {name: fields.get(name, "") for name in names}
+            self.problems.append(Problem(1, code, _HEADER + message, hint, 1, "1", value))
+
+    def ambiguous(self, other: str, column: str, denoted: str) -> None:
+        meaning = "references" if denoted.startswith("reference") else f"'{denoted}'"
+        hint = f"Remove one of them, or import the file with --ignore {shlex.quote(column)}"
+        self.wrong("ambiguous", f"'{other}' and '{column}' both mean {meaning}", hint, column)
+
+    def check_missing(self, columns: Mapping[str, str]) -> None:
+        taken, paired = self.taken, self.paired
+        needed = ["image", *(("candidate_a", "candidate_b") if paired else ("candidate",))]
+        if paired and taken.keys().isdisjoint(("preferred", "votes_a", "votes_b", "grade")):
+            needed.append("preferred")
+        if not paired and not self.rating_columns and not any(name.startswith(RATING) for name in taken):
+            needed.append(RATING)
+        missing = [name for name in needed if name not in taken]
+        others = [name for name in self.filled if name not in taken.values()]
+        column = others[0] if len(others) == len(missing) == 1 else "COLUMN"
+        assigned = {**columns, **dict.fromkeys(missing, column)}
+        option = shlex.quote(",".join(f"{name}={of}" for name, of in assigned.items()))
+        hint = f"Its columns are {', '.join(self.table.columns)[:200]}; assign them: --columns {option}"
+        for name in missing:
+            self.wrong("missing-column", f"no column '{name}'", hint, name)
+        for name in self.rating_columns:
+            if name not in self.frame:
+                self.wrong("missing-column", f"no column '{name}'", "Name a column of the file in --rating", name)
+
+    def check_known(self) -> None:
+        paired, own = self.paired, COMMON + (PAIRED if self.paired else RATED)
+        used = {column: denoted for denoted, column in self.taken.items()}
+        unclear = {problem.value for problem in self.problems if problem.code == "ambiguous"}
+        for name in self.filled:
+            denoted, quoted = used.get(name, ""), shlex.quote(name)
+            known = denoted in own or _NUMBERED.fullmatch(denoted) or (denoted.startswith(RATING) and not paired)
+            if known or name in unclear or denoted in self.rating_columns:
+                continue
+            if denoted:
+                kind, hint = "preferences" if paired else "ratings", "Put ratings and preferences into two files"
+                self.wrong("conflict", f"'{name}' does not belong in a file of {kind}", hint, name)
+            else:
+                ways = [f"--columns FIELD={quoted}", *([] if paired else [f"--rating {quoted} reads it as ratings"])]
+                hint = f"Correct the name, or import the file: {', '.join(ways)}, --ignore {quoted} ignores it"
+                self.wrong("unknown-column", f"unknown column '{name}'", hint, name)
 
 
-def _ambiguous(report: _Report, other: str, column: str, denoted: str) -> None:
-    meaning = "references" if denoted.startswith("reference") else f"'{denoted}'"
-    hint = f"Remove one of them, or import the file with --ignore {shlex.quote(column)}"
-    report.header("ambiguous", f"'{other}' and '{column}' both mean {meaning}", hint, column)
-
-
-def _check_header(
-    report: _Report,
-    taken: Mapping[str, str],
-    filled: Sequence[str],
-    rating_columns: Sequence[str],
-    columns: Mapping[str, str],
-    *,
-    paired: bool,
-) -> None:
-    """Add the missing and unknown columns."""
-    own = COMMON + (PAIRED if paired else RATED)
-    needed = ["image", *(("candidate_a", "candidate_b") if paired else ("candidate",))]
-    if paired and taken.keys().isdisjoint(("preferred", "votes_a", "votes_b", "grade")):
-        needed.append("preferred")
-    if not paired and not rating_columns and not any(name.startswith(RATING) for name in taken):
-        needed.append(RATING)
-    used = {column: denoted for denoted, column in taken.items()}
-    missing, others = [name for name in needed if name not in taken], [name for name in filled if name not in used]
-    column = others[0] if len(others) == len(missing) == 1 else "COLUMN"
-    option = shlex.quote(",".join(f"{name}={of}" for name, of in {**columns, **dict.fromkeys(missing, column)}.items()))
-    for name in missing:
-        hint = f"Its columns are {', '.join(report.table.columns)[:200]}; assign them: --columns {option}"
-        report.header("missing-column", f"no column '{name}'", hint, name)
-    for name in rating_columns:
-        if name not in report.frame:
-            report.header("missing-column", f"no column '{name}'", "Name a column of the file in --rating", name)
-    unclear = {problem.value for problem in report.problems if problem.code == "ambiguous"}
-    for name in filled:
-        denoted = used.get(name, "")
-        known = denoted in own or _NUMBERED.fullmatch(denoted) or (denoted.startswith(RATING) and not paired)
-        if known or name in unclear or denoted in rating_columns:
-            continue
-        if denoted:
-            kind = "preferences" if paired else "ratings"
-            hint = "Put ratings and preferences into two files"
-            report.header("conflict", f"'{name}' does not belong in a file of {kind}", hint, name)
-        else:
-            quoted = shlex.quote(name)
-            reads = "" if paired else f"--rating {quoted} reads it as ratings, "
-            hint = (
-                f"Correct the name, or import the file: --columns FIELD={quoted}{reads}, --ignore {quoted} ignores it"
-            )
-            report.header("unknown-column", f"unknown column '{name}'", hint, name)
-
-
-class _Rows:
+class _Rows(_Problems):
     """The rows under the names of the schema, while they are checked and completed in place."""
-
-    def __init__(self, table: Table, frame: pd.DataFrame, report: _Report, columns: Mapping[str, str]) -> None:
-        self.table, self.frame, self.report, self.columns = table, frame, report, columns
-
-    @property
-    def names(self) -> list[str]:
-        """The columns."""
-        return list(map(str, self.frame))
-
-    def add(self, bad: Any, code: str, message: str, hint: str, value: str | None = None) -> None:
-        """Add a problem of some rows; the message names the column of the file if it has another name."""
-        column = self.columns.get(value or "", value)
-        self.report.rows(bad, code, message + (f" (column '{column}')" if column != value else ""), hint, value)
 
     def has(self, name: str) -> Any:
         """(rows) True where a field has a value."""
         return self.frame[name].notna().to_numpy() if name in self.frame else np.zeros(len(self.frame), dtype=bool)
+
+    def set(self, name: str, cells: Sequence[Any]) -> None:
+        """Replace a column."""
+        import pandas as pd
+
+        self.frame[name] = pd.Series(cells, index=self.frame.index, dtype=object)
 
     def text(self, name: str, *, needed: bool = False, caption: bool = False, always: bool = False) -> None:
         """Check and clean a column of texts; an absent one becomes ``""``."""
@@ -333,90 +314,84 @@ class _Rows:
         if always and has.any():
             problem, hint = f"some rows have a '{name}' and others do not", "Fill it in in every row or in none"
             self.add(has != has[0], "missing-value", problem, hint, name)
-        known: dict[Hashable, tuple[str, str]] = {None: ("", "")}
+        known: dict[Hashable, tuple[str, str]] = {None: ("", "")}  # cell → its text, and what is wrong with it
         cells = _hashable(self.frame[name].tolist())
         for cell in set(cells) - {None}:
+            known[cell] = "", _NO_TEXT
             if isinstance(cell, int) and not isinstance(cell, bool) and not caption:
                 known[cell] = str(cell), ""
             elif isinstance(cell, str):
                 text, unfit = plain_text(cell)
                 unfit = unfit or ("" if caption or text == cell.strip() else "a line break or a tab")
-                known[cell] = "" if unfit else text, unfit
-            else:
-                known[cell] = "", "?"
-        for kind in sorted({unfit for _, unfit in known.values()} - {""}):
-            bad = [known[cell][1] == kind for cell in cells]
-            if kind == "?":
-                self.add(bad, "wrong-type", f"'{name}' is not a text", "Put it in quotes", name)
-            else:
-                self.add(bad, "wrong-value", f"'{name}' contains {kind}", "Replace it by a space", name)
+                known[cell] = "" if unfit else text, f"contains {unfit}" if unfit else ""
+        for kind in sorted({wrong for _, wrong in known.values()} - {""}):
+            code, hint = ("wrong-type", "Put it in quotes") if kind == _NO_TEXT else ("wrong-value", "Use a space")
+            self.add([known[cell][1] == kind for cell in cells], code, f"'{name}' {kind}", hint, name)
         self.set(name, [known[cell][0] for cell in cells])
-
-    def set(self, name: str, cells: Sequence[Any]) -> None:
-        """Replace a column."""
-        import pandas as pd
-
-        self.frame[name] = pd.Series(cells, index=self.frame.index, dtype=object)
 
     def common(self) -> None:
         """Check images and references."""
         self.text("image", needed=True)
         names = self.frame["image"].tolist()
         ids = {name: image_id(name) for name in dict.fromkeys(names)}
-        first: dict[str, str] = {}
-        twice = {name for name, image in ids.items() if image and first.setdefault(image, name) != name}
-        nameless = {name for name, image in ids.items() if name and not image}
-        if nameless:
-            problem, hint = "'image' names no image", "Write the image's file name, such as kite.jpg"
-            value = next(name for name in names if name in nameless)
-            self.add([name in nameless for name in names], "missing-image", f"{problem}: '{value}'", hint, value)
-        if twice:
-            name = next(name for name in names if name in twice)
+        nameless = [bool(name) and not ids[name] for name in names]
+        if any(nameless):
+            name = names[nameless.index(True)]
+            hint = "Write the image's file name, such as kite.jpg"
+            self.add(nameless, "missing-image", f"'image' names no image: '{name}'", hint, name)
+        first = {ids[name]: name for name in reversed(ids)}
+        twice = [bool(ids[name]) and first[ids[name]] != name for name in names]
+        if any(twice):
+            name = names[twice.index(True)]
             problem = f"the images '{first[ids[name]]}' and '{name}' have the same id '{ids[name]}'"
-            self.add([name in twice for name in names], "duplicate", problem, "Rename one of them", ids[name])
+            self.add(twice, "duplicate", problem, "Rename one of them", ids[name])
         self.set("image", [ids[name] for name in names])
         self.text("group")
-        references = self.lists("reference")
-        known: dict[tuple[object, ...], tuple[tuple[str, ...], str]] = {}
-        for cells in {listed for listed in references if listed is not None}:
-            texts = [
-                plain_text(cell) if isinstance(cell, str) else ("", "something that is not a text") for cell in cells
-            ]
-            code = next((f"contains {bad}" if bad else "is empty" for text, bad in texts if bad or not text), "")
-            known[cells] = tuple(text for text, _ in texts), code
-        hint = "Give at least one reference caption of the image, or none in all rows"
-        missing = np.array([not cells for cells in references])
-        if not missing.all() or any(cells == () for cells in references):
+        self.references()
+
+    def references(self) -> None:
+        """Check and clean the lists of references."""
+        listed = self.lists("reference")
+        missing = np.array([not cells for cells in listed])
+        if not missing.all() or any(cells == () for cells in listed):
+            hint = "Give at least one reference caption of the image, or none in all rows"
             self.add(missing, "missing-references", "has no 'references'", hint)
-        problems = [known[cells][1] if cells else "" for cells in references]
-        for problem in sorted(set(problems) - {""}):
-            bad = [one == problem for one in problems]
+        clean: dict[tuple[object, ...] | None, tuple[str, ...]] = {None: ()}
+        wrong: dict[object, str] = {}
+        for cells in {cells for cells in listed if cells is not None}:
+            texts = [plain_text(cell) if isinstance(cell, str) else ("", "something else") for cell in cells]
+            clean[cells] = tuple(text for text, _ in texts)
+            wrong[cells] = next(
+                (f"contains {bad}" if bad else "is empty" for text, bad in texts if bad or not text), ""
+            )
+        for problem in sorted(set(wrong.values()) - {""}):
             code = "missing-value" if "empty" in problem else "wrong-value"
+            bad = [wrong.get(cells) == problem for cells in listed]
             self.add(bad, code, f"a reference {problem}", "Correct or remove it", "references")
-        self.set("references", [known[cells][0] if cells else () for cells in references])
+        self.set("references", [clean[cells] for cells in listed])
 
     def lists(self, stem: str) -> list[tuple[Any, ...] | None]:
         """The numbered columns of a row from left to right, or its list; None without either, ``()`` if empty."""
         plural = f"{stem}s"
-        places = sorted((int(m[2]), name) for name in self.names if (m := _NUMBERED.fullmatch(name)) and m[1] == stem)
-        numbered = [self.frame[name].tolist() for _, name in places]
+        places = sorted(
+            (int(m[2]), str(name)) for name in self.frame if (m := _NUMBERED.fullmatch(str(name))) and m[1] == stem
+        )
         lists: list[tuple[Any, ...] | None] = [None] * len(self.frame)
         gaps = wrong = both = [False] * len(self.frame)
-        if numbered:
-            rows = list(zip(*numbered, strict=True))
+        if places:
+            rows = list(zip(*(self.frame[name].tolist() for _, name in places), strict=True))
             lists = [of if None not in of else tuple(cell for cell in of if cell is not None) or None for of in rows]
             if stem == "reference":
-                gaps = [list(of) != [*of[: len(of) - of.count(None)], *[None] * of.count(None)] for of in rows]
+                gaps = [of is not None and of != row[: len(of)] for of, row in zip(lists, rows, strict=True)]
         if plural in self.frame:
             cells = self.frame[plural].tolist()
             parsed = [self.parsed(cell) for cell in cells]
             if stem == RATING:  # a single rating
                 parsed = [[value] if isinstance(value, int | float) else value for value in parsed]
-            kinds: tuple[type, ...] = (list, type(None), *([dict] if stem == RATING else []))
-            wrong = [not isinstance(value, kinds) for value in parsed]
+            wrong = [not isinstance(value, list | None) for value in parsed]
             both = [cell is not None and given is not None for cell, given in zip(cells, lists, strict=True)]
             lists = [
-                (value,) if isinstance(value, dict) else tuple(_hashable(value)) if isinstance(value, list) else given
+                tuple(_hashable(value)) if isinstance(value, list) else given
                 for value, given in zip(parsed, lists, strict=True)
             ]
         form = '["…", "…"]' if stem == "reference" else "[4, 5]"
@@ -436,25 +411,23 @@ class _Rows:
         except ValueError:
             return ""
 
-    def numbers(
-        self, name: str, cells: Sequence[Any], kind: str = "number", limit: float = math.inf
-    ) -> list[float | None]:
-        """Cells as numbers; adds a problem of the others that are not missing."""
+    def numbers_of(self, name: str, kind: str = "number", limit: float = math.inf) -> Any:
+        """(rows) A column as numbers, NaN for a missing cell or one with another value, which is a problem."""
+        cells = self.frame[name].tolist()
         values = self.table.values(self.columns.get(name, name), cells)
         if kind == "count":
             values = [value if value is not None and value >= 0 and value % 1 == 0 else None for value in values]
-        bad = np.array([v is None or abs(v) > limit for v in values]) & np.array([cell is not None for cell in cells])
-        if bad.any():
-            cell = cells[int(np.flatnonzero(bad)[0])]
+        bad = [cell is not None and (v is None or abs(v) > limit) for cell, v in zip(cells, values, strict=True)]
+        if any(bad):
+            cell = cells[bad.index(True)]
             code = "wrong-type" if kind == "count" else "not-a-number"
             self.add(bad, code, f"'{name}' is not a finite {kind} ({cell!r:.40})", f"Write a {kind}", name)
-        return values
+        return np.array(values, dtype=np.float64)
 
     def rated(
         self, scale: tuple[float, float] | None, rating_columns: Sequence[str]
     ) -> tuple[Kind, tuple[str, ...], tuple[float, float] | None]:
         """Check rows with ratings."""
-        frame = self.frame
         self.text("candidate", needed=True, caption=True)
         self.common()
         self.text("candidate_id")
@@ -463,83 +436,76 @@ class _Rows:
         ratings = self.aspects(rating_columns)
         for aspect, values in ratings.items():
             self.set(f"={aspect}", values)
-        several = np.array([any(len(of) > 1 for of in row) for row in zip(*ratings.values(), strict=True)])
-        one = "has one 'rater' but several ratings"
-        self.add(several & (frame["rater"] != ""), "conflict", one, "Write one row per rater", "rater")
+        by_row = list(zip(*ratings.values(), strict=True))
+        several = np.array([any(len(of) > 1 for of in row) for row in by_row])
+        one, hint = "has one 'rater' but several ratings", "Write one row per rater"
+        self.add(several & (self.frame["rater"] != ""), "conflict", one, hint, "rater")
         scale = self.scale(scale)
         if scale is not None:
             low, high = scale
-            of_rows = [
-                [v for of in row for v in of if not low <= v <= high] for row in zip(*ratings.values(), strict=True)
-            ]
-            first = f"{next((v for row in of_rows for v in row), 0.0):g}"
+            outside = [next((v for of in row for v in of if not low <= v <= high), None) for row in by_row]
+            first = f"{next((v for v in outside if v is not None), 0.0):g}"
             problem, hint = f"the rating {first} is outside {low:g}-{high:g}", "Correct the rating or the scale"
-            self.add(list(map(bool, of_rows)), "out-of-range", problem, hint, first)
+            self.add([value is not None for value in outside], "out-of-range", problem, hint, first)
         self.same_candidates()
         self.ids([""])
-        self.report.stop()
+        self.stop()
         return "ratings", tuple(ratings), scale
 
     def aspects(self, rating_columns: Sequence[str]) -> dict[str, list[tuple[float, ...]]]:
         """The ratings of each row by aspect; empty with a problem."""
-        n = len(self.frame)
-        listed = self.lists(RATING)
-        by_row: list[dict[str, Any]] = [cells[0] if cells and isinstance(cells[0], dict) else {} for cells in listed]
-        unnamed = [None if cells is None or by_row[row] else cells for row, cells in enumerate(listed)]
-        own = [
-            name
-            for name in self.names
-            if name in rating_columns or (name.startswith("rating_") and not _NUMBERED.fullmatch(name))
+        given: dict[str, list[Any]] = {}
+        for name in map(str, self.frame):
+            if name in rating_columns or (name.startswith("rating_") and not _NUMBERED.fullmatch(name)):
+                given[name if name in rating_columns else name[7:]] = self.frame[name].tolist()
+        if "ratings" in self.frame:  # objects of aspects
+            cells = [self.parsed(cell) for cell in self.frame["ratings"]]
+            objects: list[dict[str, Any]] = [cell if isinstance(cell, dict) else {} for cell in cells]
+            if any(objects):
+                self.set("ratings", [None if row else cell for row, cell in zip(objects, cells, strict=True)])
+            for name in dict.fromkeys(name for row in objects for name in row):
+                column = given.get(name, [None] * len(objects))
+                given[name] = [row.get(name, cell) for row, cell in zip(objects, column, strict=True)]
+        plain: list[Any] = list(self.lists(RATING))
+        if RATING in self.frame and RATING not in rating_columns:
+            single = self.frame[RATING].tolist()
+            both = [one is not None and of is not None for one, of in zip(single, plain, strict=True)]
+            hint = "Give 'rating' (a number) or 'ratings' (a list of numbers)"
+            self.add(both, "conflict", "has both 'rating' and 'ratings'", hint, RATING)
+            plain = [of if one is None else one for one, of in zip(single, plain, strict=True)]
+        mixed = [
+            cell is not None and any(of[row] is not None for of in given.values()) for row, cell in enumerate(plain)
         ]
-        given = {name if name in rating_columns else name[7:]: self.frame[name].tolist() for name in own}
-        for name in dict.fromkeys(name for row in by_row for name in row):
-            given.setdefault(name, [None] * n)
-            given[name] = [
-                cell if row.get(name) is None else row[name] for cell, row in zip(given[name], by_row, strict=True)
-            ]
-        single = self.frame[RATING].tolist() if RATING in self.frame and RATING not in rating_columns else [None] * n
-        both = "Give 'rating' (a number) or 'ratings' (a list of numbers)"
-        twice = [a is not None and b is not None for a, b in zip(single, listed, strict=True)]
-        self.add(twice, "conflict", "has both 'rating' and 'ratings'", both, RATING)
-        plain = [cells if one is None else one for one, cells in zip(single, unnamed, strict=True)]
-        if not given:
-            given = {RATING: plain}
-        else:
-            named = [any(of[row] is not None for of in given.values()) for row in range(n)]
-            mixed = [cell is not None and has for cell, has in zip(plain, named, strict=True)]
-            hint = f"Name each kind of rating, such as rating_{RATING}, or ignore one with --ignore {RATING}"
-            self.add(mixed, "conflict", "has a rating of no kind and ratings of several kinds", hint, RATING)
+        hint = f"Name each kind of rating, such as rating_{RATING}, or ignore one with --ignore {RATING}"
+        self.add(mixed, "conflict", "has a rating of no kind and ratings of several kinds", hint, RATING)
         for name in given:
             if not _ASPECT.fullmatch(name):
                 hint = "Use letters, digits, dots, hyphens and underscores, as in protocol ids"
-                self.add(np.ones(n), "wrong-value", f"'{name}' is not a name for a kind of rating", hint, name)
-        return {name: self.of_aspect(name, cells) for name, cells in given.items()}
+                self.add(np.ones(len(plain)), "wrong-value", f"'{name}' is not a name for a kind of rating", hint, name)
+        return {name: self.of_aspect(name, cells) for name, cells in (given or {RATING: plain}).items()}
 
     def of_aspect(self, name: str, cells: Sequence[Any]) -> list[tuple[float, ...]]:
         """One or more numbers of each row."""
         lists = [() if cell is None else tuple(cell) if isinstance(cell, list | tuple) else (cell,) for cell in cells]
-        empty = [not values for values in lists]
         kind = "rating" if name == RATING else f"rating '{name}'"
-        self.add(empty, "missing-value", f"has no {kind}", "Give a rating of each kind in every row", name)
-        counts = list(map(len, lists))
-        ends = np.cumsum(counts).tolist()
+        hint = "Give a rating of each kind in every row"
+        self.add([not values for values in lists], "missing-value", f"has no {kind}", hint, name)
         column = self.columns.get(f"rating_{name}", self.columns.get(name, name))
-        numbers = self.table.values(column, [value for values in lists for value in values])
-        made = [tuple(numbers[end - size : end]) for end, size in zip(ends, counts, strict=True)]
-        bad = [None in values for values in made]
-        if any(bad):
-            cell = next(v for v, number in zip((v for of in lists for v in of), numbers, strict=True) if number is None)
-            self.add(bad, "not-a-number", f"'{name}' is not a finite number ({cell!r:.40})", "Write a number", RATING)
-        return [() if wrong else tuple(v for v in of if v is not None) for of, wrong in zip(made, bad, strict=True)]
+        flat = [value for values in lists for value in values]
+        numbers = self.table.values(column, flat)
+        left = iter(numbers)
+        made = [tuple(itertools.islice(left, len(values))) for values in lists]
+        if None in numbers:
+            cell = flat[numbers.index(None)]
+            problem = f"'{name}' is not a finite number ({cell!r:.40})"
+            self.add([None in values for values in made], "not-a-number", problem, "Write a number", RATING)
+        return [tuple(v for v in values if v is not None) for values in made]
 
     def scale(self, scale: tuple[float, float] | None) -> tuple[float, float] | None:
         """The scale in the file, if it is not given."""
         if "scale" not in self.frame:
             return scale
-        texts = [
-            None if cell is None else cell if isinstance(cell, str) else json.dumps(cell)
-            for cell in self.frame["scale"]
-        ]
+        texts = [cell if isinstance(cell, str | None) else json.dumps(cell) for cell in self.frame["scale"]]
         known = {text: parse_scale(text) for text in dict.fromkeys(texts) if text is not None}
         wrong = [text is not None and known[text] is None for text in texts]
         self.add(wrong, "wrong-value", "'scale' is not a scale", "Write it as [1, 5], in a table as 1-5", "scale")
@@ -556,13 +522,12 @@ class _Rows:
         first = named[np.unique(text, return_index=True)[1]][text]
         problem, hint = "of rows with the same caption only some have a 'candidate_id'", "Fill it in in all or in none"
         self.add(named != first, "mismatch", problem, hint, "candidate_id")
-        ids = frame["candidate_id"].factorize()[0]
-        item = frame.groupby([text, ids], sort=False).ngroup().to_numpy()
+        item = frame.groupby([text, frame["candidate_id"].factorize()[0]], sort=False).ngroup().to_numpy()
         frame["item"] = item
         of_first = np.unique(item, return_index=True)[1][item]
         for name in ("references", "group"):
             cells = frame[name].to_numpy()
-            differs = np.array([a is not b and a != b for a, b in zip(cells, cells[of_first], strict=True)])
+            differs = [a is not b and a != b for a, b in zip(cells, cells[of_first], strict=True)]
             problem = f"has the candidate of an earlier row with other {name}"
             self.add(differs, "mismatch", problem, "Correct one of the two rows", name)
         again = frame.duplicated(["item", "rater"]).to_numpy()
@@ -608,58 +573,48 @@ class _Rows:
             frame[[f"system_{s}", f"candidate_id_{s}", f"candidate_{s}"]].itertuples(index=False, name=None)
             for s in "ab"
         ]
-        seen, again = set[Hashable](), []
-        for key in zip(frame["image"], map(frozenset, zip(*sides, strict=True)), strict=True):
-            again.append(key in seen)
-            seen.add(key)
+        pairs = frame["image"].to_frame().assign(pair=list(map(frozenset, zip(*sides, strict=True))))
         hint = "Write one row per pair, with numbers of votes in votes_a and votes_b"
-        self.add(again, "duplicate", "contains the pair of an earlier row", hint)
+        self.add(pairs.duplicated(), "duplicate", "contains the pair of an earlier row", hint)
         self.ids(["_a", "_b"])
-        self.report.stop()
+        self.stop()
         return "preferences", (), None
 
-    def direction(self) -> list[int]:
-        """1 where a is preferred, -1 where b is, 0 for a tie; ``preferred``, ``grade`` and votes must agree."""
+    def direction(self) -> Any:
+        """(rows) 1 where a is preferred, -1 where b is, 0 for a tie; ``preferred``, ``grade`` and votes must agree."""
+        import pandas as pd
+
         frame = self.frame
-        has_votes, has_grade = self.has("votes_a") | self.has("votes_b"), self.has("grade")
-        for name, has in (("votes", has_votes), ("grade", has_grade)):
+        has = {"votes": self.has("votes_a") | self.has("votes_b"), "grade": self.has("grade")}
+        for name, given in has.items():
             problem, hint = f"some rows have '{name}' and others do not", "Give them in every row or in none"
-            self.add(has != has[0], "missing-value", problem, hint, name)
-        said: dict[str, list[int | None]] = {"the votes": [None] * len(frame), "'grade'": [None] * len(frame)}
-        if has_votes.any():
-            votes = []
-            for name in ("votes_a", "votes_b"):
-                if name not in frame:
-                    frame[name] = None
-                problem = f"'{name}' is missing beside the other votes"
-                self.add(has_votes & ~self.has(name), "wrong-type", problem, "Write a count", name)
-                votes.append([v or 0.0 for v in self.numbers(name, frame[name].tolist(), "count", 2**53)])
-                frame[name] = np.array(votes[-1])
-            said["the votes"] = [
-                None if not h else (a > b) - (a < b) for h, a, b in zip(has_votes, *votes, strict=True)
-            ]
-            zero = has_votes & (np.array(votes).sum(axis=0) == 0)
-            self.add(zero, "missing-value", "has 0 votes", "Remove the row", "votes")
-        if has_grade.any():
-            grades = self.numbers("grade", frame["grade"].tolist(), "number", _LARGEST_GRADE)
-            frame["grade"] = np.array([grade or 0.0 for grade in grades])
-            said["'grade'"] = [None if grade is None else (grade > 0) - (grade < 0) for grade in grades]
-        cells = frame["preferred"].tolist() if "preferred" in frame else [None] * len(frame)
-        preferred = [_CHOICES.get(cell.strip().lower()) if isinstance(cell, str) else None for cell in cells]
-        wrong = [choice is None and cell is not None for choice, cell in zip(preferred, cells, strict=True)]
+            self.add(given != given[0], "missing-value", problem, hint, name)
+        said = {}  # the direction by each of the three, NaN where it is not given
+        choices = frame["preferred"] if "preferred" in frame else pd.Series(None, index=frame.index, dtype=object)
+        said["preferred"] = np.array(
+            [_CHOICES.get(cell.strip().lower(), np.nan) if isinstance(cell, str) else np.nan for cell in choices]
+        )
+        wrong = np.isnan(said["preferred"]) & choices.notna().to_numpy()
         self.add(wrong, "wrong-value", "'preferred' is not a, b or tie", "Give a, b or tie", "preferred")
-        for what, field_name, one, other in (
-            ("'preferred' contradicts the votes", "preferred", preferred, said["the votes"]),
-            ("'preferred' contradicts 'grade'", "preferred", preferred, said["'grade'"]),
-            ("'grade' contradicts the votes", "grade", said["'grade'"], said["the votes"]),
-        ):
-            against = [a is not None and b is not None and a != b for a, b in zip(one, other, strict=True)]
-            self.add(against, "mismatch", what, "Correct or omit one of them", field_name)
-        none = [cell is None and not v and not g for cell, v, g in zip(cells, has_votes, has_grade, strict=True)]
+        if has["grade"].any():
+            grade = self.numbers_of("grade", limit=_LARGEST_GRADE)
+            frame["grade"], said["grade"] = np.nan_to_num(grade), np.sign(grade)
+        if has["votes"].any():
+            for name in ("votes_a", "votes_b"):
+                problem = f"'{name}' is missing beside the other votes"
+                self.add(has["votes"] & ~self.has(name), "wrong-type", problem, "Write a count", name)
+                frame[name] = np.nan_to_num(self.numbers_of(name, "count", 2**53)) if name in frame else 0.0
+            votes_a, votes_b = frame["votes_a"].to_numpy(float), frame["votes_b"].to_numpy(float)
+            said["votes"] = np.where(has["votes"], np.sign(votes_a - votes_b), np.nan)
+            zero = has["votes"] & (votes_a + votes_b == 0)
+            self.add(zero, "missing-value", "has 0 votes", "Remove the row", "votes")
+        for one, other in itertools.combinations(said, 2):
+            against = np.isfinite(said[one]) & np.isfinite(said[other]) & (said[one] != said[other])
+            self.add(against, "mismatch", f"'{one}' contradicts '{other}'", "Correct or omit one of them", one)
+        none = ~(choices.notna().to_numpy() | has["votes"] | has["grade"])
         hint = "Give a, b or tie, or votes_a and votes_b, or a grade"
         self.add(none, "missing-value", "has no 'preferred'", hint, "preferred")
-        order = (preferred, said["'grade'"], said["the votes"])
-        return [next((choice for choice in of_row if choice is not None), 0) for of_row in zip(*order, strict=True)]
+        return pd.DataFrame(said, index=frame.index).bfill(axis=1).iloc[:, 0].fillna(0).astype(np.int64)
 
 
 def _hashable(cells: list[Any]) -> list[Any]:

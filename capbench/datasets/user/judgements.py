@@ -14,8 +14,6 @@ import json
 import math
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -294,60 +292,35 @@ def import_file(
     if name.lower() in dataset_names():
         problem, hint = f"--name {name}: this is the name of a published data set", "Choose another name"
         raise UsageError(problem, code="exists", value=name, hint=hint)
-    parent = home_dir() / "imported" if in_home or root.is_sample else root.path / "imported"
-    target = parent / name
+    target = (home_dir() if in_home or root.is_sample else root.path) / "imported" / name
     if os.path.exists(target) and not replace:  # noqa: PTH110  Path.exists raises in a folder that is closed
         problem, hint = "a data set of this name exists", "Choose another name, or give --replace"
         raise UsageError(problem, code="exists", value=name, path=target, hint=hint)
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns, columns=columns)
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
+        target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(error, parent, "Choose a writable folder, or give --user to use your user folder") from error
+        raise unwritable(error, target, "Choose a writable folder, or give --user to use your user folder") from error
+    path = target / "judgements.jsonl"
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    try:
-        with atomic_write(new / "judgements.jsonl") as stream:
-            stream.writelines(encode(record) + "\n" for record in _normal_records(table))
-        meta: dict[str, Any] = {
-            "schema": SCHEMA,
-            "name": name,
-            "kind": table.kind,
-            "rows": len(table),
-            "scale": table.scale,
-            "sha256": sha256_file(new / "judgements.jsonl"),
-            "source": {"file": source.name, "sha256": sha256_file(source)}
-            | ({"columns": table.columns} if table.columns else {}),
-            "imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "capbench": __version__,
-        }
-        write_text(new / "meta.json", json.dumps(meta, ensure_ascii=False, indent=2) + "\n")
-        new.chmod(0o755)
-        _swap(new, target)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    with atomic_write(path) as stream:
+        stream.writelines(encode(record) + "\n" for record in _normal_records(table))
+    meta: dict[str, Any] = {
+        "schema": SCHEMA,
+        "name": name,
+        "kind": table.kind,
+        "rows": len(table),
+        "scale": table.scale,
+        "sha256": sha256_file(path),
+        "source": {"file": source.name, "sha256": sha256_file(source)}
+        | ({"columns": table.columns} if table.columns else {}),
+        "imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "capbench": __version__,
+    }
+    write_text(target / "meta.json", json.dumps(meta, ensure_ascii=False, indent=2) + "\n")
     # The stored file need not be read again, but its row numbers differ from those of the source.
     table = dataclasses.replace(table, frame=table.frame.reset_index(drop=True).rename(index=lambda place: place + 1))
-    return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
-
-
-def _swap(new: Path, target: Path) -> None:
-    """Move a finished folder to its place; the old one is removed only after that succeeded."""
-    old = new.with_suffix(".old")
-    try:
-        if target.exists():
-            target.rename(old)
-        try:
-            new.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
-    except OSError as error:
-        raise UsageError(
-            f"cannot be written ({error.strerror})", code="unwritable", path=target, hint="Nothing was changed"
-        ) from error
-    shutil.rmtree(old, ignore_errors=True)
+    return _make(name, path, table, DataRoot(target.parent.parent, False, "import"), _origin(meta))
 
 
 def _normal_records(table: UserJudgements) -> Iterator[dict[str, Any]]:
