@@ -27,7 +27,7 @@ class Dataset(abc.ABC):
     name: ClassVar[str]  # name on the command line and in protocol ids
     title: ClassVar[str]  # title for tables and prose
     citation: ClassVar[str] = ""  # the publication of the judgements, one line; ``""`` if the catalog has it
-    licence: ClassVar[str] = "unknown"  # terms of the captions, candidates and references together
+    licence: ClassVar[str] = "unknown"  # terms of all captions, unless the catalog has them
     derived: ClassVar[bool] = False
     """True if a licence is stated for all captions and permits publishing data derived from them, such as parses."""
     in_default: ClassVar[bool] = False
@@ -120,8 +120,8 @@ def load_dataset(name: str) -> type[Dataset]:
 def caption_terms(name: str) -> CaptionTerms:
     """Terms of the captions of a data set, one of its groups, or a corpus; ``unknown`` for imported judgements."""
     base, group = base_name(name), name.partition("@")[2]
-    if base not in dataset_names():
-        return catalog().captions.get(name, CaptionTerms(licence="unknown", derived=False))
-    dataset = load_dataset(base)
-    dataset = dataset.beside.get(group, dataset)
+    known = catalog().captions
+    if found := known.get(f"{base}@{group}", known.get(base)):
+        return found
+    dataset = load_dataset(base) if base in dataset_names() else Dataset
     return CaptionTerms(licence=dataset.licence, derived=dataset.derived)

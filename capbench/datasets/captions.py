@@ -12,12 +12,6 @@ Machine captions are read in the published formats:
 
 A "system" counts as human if more than half of its captions are identical to references of their images. Such systems
 are left out, and a note lists them.
-
-COCO Entities (Cornia, Baraldi and Cucchiara, "Show, Control and Tell", CVPR 2019) aligns words and regions. The file
-``coco_entities_release.json`` is an object of images, each an object of captions. The fields of a caption are
-``det_sequences`` (for each word of the caption, split at spaces, the class of a detection; null for a word outside of
-noun chunks, ``"_"`` for a chunk without a detection), ``noun_chunks``, ``detections`` (by class, a list of the
-detection's number and its box ``[x1, y1, x2, y2]`` in pixels) and ``split``.
 """
 
 from __future__ import annotations

@@ -171,7 +171,6 @@ class Composite(Dataset):
     """11,985 candidates of 3,995 images (997 Flickr8k, 991 Flickr30k, 2,007 COCO), each rated once per aspect."""
 
     name: ClassVar[str] = "composite"
-    licence: ClassVar[str] = "none stated; Flickr8k and Flickr30k: research and education, not commercial"
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Composite"
     image_folders: ClassVar[Sequence[str]] = ("composite/images", "flickr8k/images", "flickr30k/images", "coco/images")

@@ -94,8 +94,6 @@ class ContextSighted(_InContext):
     """270 descriptions rated by sighted readers, before and after they saw the image."""
 
     name: ClassVar[str] = "context-sighted"
-    licence: ClassVar[str] = "MIT"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Context, sighted readers"
     file_name: ClassVar[str] = "context_blv/sighted_data_criticaltrials.csv"
     reader_column: ClassVar[str] = "anon_worker_id"
@@ -111,8 +109,6 @@ class ContextBlv(_InContext):
     """68 descriptions rated by four blind or low-vision readers each."""
 
     name: ClassVar[str] = "context-blv"
-    licence: ClassVar[str] = "MIT"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Context, BLV readers"
     file_name: ClassVar[str] = "context_blv/blv_data_criticaltrials.csv"
     reader_column: ClassVar[str] = "participant"

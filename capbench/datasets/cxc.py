@@ -142,8 +142,6 @@ class CxcSitsTest(_CxcSits):
     """CxC's ratings of captions with images of COCO's Karpathy test split."""
 
     name: ClassVar[str] = "cxc-sits@test"
-    licence: ClassVar[str] = "CC BY 4.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "CxC image-text, test split"
     split: ClassVar[str] = "test"
 
@@ -152,8 +150,6 @@ class CxcSits(_CxcSits):
     """44,722 ratings of captions with images of COCO's Karpathy validation split."""
 
     name: ClassVar[str] = "cxc-sits"
-    licence: ClassVar[str] = "CC BY 4.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "CxC image-text"
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"test": CxcSitsTest}
 
@@ -218,8 +214,6 @@ class CxcStsTest(_CxcSts):
     """CxC's ratings of pairs of captions of COCO's Karpathy test split."""
 
     name: ClassVar[str] = "cxc-sts@test"
-    licence: ClassVar[str] = "CC BY 4.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "CxC text-text, test split"
     split: ClassVar[str] = "test"
 
@@ -228,8 +222,6 @@ class CxcSts(_CxcSts):
     """44,009 ratings of pairs of captions of COCO's Karpathy validation split."""
 
     name: ClassVar[str] = "cxc-sts"
-    licence: ClassVar[str] = "CC BY 4.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "CxC text-text"
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"test": CxcStsTest}
 

@@ -162,8 +162,6 @@ class DistractionsCoco(_GeneratedDistractions):
     """Correct and distracted captions of Karpathy's validation split of COCO."""
 
     name: ClassVar[str] = "distractions@coco"
-    licence: ClassVar[str] = "CC BY 4.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Distractions, COCO"
     table: ClassVar[str] = "distractions-coco"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
@@ -192,7 +190,6 @@ class DistractionsGiven(_Distractions):
     """Correct and distracted captions from a user's file, such as the original pairs of Flickr30k images."""
 
     name: ClassVar[str] = "distractions@given"
-    licence: ClassVar[str] = "research and education, not commercial"
     title: ClassVar[str] = "Distractions, given"
     image_folders: ClassVar[Sequence[str]] = (
         "distractions/images",
@@ -230,7 +227,6 @@ class Distractions(_GeneratedDistractions):
     """Correct and distracted captions of Flickr8k's test images."""
 
     name: ClassVar[str] = "distractions"
-    licence: ClassVar[str] = "research and education, not commercial"
     title: ClassVar[str] = "Distractions"
     table: ClassVar[str] = "distractions-flickr8k"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)

@@ -202,7 +202,6 @@ class Flickr8kExpert(_Flickr8k):
     """5,822 pairs of image and caption, each rated by three experts from 1 (unrelated) to 4 (describes the image)."""
 
     name: ClassVar[str] = "flickr8k-expert"
-    licence: ClassVar[str] = "research and education, not commercial"
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k Expert"
     file_name: ClassVar[str] = "flickr8k/ExpertAnnotations.txt"
@@ -241,7 +240,6 @@ class Flickr8kCrowdFlower(_Flickr8k):
     """47,830 pairs of image and caption with the share of raters who say that the caption describes the image."""
 
     name: ClassVar[str] = "flickr8k-crowdflower"
-    licence: ClassVar[str] = "research and education, not commercial"
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k CrowdFlower"
     file_name: ClassVar[str] = "flickr8k/CrowdFlowerAnnotations.txt"

@@ -79,8 +79,6 @@ class Foil(Dataset):
     """1,000 pairs of a correct caption and the same with one wrong noun; the correct one is always preferred."""
 
     name: ClassVar[str] = "foil"
-    licence: ClassVar[str] = "CC BY 4.0, MIT (VALSE)"
-    derived: ClassVar[bool] = True
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "FOIL"
     image_folders: ClassVar[Sequence[str]] = ("foil/images", "coco/images")
@@ -165,8 +163,6 @@ class FoilFull(Foil):
     """Every foil of FOIL-COCO's test set, paired with its correct caption, which is always preferred."""
 
     name: ClassVar[str] = "foil-full"
-    licence: ClassVar[str] = "none stated; COCO: CC BY 4.0"
-    derived: ClassVar[bool] = False
     in_default: ClassVar[bool] = False
     title: ClassVar[str] = "FOIL, full test set"
     # These pairs have no votes.

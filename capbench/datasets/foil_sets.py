@@ -137,8 +137,6 @@ class Valse(FoilSet):
     """7,782 pairs in ten parts, from existence to coreference, each judged by three annotators."""
 
     name: ClassVar[str] = "valse"
-    licence: ClassVar[str] = "CC BY 4.0, MIT (VALSE)"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "VALSE"
     folder: ClassVar[str] = "valse"
     image_folders: ClassVar[Sequence[str]] = ("valse/images", "coco/images")
@@ -179,8 +177,6 @@ class SugarCrepe(FoilSet):
     """7,511 pairs of a COCO caption and a fluent hard negative in seven parts: replaced, swapped or added words."""
 
     name: ClassVar[str] = "sugarcrepe"
-    licence: ClassVar[str] = "CC BY 4.0, MIT (SugarCrepe)"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "SugarCrepe"
     folder: ClassVar[str] = "sugarcrepe"
     image_folders: ClassVar[Sequence[str]] = ("sugarcrepe/images", "coco/images")

@@ -135,8 +135,6 @@ class HmCocoWhereImage(_HumanMachine):
     """One human caption and those of twelve captioners for each image of COCO's Karpathy test split."""
 
     name: ClassVar[str] = "hm-coco@where-image"
-    licence: ClassVar[str] = "CC BY 4.0, MIT (where-image2)"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Human and machine, COCO (twelve captioners)"
     corpus: ClassVar[str] = "coco-test"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
@@ -149,8 +147,6 @@ class HmCoco(_HumanMachine):
     """One human caption and those of three captioners for each image of COCO's Karpathy test split."""
 
     name: ClassVar[str] = "hm-coco"
-    licence: ClassVar[str] = "CC BY 4.0, MIT (SMURF)"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "Human and machine, COCO"
     corpus: ClassVar[str] = "coco-test"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
@@ -165,7 +161,6 @@ class HmFlickr8k(_HumanMachine):
     """One human caption and those of twelve captioners for each of Flickr8k's 1,000 test images."""
 
     name: ClassVar[str] = "hm-flickr8k"
-    licence: ClassVar[str] = "research and education, not commercial"
     title: ClassVar[str] = "Human and machine, Flickr8k"
     corpus: ClassVar[str] = "flickr8k"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)

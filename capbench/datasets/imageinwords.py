@@ -86,8 +86,6 @@ class ImageInWords(Dataset):
     """1,000 graded verdicts on 200 pairs of long descriptions: five criteria for each pair."""
 
     name: ClassVar[str] = "iiw"
-    licence: ClassVar[str] = "CC BY 4.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "ImageInWords"
     image_folders: ClassVar[Sequence[str]] = ("iiw/images",)
     version, versions = AS_PUBLISHED

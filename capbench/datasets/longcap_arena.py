@@ -33,8 +33,6 @@ class LongCapArena(Dataset):
     """Candidates of one test set; each aspect has one rating of each candidate that was rated for it."""
 
     name: ClassVar[str] = "longcap-arena"
-    licence: ClassVar[str] = "BSD"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "LongCap-Arena"
     version, versions = AS_PUBLISHED
     image_folders: ClassVar[Sequence[str]] = ("longcap-arena/images", "nocaps/images")

@@ -101,7 +101,6 @@ class Nebula(_RatedCaptions):
     """The test set: 3,298 captions, one per image, each with five or more references."""
 
     name: ClassVar[str] = "nebula"
-    licence: ClassVar[str] = "none stated"
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Nebula"
     version: ClassVar[str] = "1"
@@ -140,8 +139,6 @@ class Polaris(_RatedCaptions):
     """The test set: 26,122 captions."""
 
     name: ClassVar[str] = "polaris"
-    licence: ClassVar[str] = "BSD"
-    derived: ClassVar[bool] = True
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "Polaris"
     version, versions = AS_PUBLISHED

@@ -25,8 +25,6 @@ class Nocaps(Dataset):
     """4,500 images (417 in-domain, 2,670 near-domain, 1,413 out-domain) with ten captions each."""
 
     name: ClassVar[str] = "nocaps"
-    licence: ClassVar[str] = "CC BY 2.0"
-    derived: ClassVar[bool] = True
     title: ClassVar[str] = "nocaps (validation)"
     image_folders: ClassVar[Sequence[str]] = ("nocaps/images",)
     version, versions = AS_PUBLISHED

@@ -224,7 +224,6 @@ class Pascal50S(Dataset):
     """
 
     name: ClassVar[str] = "pascal-50s"
-    licence: ClassVar[str] = "none stated"
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "PASCAL-50S"
     image_folders: ClassVar[Sequence[str]] = ("pascal50s/images",)

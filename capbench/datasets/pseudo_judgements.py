@@ -57,7 +57,6 @@ class Flickr8kPseudo(Dataset):
     """Eight captions of other images for each of Flickr8k's dev images, in four levels by text metrics."""
 
     name: ClassVar[str] = "flickr8k-pseudo"
-    licence: ClassVar[str] = "research and education, not commercial"
     generated: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k pseudo-judgements"
     version: ClassVar[str] = "1"

@@ -41,7 +41,6 @@ class PublicSys(Dataset):
     """2,500 captions by five captioners for 500 COCO images, one rating each, in a user's file."""
 
     name: ClassVar[str] = "publicsys"
-    licence: ClassVar[str] = "those of your file"
     title: ClassVar[str] = "PublicSys"
     image_folders: ClassVar[Sequence[str]] = ("publicsys/images", "coco/images")
     version: ClassVar[str] = "1"

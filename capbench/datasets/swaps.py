@@ -32,7 +32,6 @@ class Flickr8kSwaps(Dataset):
     """Pairs made from Flickr8k's test captions; the caption with the similar word is always preferred."""
 
     name: ClassVar[str] = "flickr8k-swaps"
-    licence: ClassVar[str] = "research and education, not commercial"
     generated: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k swaps"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)

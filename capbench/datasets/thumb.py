@@ -69,7 +69,6 @@ class Thumb(Dataset):
     """2,500 captions by four captioners and by humans for the same 500 images, rated once per aspect."""
 
     name: ClassVar[str] = "thumb"
-    licence: ClassVar[str] = "none stated; COCO: CC BY 4.0"
     in_default: ClassVar[bool] = True
     title: ClassVar[str] = "THumB"
     image_folders: ClassVar[Sequence[str]] = ("thumb/images", "coco/images")
