@@ -230,44 +230,37 @@ class Composite(Dataset):
         return drawn(judged, selection)
 
     def _exports(self, aspect: str) -> dict[str, Path]:
-        # The published names have "throughness"; accept corrected ones too.
-        spellings = {"correctness": ("correctness",), "thoroughness": ("throughness", "thoroughness")}[aspect]
-        export_paths: dict[str, Path] = {}
-        for subset in SUBSETS:
-            for spelling in spellings:
-                path = self.root.path / "composite" / f"{subset}_{spelling}.csv"
-                if path.is_file():
-                    export_paths.setdefault(subset, path)
-        return export_paths
+        """The existing exports of an aspect; the published names have "throughness"."""
+        folder = self.root.path / "composite"
+        names = ("correctness",) if aspect == "correctness" else ("thoroughness", "throughness")
+        paths = {subset: folder / f"{subset}_{name}.csv" for name in names for subset in SUBSETS}
+        paths |= {s: folder / f"{s}_{names[0]}.csv" for s in SUBSETS if not paths[s].is_file()}
+        return {subset: path for subset, path in paths.items() if path.is_file()}
 
     def _correctness(self) -> tuple[list[RatedCandidate], list[str]]:
         exports = self._exports("correctness")
-        table = self.root.path / _TABLE
-        if len(exports) < len(SUBSETS):
-            if table.is_file():
-                return read_table_of_candidates(table), []
-            if not exports and (self.root.path / _JSON).is_file():
-                return self._correctness_from_json(self.root.path / _JSON)
-            if not exports:
-                self.root.file(
-                    _TABLE, _JSON, *(f"composite/{s}_correctness.csv" for s in SUBSETS), what="Composite's ratings"
-                )
-            missing = next(s for s in SUBSETS if s not in exports)
+        folder = self.root.path / "composite"
+        table, as_json = self.root.path / _TABLE, self.root.path / _JSON
+        if len(exports) == len(SUBSETS):
+            read = {path: read_export(path, subset) for subset, path in exports.items()}
+            rated = [c for export in read.values() for c in export.candidates if c.rating is not None]
+            path, notes = exports["8k"], _skipped_notes(read, "correctness")
+        elif table.is_file():
+            return read_table_of_candidates(table), []
+        elif exports:
+            missing = folder / f"{next(s for s in SUBSETS if s not in exports)}_correctness.csv"
             problem, hint = "this export is missing, although others exist", f"Add it, or {_TABLE} instead of all three"
-            raise MissingFileError(problem, path=self.root.path / "composite" / f"{missing}_correctness.csv", hint=hint)
-        read = {path: read_export(path, subset) for subset, path in exports.items()}
-        rated = [candidate for export in read.values() for candidate in export.candidates]
-        rated = [candidate for candidate in rated if candidate.rating is not None]
-        if not rated:
-            raise file_error("contains no correctness rating", "missing-value", exports["8k"])
-        return rated, _skipped_notes(read, "correctness")
-
-    @staticmethod
-    def _correctness_from_json(path: Path) -> tuple[list[RatedCandidate], list[str]]:
-        rated, blank = read_composite_json(path)
+            raise MissingFileError(problem, path=missing, hint=hint)
+        elif as_json.is_file():
+            path, (rated, blank) = as_json, read_composite_json(as_json)
+            notes = [f"{path.name}: {blank} candidates have no correctness rating"] if blank else []
+        else:
+            names = [f"composite/{subset}_correctness.csv" for subset in SUBSETS]
+            self.root.file(_TABLE, _JSON, *names, what="Composite's ratings")
+            return [], []
         if not rated:
             raise file_error("contains no correctness rating", "missing-value", path)
-        return rated, [f"{path.name}: {blank} candidates have no correctness rating"] if blank else []
+        return rated, notes
 
     def _thoroughness(self, rated: Sequence[RatedCandidate]) -> tuple[dict[int, float] | None, list[str]]:
         """Index of the item → thoroughness, or None if the files have none; and notes."""

@@ -40,11 +40,10 @@ from capbench.datasets.changed_captions import read_changes
 from capbench.datasets.judgement_files import paired, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
-from capbench.datasets.user.caption_readers import Captions, read_token
+from capbench.datasets.user.caption_readers import Captions
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 
-_TOKEN = "flickr8k/Flickr8k.token.txt"
 _GIVEN = "distractions/pairs.jsonl"
 TASKS = ("replace-person", "replace-scene", "share-person", "share-scene", "just-person", "just-scene")
 _SOURCE = "after NNEval Table 3"
@@ -94,6 +93,7 @@ class _Distractions(Dataset):
 class _GeneratedDistractions(_Distractions):
     """Pairs that were made by rules from the captions that a subclass reads."""
 
+    corpus: ClassVar[str]  # name of the captions
     table: ClassVar[str]  # name of the table of changes
     generated: ClassVar[bool] = True
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
@@ -102,7 +102,7 @@ class _GeneratedDistractions(_Distractions):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task."""
-        captions = self._captions()
+        captions = load_captions(self.corpus, self.root)
         rows = read_changes(self.table, captions)
         notes = ["ours, after Hodosh and Hockenmaier (2016): made by rules; no human judged them"]
         if selection.name == _IN_GRAPH.name:
@@ -119,9 +119,6 @@ class _GeneratedDistractions(_Distractions):
             references = tuple(text for text in captions[image] if caption_key(text) != own)
             pairs.append((row["task"], image, correct, _distractor(row, correct, captions), references))
         return self._judgements(selection, pairs, captions.source, notes)
-
-    def _captions(self) -> Captions:
-        raise NotImplementedError
 
 
 def _correct(row: Mapping[str, str], captions: Captions) -> str:
@@ -163,11 +160,9 @@ class DistractionsCoco(_GeneratedDistractions):
 
     name: ClassVar[str] = "distractions@coco"
     title: ClassVar[str] = "Distractions, COCO"
+    corpus: ClassVar[str] = "coco-val"
     table: ClassVar[str] = "distractions-coco"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-
-    def _captions(self) -> Captions:
-        return load_captions("coco-val", self.root)
 
 
 class GivenPair(Row):
@@ -228,9 +223,7 @@ class Distractions(_GeneratedDistractions):
 
     name: ClassVar[str] = "distractions"
     title: ClassVar[str] = "Distractions"
+    corpus: ClassVar[str] = "flickr8k"
     table: ClassVar[str] = "distractions-flickr8k"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"coco": DistractionsCoco, "given": DistractionsGiven}
-
-    def _captions(self) -> Captions:
-        return read_token(self.root.file(_TOKEN, what="Flickr8k's captions"))

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -127,46 +127,35 @@ class Obtained:
     absent: tuple[str, ...] = ()
 
 
-def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
-    """The files that ``data download TARGET`` downloads: a data set's missing files, one file, or a source's files."""
+def resolve_targets(targets: Sequence[str], known: Catalog, root: DataRoot) -> list[Wanted]:
+    """What ``data download TARGET …`` gets, each file once: data sets' missing files, single files, sources' files."""
+    paths = dict.fromkeys(path for target in targets for path in _paths_of(target, known, root))
+    by_source: dict[str, list[str]] = {}
+    for path in paths:
+        by_source.setdefault(known.files[path].source, []).append(path)
+    return [Wanted(source, tuple(of_source)) for source, of_source in by_source.items()]
+
+
+def _paths_of(target: str, known: Catalog, root: DataRoot) -> list[str]:
     if target in known.datasets:
-        return _group(known, (_easiest(known, need) for need in missing_needs(known.datasets[target], root)))
+        return [path for need in missing_needs(known.datasets[target], root) for path in _easiest(known, need)]
     if target in known.sources:
-        return [Wanted(target, tuple(known.of_source(target)))]
+        return list(known.of_source(target))
     fitting = [path for path in known.files if path == target or PurePosixPath(path).name == target]
-    if len(fitting) == 1:
-        return [Wanted(known.files[fitting[0]].source, (fitting[0],))]
-    if fitting:
+    if len(fitting) > 1:
         problem, hint = f"'{target}' is the name of several files", f"Choose one: {', '.join(fitting[:4])}, …"
         raise UsageError(problem, code="ambiguous", value=target, hint=hint)
-    hint = suggest(target, [*known.datasets, *known.sources])
-    problem = f"'{target}' is not a known data set, source or file"
-    raise UsageError(problem, code="unknown-name", value=target, hint=hint)
-
-
-def resolve_targets(targets: Sequence[str], known: Catalog, root: DataRoot) -> list[Wanted]:
-    """The files of several targets, each once; see :func:`resolve_target`."""
-    paths: dict[str, dict[str, None]] = {}
-    for target in targets:
-        for wanted in resolve_target(target, known, root):
-            paths.setdefault(wanted.source, {}).update(dict.fromkeys(wanted.paths))
-    return [Wanted(source, tuple(of_source)) for source, of_source in paths.items()]
+    if not fitting:
+        hint = suggest(target, [*known.datasets, *known.sources])
+        problem = f"'{target}' is not a known data set, source or file"
+        raise UsageError(problem, code="unknown-name", value=target, hint=hint)
+    return fitting
 
 
 def _easiest(known: Catalog, need: Need) -> tuple[str, ...]:
     """The alternative to get: the first that can be downloaded completely, else the first."""
-    for files in need.any_of:
-        if all(known.address(file) is not None for file in files):
-            return files
-    return need.any_of[0]
-
-
-def _group(known: Catalog, choices: Iterable[tuple[str, ...]]) -> list[Wanted]:
-    by_source: dict[str, dict[str, None]] = {}
-    for files in choices:
-        for file in files:
-            by_source.setdefault(known.files[file].source, {})[file] = None
-    return [Wanted(source, tuple(paths)) for source, paths in by_source.items()]
+    complete = (files for files in need.any_of if all(known.address(file) is not None for file in files))
+    return next(complete, need.any_of[0])
 
 
 def obtain(
@@ -189,9 +178,8 @@ def obtain(
     if url is None and all(known.files[path].url for path in needed):
         for path in needed:
             file = known.files[path]
-            assert file.url is not None
-            assert file.sha256 is not None  # the address names a commit, so the hash is that of its content
-            fetch(file.url, root.path / path, sha256=file.sha256.value, manual=source.manual, progress=progress)
+            sha256 = file.sha256.value if file.sha256 else None  # the address names a commit, and so a content
+            fetch(str(file.url), root.path / path, sha256=sha256, manual=source.manual, progress=progress)
         return Obtained(wanted.source, tuple(needed), existing)
     address = url or source.url
     if address is None or (url is None and source.dead is not None):
@@ -216,17 +204,13 @@ def obtain(
         official = known_hash.value if known_hash is not None and known_hash.status == "official" else checksum
         fetch(address, root.path / needed[0], sha256=official, manual=source.manual, progress=progress)
         return Obtained(wanted.source, (needed[0],), existing)
-    archive = _archive(address)
+    # its place until it is unpacked
+    archive = cache_dir("downloads") / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}.zip"
     fetch(address, archive, sha256=checksum, manual=source.manual, progress=progress)
     written, absent = unpack(archive, {path: known.files[path].member for path in needed}, root.path)
     if not absent:
         archive.unlink(missing_ok=True)
     return Obtained(wanted.source, tuple(written), existing, tuple(absent))
-
-
-def _archive(url: str) -> Path:
-    """Path of an archive until it is unpacked."""
-    return cache_dir("downloads") / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.zip"
 
 
 # Verification of files: row counts and SHA-256. A wrong count is an error. A different hash is a warning, because a
@@ -300,20 +284,15 @@ def _text(path: Path) -> str:
 
 def _entries(path: Path, count: Count) -> int:
     """The entries of a list or object, or of all lists in it."""
-    value = read_json(path)
-    lists = count.how == "json-lists"
-    if count.at is not None and not lists:
-        value = value.get(count.at) if isinstance(value, dict) else None
-    if not isinstance(value, dict | list):
-        raise file_error(f"has no list of {count.of}", "missing-key", path, value=count.at)
-    if not lists:
-        return len(value)
-    entries = list(value.values()) if isinstance(value, dict) else value
-    if count.at is not None:
-        entries = [entry.get(count.at) if isinstance(entry, dict) else None for entry in entries]
-    if not all(isinstance(entry, list) for entry in entries):
-        raise file_error(f"has no lists of {count.of}", "missing-key", path, value=count.at)
-    return sum(map(len, entries))
+    value, at = read_json(path), count.at
+    if count.how == "json":
+        lists = [value.get(at) if at is not None and isinstance(value, dict) else value]
+    else:
+        entries = value.values() if isinstance(value, dict) else value
+        lists = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]
+    if not all(isinstance(one, list | dict) for one in lists):
+        raise file_error(f"has no list of {count.of}", "missing-key", path, value=at)
+    return sum(map(len, lists))
 
 
 def _elements(path: Path, count: Count) -> int:

@@ -28,37 +28,37 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.tables import OTHER_SPREADSHEETS, SUFFIXES
 from capbench.datasets.user.judgements import imported_names, open_imported
 
-# Restricting judgements to some items
-
 Human = TypeVar("Human", Ratings, Preferences)
 
 
-def keep_items(judgements: Judgements, places: IntArray, title: str, notes: Sequence[str]) -> Judgements:
-    """Restrict judgements to some items.
+def keep_items(
+    judgements: Judgements,
+    places: IntArray,
+    title: str,
+    notes: Sequence[str],
+    keep_pairs: Callable[[Preferences], Preferences] | None = None,
+) -> Judgements:
+    """Restrict judgements to the items at some indices, which are ascending.
 
-    ``places``: indices of the items to keep, ascending.
+    ``keep_pairs`` restricts preferences; default: both items are kept.
     """
+
+    def keep_ratings(ratings: Ratings) -> Ratings:
+        kept = np.isin(ratings.item, places)
+        item = np.searchsorted(places, ratings.item[kept])
+        return Ratings(item, ratings.value[kept], ratings.rater[kept], ratings.scale)
+
+    keep_pairs = keep_pairs or (lambda pairs: kept_preferences(pairs, places))
+    reverse = judgements.reverse  # both items of a reversed pair are kept, or none
     return replace(
         judgements,
         items=tuple(judgements.items[place] for place in places.tolist()),
-        ratings=restrict_by_name(judgements.ratings, lambda ratings: kept_ratings(ratings, places), title),
-        preferences=restrict_by_name(judgements.preferences, lambda pairs: kept_preferences(pairs, places), title),
+        ratings=restrict_by_name(judgements.ratings, keep_ratings, title),
+        preferences=restrict_by_name(judgements.preferences, keep_pairs, title),
         notes=(*notes, *judgements.notes),
-        reverse=_kept_reverse(judgements, places),
+        reverse=None if reverse is None else np.searchsorted(places, reverse[places]),
         documents=judgements.documents or judgements.items,
     )
-
-
-def _kept_reverse(judgements: Judgements, places: IntArray) -> IntArray | None:
-    """The reversed items of those at some indices (ascending), which include both items of a pair or none."""
-    return None if judgements.reverse is None else np.searchsorted(places, judgements.reverse[places])
-
-
-def kept_ratings(ratings: Ratings, places: IntArray) -> Ratings:
-    """Ratings of the items at some indices, which are ascending."""
-    kept = np.isin(ratings.item, places)
-    item = np.searchsorted(places, ratings.item[kept])
-    return Ratings(item, ratings.value[kept], ratings.rater[kept], ratings.scale)
 
 
 def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bool_] | None = None) -> Preferences:
@@ -124,12 +124,12 @@ class GroupDataset(Dataset):
         """Restrict judgements of the complete data set to the group."""
         by_pairs = not any(self._is_own(item.group) for item in judgements.items)
         places = self.places(judgements)
-        items = [judgements.items[place] for place in places.tolist()]
-        groups = _if_several(item.group for item in items)
-        images = {item.image for item in items}
+        kept = keep_items(judgements, places, self.title, (), lambda pairs: self._pairs(pairs, places, by_pairs))
+        groups = _if_several(item.group for item in kept.items)
+        images, all_images = ({item.image for item in of.items} for of in (kept, judgements))
         notes = [
-            f"{self.title}: {len(items):,} of {len(judgements.items):,} items of {self.whole.title}, "
-            f"{len(images):,} of {len({item.image for item in judgements.items}):,} images"
+            f"{self.title}: {len(places):,} of {len(judgements.items):,} items of {self.whole.title}, "
+            f"{len(images):,} of {len(all_images):,} images"
         ]
         for label, pairs in judgements.preferences.items():
             inside = np.isin(pairs.first, places).astype(int) + np.isin(pairs.second, places)
@@ -138,18 +138,8 @@ class GroupDataset(Dataset):
                     f"{(inside == 1).sum():,} {label} pairs with one item outside of {self.title} are left out"
                 )
         notes += [f"{self.whole.title}, all groups: {note}" for note in judgements.notes]
-        return replace(
-            judgements,
-            dataset=self.name,
-            items=tuple(replace(item, group=group) for item, group in zip(items, groups, strict=True)),
-            ratings=restrict_by_name(judgements.ratings, lambda ratings: kept_ratings(ratings, places), self.title),
-            preferences=restrict_by_name(
-                judgements.preferences, lambda pairs: self._pairs(pairs, places, by_pairs), self.title
-            ),
-            notes=tuple(notes),
-            reverse=_kept_reverse(judgements, places),
-            documents=judgements.documents or judgements.items,
-        )
+        items = tuple(replace(item, group=group) for item, group in zip(kept.items, groups, strict=True))
+        return replace(kept, dataset=self.name, items=items, notes=tuple(notes))
 
     def places(self, judgements: Judgements) -> IntArray:
         """Indices of the group's items in judgements of the complete data set, ascending."""

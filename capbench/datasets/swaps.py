@@ -18,12 +18,11 @@ import numpy as np
 
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import Dataset
+from capbench.datasets.captions import load_captions
 from capbench.datasets.changed_captions import read_changes
 from capbench.datasets.judgement_files import paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
-from capbench.datasets.user.caption_readers import read_token
 
-_TOKEN = "flickr8k/Flickr8k.token.txt"
 COMPONENTS = ("object", "action", "property")
 CATEGORIES = ("colour", "count", "size", "state")  # categories of properties
 
@@ -60,7 +59,7 @@ class Flickr8kSwaps(Dataset):
         ``component`` has all pairs, grouped by object, action and property; ``attribute`` only those of properties,
         grouped by colour, count, size and state.
         """
-        captions = read_token(self.root.file(_TOKEN, what="Flickr8k's captions"))
+        captions = load_captions("flickr8k", self.root)
         rows = read_changes("swaps-flickr8k", captions)
         items = []
         for row in rows:

@@ -10,7 +10,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.datasets.catalog import Catalog
-from capbench.datasets.inventory import Wanted, obtain, resolve_target, resolve_targets
+from capbench.datasets.inventory import Wanted, obtain, resolve_targets
 from capbench.datasets.root import DataRoot
 from tests.errors import raises
 from tests.http_server import BODY, DIGEST, Server
@@ -55,11 +55,11 @@ def test_a_data_sets_missing_files_come_out_of_the_sources_archive(server: Serve
         archive.writestr("release/b.txt", "b")
     server.body = buffer.getvalue()
     known = small(server.url, archive="zip")
-    wanted = resolve_target("one", known, root)
+    wanted = resolve_targets(["one"], known, root)
     assert wanted == [Wanted("s", ("d/a.txt", "d/b.txt"))]
     assert obtain(wanted[0], known, root).written == ("d/a.txt", "d/b.txt")
     assert (root.path / "d/b.txt").read_text() == "b"
-    assert resolve_target("one", known, root) == []
+    assert resolve_targets(["one"], known, root) == []
     assert obtain(wanted[0], known, root).kept == ("d/a.txt", "d/b.txt")
 
 
@@ -93,15 +93,15 @@ def test_a_users_mirror_replaces_a_dead_link(server: Server, root: DataRoot) -> 
 
 def test_what_a_target_means(root: DataRoot) -> None:
     known = small("http://127.0.0.1:9/x")
-    assert resolve_target("s", known, root) == [Wanted("s", ("d/a.txt", "d/b.txt"))]
-    assert resolve_target("d/a.txt", known, root) == [Wanted("s", ("d/a.txt",))]
-    assert resolve_target("b.txt", known, root) == [Wanted("s", ("d/b.txt",))]
+    assert resolve_targets(["s"], known, root) == [Wanted("s", ("d/a.txt", "d/b.txt"))]
+    assert resolve_targets(["d/a.txt"], known, root) == [Wanted("s", ("d/a.txt",))]
+    assert resolve_targets(["b.txt"], known, root) == [Wanted("s", ("d/b.txt",))]
 
 
 def test_requests_that_cannot_be_met_are_refused(server: Server, root: DataRoot) -> None:
     known, both = small(server.url), Wanted("s", ("d/a.txt", "d/b.txt"))
     with raises(UsageError, "unknown-name", value="onee"):
-        resolve_target("onee", known, root)
+        resolve_targets(["onee"], known, root)
     with raises(UsageError, "ambiguous", value=server.url):
         obtain(both, known, root, url=server.url)
     with raises(UsageError, "unsupported"):

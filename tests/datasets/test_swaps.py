@@ -22,7 +22,7 @@ def load(folder: Path, selection: str = "changed-reference-out") -> Judgements:
 
 def test_other_captions_are_refused_and_a_missing_file_is_named(sample: Path, tmp_path: Path) -> None:
     path = tmp_path / TOKEN
-    with raises(MissingFileError, "missing-file", path=path):
+    with raises(MissingFileError, "missing-data", path=path):
         load(tmp_path)
     path.parent.mkdir()
     shutil.copy(sample / TOKEN, path)
