@@ -64,9 +64,7 @@ def checkout(tmp_path: Path) -> Path:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/extend.md").read_text("utf-8"), re.DOTALL)
     metric, album = (next(code for code in blocks if f"class {name}(" in code) for name in ("LengthRatio", "Album"))
     metric = metric.replace('citation = "an example"', 'citation = "A. Author, Length, 2026"')
-    album = album.replace(
-        'citation = "an example"', 'citation = "A. Author, Album, 2026"\n    licence, derived = "MIT", True'
-    )
+    album = album.replace('citation = "an example"', 'citation = "A. Author, Album, 2026"')
     album = album.replace("    groups = ()\n", '    groups = ()\n    version, versions = "1", {"1": "as published"}\n')
     (package / "metrics" / "length_ratio.py").write_text(metric, "utf-8")
     (package / "datasets" / "album.py").write_text(album, "utf-8")
@@ -76,7 +74,8 @@ def checkout(tmp_path: Path) -> Path:
     )
     insert(built_in, '"capbench.datasets": {\n', '        "album": "capbench.datasets.album:Album",\n')
     catalog = package / "datasets" / "catalog.yaml"
-    for key, text in (("sources", SOURCE), ("datasets", ENTRY), ("files", FILES)):
+    terms = "  album: {licence: MIT, derived: true}\n"
+    for key, text in (("sources", SOURCE), ("datasets", ENTRY), ("captions", terms), ("files", FILES)):
         insert(catalog, f"\n{key}:\n", text)
     bibliography = package / "reports" / "bibliography.bib"
     bibliography.write_text(bibliography.read_text("utf-8") + PAPERS, "utf-8")
