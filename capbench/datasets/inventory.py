@@ -128,7 +128,7 @@ class Obtained:
 
 
 def resolve_targets(targets: Sequence[str], known: Catalog, root: DataRoot) -> list[Wanted]:
-    """What ``data download TARGET …`` gets, each file once: data sets' missing files, single files, sources' files."""
+    """Files that ``data download TARGET …`` gets, each once: of data sets without them, of sources, or single ones."""
     paths = dict.fromkeys(path for target in targets for path in _paths_of(target, known, root))
     by_source: dict[str, list[str]] = {}
     for path in paths:
