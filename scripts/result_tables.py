@@ -418,21 +418,14 @@ def within_source() -> list[str]:
 
 
 def performance() -> list[str]:
-    """The slowest row of each bench that compares with another implementation, and goals that are missed."""
+    """The slowest row of each bench that compares with another implementation."""
     rows: dict[str, list[str]] = {}
-    missed: dict[str, list[str]] = {}
-    for size in ("small", "full"):
-        for stored in _results(f"bench/{size}.json").values():
-            measured = [Row.of(entry) for entry in stored["rows"]]
-            compared = [row for row in measured if row.ratio is not None and not row.missing and size == "small"]
-            for row in sorted(compared, key=lambda row: row.ratio or 0)[:1]:
-                ours, theirs, ratio, _, difference = row.cells()
-                rows[f"{row.what} ({row.peer})"] = [ours, theirs, ratio, difference]
-            for row in measured:
-                if goals := [str(goal) for goal in row.goals if "MISSED" in str(goal)]:
-                    missed[f"{row.what} ({size})"] = ["; ".join(goals)]
-    head = ("what (peer)", "capbench, s", "peer, s", "ratio", "difference")
-    return [table(rows, head), table(missed, ("what (size)", "goal"))]
+    for stored in _results("bench/small.json").values():
+        measured = [Row.of(entry) for entry in stored["rows"]]
+        for row in sorted((row for row in measured if row.ratio is not None), key=lambda row: row.ratio or 0)[:1]:
+            ours, theirs, ratio, _, difference = row.cells()
+            rows[f"{row.what} ({row.peer})"] = [ours, theirs, ratio, difference]
+    return [table(rows, ("what (peer)", "capbench, s", "peer, s", "ratio", "difference"))]
 
 
 # Pages

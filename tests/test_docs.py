@@ -178,36 +178,3 @@ def test_links_within_the_project_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), target
-
-
-OWN_DATA = {
-    "ratings": ("ratings/as-given/tau-b", ["spearman", "acc-eq", "within-image-tau-b"]),
-    "raters": ("raters/as-given/unaggregated-tau-b", ["mean-tau-b"]),
-    "pairs": ("pairs/as-given/preference-strict", ["preference-ties-half"]),
-    "graded": (
-        "graded/as-given/preference-strict",
-        ["preference-graded-pearson", "preference-graded-tau-b", "preference-length-balanced"],
-    ),
-    "systems": ("systems/as-given/tau-b", ["system-pearson", "system-tau-b", "system-accuracy"]),
-}
-
-
-@pytest.mark.parametrize("name", OWN_DATA)
-def test_the_examples_of_own_data_are_imported_as_shown(
-    name: str, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
-    files = dict(re.findall(r'```csv title="(\w+)\.csv"\n(.*?)```', page, re.DOTALL))
-    assert list(files) == list(OWN_DATA)
-    assert len(files[name].splitlines()) < 10
-    monkeypatch.chdir(tmp_path)
-    Path(f"{name}.csv").write_text(files[name], encoding="utf-8")
-    made = capbench("data", "import", f"{name}.csv", "--name", name, "--data", tmp_path).out.replace(f"{tmp_path}/", "")
-    assert "".join(made.splitlines(keepends=True)[:2]) in page
-    protocol, statistics = OWN_DATA[name]
-    assert f"default protocol: {protocol}\n" in made
-    asked = [part for statistic in statistics for part in ("-p", f"{name}/as-given/{statistic}")]
-    ran = capbench("correlate", "-d", name, "--data", tmp_path, *asked, "-m", "rouge-l", "--json")
-    cells = json.loads(ran.out)["cells"]
-    assert [cell["protocol"] for cell in cells if not cell["group"]] == [f"{name}/as-given/{s}" for s in statistics]
-    assert all(cell["value"] is not None for cell in cells)

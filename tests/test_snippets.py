@@ -48,7 +48,6 @@ RUN_ELSEWHERE = {
     ("docs/python.md", "python"): "tests/api/test_documented.py",
     ("docs/extend.md", "python"): "tests/test_docs.py",
     ("docs/extend.md", "toml"): "tests/test_docs.py",
-    ("docs/own-data.md", "csv"): "tests/test_docs.py",
     ("docs/paper-weights.md", "console"): "tests/test_paper_weights.py",
     ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",
 }
@@ -58,7 +57,6 @@ _TRAINING = "trains on all of Flickr8k or COCO; tests/training and the tests of 
 _PACKAGE = "requires an installed package; tests/test_docs.py and tests/examples install it"
 _PUBLISHED = "requires published weights of six layers; tests/metrics/vilbert has random ones"
 NOT_RUN = {
-    "doctor --install *": "downloads 390 MB",
     "data download *": "downloads; tests/datasets has a local server",
     "* --on ray*": "starts Ray; tests/cluster",
     "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",

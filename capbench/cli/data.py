@@ -400,7 +400,7 @@ def import_(
     candidate with rating or ratings (optional: rater, system, candidate_id, scale), or candidate_a, candidate_b with
     preferred (a, b, tie), votes_a and votes_b, or grade (positive for a); group is optional. Several kinds of ratings
     are columns rating_NAME, or the columns of --rating. Nothing is imported if any row is invalid; --json lists all
-    problems with their rows. See docs/own-data.md and docs/data.md.
+    problems with their rows. See docs/data.md.
 
     Other accepted names: image_id, caption (the candidate), ref1, ref2, …, and score (if there is no rating). --columns
     image=file,candidate=text reads any others.

@@ -29,11 +29,10 @@ def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkey
     monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 14
+    assert len(blocks) == 13
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         shown(block, namespace)
-    assert namespace["table"]["words"].tolist() == [3.0]
     assert namespace["result"].sample
     assert namespace["comparison"].to_frame()["rank"].iloc[0] == 1
     assert namespace["pairs"].draw == 1
