@@ -1,9 +1,9 @@
 """The HDF5 layout of region features, versions 1 and 2: names, types, writing a whole file.
 
 The regions of image i are rows ``offsets[i]`` to ``offsets[i + 1] - 1`` of ``features`` (R, d), ``boxes`` (R, 4; x1,
-y1, x2, y2 in pixels) and the other arrays; ``image_ids`` are sorted by their UTF-8 bytes. A file is complete as soon as it
-has its name: it is written under a temporary name, with the images in the order of their ids, flushed and renamed.
-The same images and header always give the same bytes.
+y1, x2, y2 in pixels) and the other arrays; ``image_ids`` are sorted by their UTF-8 bytes. A file is complete as soon as
+it has its name: it is written under a temporary name, with the images in the order of their ids, flushed and
+renamed. The same images and header always give the same bytes.
 """
 
 from __future__ import annotations
