@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Self
@@ -101,9 +101,6 @@ def captions_of(texts: Iterable[str]) -> Digests:
     return Digests.of({caption_key(text) for text in texts})
 
 
-_Combine = Callable[[NDArray[np.uint64], NDArray[np.uint64]], NDArray[np.uint64]]
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingRecord:
     """The photographs and captions that a trained file was made from."""
@@ -150,29 +147,14 @@ class TrainingRecord:
             judged=judged if isinstance(judged, dict) else None,
         )
 
-    def including(self, *others: TrainingRecord) -> TrainingRecord:
-        """This record with the data of files that this one was made from, such as initial word vectors."""
-        joined = reduce(lambda one, other: _joined(one, other, np.union1d), others, self)
-        unrecorded = [*self.unrecorded]
-        for other in others:
-            alike = None in (self.photographs, other.photographs) or _sizes(self) == _sizes(other)
-            unrecorded += other.missing if alike else (other.name,)
-        return replace(joined, unrecorded=tuple(dict.fromkeys(unrecorded)))
 
-
-def _sizes(record: TrainingRecord) -> int:
-    return 0 if record.photographs is None else record.photographs.size
-
-
-def _joined(one: TrainingRecord, other: TrainingRecord, combine: _Combine) -> TrainingRecord:
+def _shared(one: TrainingRecord, other: TrainingRecord) -> TrainingRecord:
     def both(first: Digests | None, second: Digests | None) -> Digests | None:
-        if first is None or second is None:
-            # What is not recorded adds nothing to a union and leaves nothing of an intersection.
-            known = second if first is None else first
-            return known if combine is np.union1d else None
+        if first is None or second is None:  # what is not recorded leaves nothing
+            return None
         if first.size != second.size:  # of an earlier version
             return first
-        return Digests(combine(first.values, second.values), first.size)
+        return Digests(np.intersect1d(first.values, second.values), first.size)
 
     return replace(
         one,
@@ -186,8 +168,8 @@ def _joined(one: TrainingRecord, other: TrainingRecord, combine: _Combine) -> Tr
 
 def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecord:
     """The photographs and captions that all of one or more files were made from; ``name`` is their ensemble's."""
-    joined = reduce(lambda one, other: _joined(one, other, np.intersect1d), records)
-    return replace(joined, name=name, unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)))
+    shared = reduce(_shared, records)
+    return replace(shared, name=name, unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)))
 
 
 @dataclass(frozen=True)

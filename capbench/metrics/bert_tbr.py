@@ -64,12 +64,10 @@ class BertTBR(BertMetric):
     list of stop words is not included; pass it as ``stop_words``.
     """
 
-    name: ClassVar[str] = "bert-tbr"
-    columns: ClassVar[tuple[str, ...]] = ("bert-tbr",)
+    name = "bert-tbr"
+    columns = ("bert-tbr",)
     titles: ClassVar[Mapping[str, str]] = {"bert-tbr": "BERT-TBR"}
-    citation: ClassVar[str] = (
-        "Yi et al., Improving image captioning evaluation by considering inter references variance, ACL 2020"
-    )
+    citation = "Yi et al., Improving image captioning evaluation by considering inter references variance, ACL 2020"
 
     option_type = BertTBROptions
     options: BertTBROptions

@@ -23,7 +23,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
-from capbench.metrics.needs import ModelFolder, Need, References, Resources
+from capbench.metrics.needs import ModelFolder, References, Resources
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, unit
 
@@ -184,9 +184,9 @@ class BertMetric(Metric):
     """A metric over the word states of a BERT, with document frequencies."""
 
     packages = ("torch", "transformers")
-    needs: ClassVar[tuple[Need, ...]] = (References(), ModelFolder())
-    batch_size: int = 512
-    by_image: ClassVar[bool] = False
+    needs = (References(), ModelFolder())
+    batch_size = 512
+    by_image = False
 
     option_type = BertOptions
     options: Any
@@ -269,16 +269,16 @@ class BERTScore(PairMetric, BertMetric):
     The package leaves one case undefined: if all pieces of a text have an idf of 0, they have equal weights here.
     """
 
-    name: ClassVar[str] = "bertscore"
-    columns: ClassVar[tuple[str, ...]] = ("bertscore-f", "bertscore-p", "bertscore-r")
+    name = "bertscore"
+    columns = ("bertscore-f", "bertscore-p", "bertscore-r")
     titles: ClassVar[Mapping[str, str]] = {
         "bertscore-f": "BERTScore-F",
         "bertscore-p": "BERTScore-P",
         "bertscore-r": "BERTScore-R",
     }
-    citation: ClassVar[str] = "Zhang et al., BERTScore: evaluating text generation with BERT, ICLR 2020"
-    by_image: ClassVar[bool] = False
-    texts_at_once: int = 512
+    citation = "Zhang et al., BERTScore: evaluating text generation with BERT, ICLR 2020"
+    by_image = False
+    texts_at_once = 512
 
     option_type = BERTScoreOptions
     options: BERTScoreOptions

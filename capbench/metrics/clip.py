@@ -20,7 +20,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
 from capbench.features.shown import partner, shuffle_line
 from capbench.metrics.image_metric import partners_of
-from capbench.metrics.needs import Images, Need, PublishedWeights, References, Resources, find_pictures
+from capbench.metrics.needs import Images, PublishedWeights, References, Resources, find_pictures
 from capbench.metrics.pair_metric import Pair, PairMetric
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class ContrastiveMetric(PairMetric):
     cosine of the candidate and a reference, of which, as in the paper, negative ones count as 0.
     """
 
-    option_type: ClassVar[type[Options]] = ContrastiveOptions
+    option_type = ContrastiveOptions
     options: Any
-    against_image: ClassVar[bool] = True
+    against_image = True
 
     @abc.abstractmethod
     def image_vectors(self, images: Sequence[str]) -> FloatArray:
@@ -174,7 +174,7 @@ class ClipMetric(ContrastiveMetric):
     """A metric over a CLIP."""
 
     packages = ("torch", "tokenizers")
-    batch_size: int = 4096
+    batch_size = 4096
     option_type = ClipOptions
     options: ClipOptions
 
@@ -265,13 +265,11 @@ class ClipScore(ClipMetric):
     ViT-B/32. CLIPScore is reference-free.
     """
 
-    name: ClassVar[str] = "clipscore"
-    columns: ClassVar[tuple[str, ...]] = ("clipscore", "refclipscore")
+    name = "clipscore"
+    columns = ("clipscore", "refclipscore")
     titles: ClassVar[Mapping[str, str]] = {"clipscore": "CLIPScore", "refclipscore": "RefCLIPScore"}
-    citation: ClassVar[str] = (
-        "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
-    )
-    needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
+    citation = "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
+    needs = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
 
 
 @dataclass(frozen=True)
@@ -291,13 +289,13 @@ class PacScore(ClipMetric):
     pieces: these are next to it, or passed with the option ``tokenizer``. PAC-S is reference-free.
     """
 
-    name: ClassVar[str] = "pac-s"
-    columns: ClassVar[tuple[str, ...]] = ("pac-s", "refpac-s")
+    name = "pac-s"
+    columns = ("pac-s", "refpac-s")
     titles: ClassVar[Mapping[str, str]] = {"pac-s": "PAC-S", "refpac-s": "RefPAC-S"}
-    citation: ClassVar[str] = (
+    citation = (
         "Sarto et al., Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023"
     )
-    needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
+    needs = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
 
     option_type = PacScoreOptions
     options: PacScoreOptions

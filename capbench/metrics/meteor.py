@@ -24,13 +24,13 @@ class Meteor(TokenMetric):
     The computation uses the jar's data files, without Java.
     """
 
-    name: ClassVar[str] = "meteor"
-    columns: ClassVar[tuple[str, ...]] = ("meteor",)
+    name = "meteor"
+    columns = ("meteor",)
     titles: ClassVar[Mapping[str, str]] = {"meteor": "METEOR"}
-    citation: ClassVar[str] = "Denkowski and Lavie, Meteor universal, WMT 2014"
-    english_resources: ClassVar[str] = "METEOR's stemmer, synonyms, paraphrases and function words are English"
+    citation = "Denkowski and Lavie, Meteor universal, WMT 2014"
+    english_resources = "METEOR's stemmer, synonyms, paraphrases and function words are English"
 
-    batch_size: int = 32_768  # work for all cores
+    batch_size = 32_768  # work for all cores
     part_size = 2048  # a worker has one core
 
     def facts(self) -> Mapping[str, object]:

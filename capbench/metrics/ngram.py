@@ -21,7 +21,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import CombinedMetric, Metric
-from capbench.metrics.needs import Columns, Need, References, Resources
+from capbench.metrics.needs import Columns, References, Resources
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
 
@@ -77,12 +77,10 @@ class Bleu(NgramMetric):
     scores less than 1e-3 (there is no brevity penalty).
     """
 
-    name: ClassVar[str] = "bleu"
-    columns: ClassVar[tuple[str, ...]] = ("bleu-1", "bleu-2", "bleu-3", "bleu-4")
+    name = "bleu"
+    columns = ("bleu-1", "bleu-2", "bleu-3", "bleu-4")
     titles: ClassVar[Mapping[str, str]] = {f"bleu-{n}": f"BLEU-{n}" for n in (1, 2, 3, 4)}
-    citation: ClassVar[str] = (
-        "Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002"
-    )
+    citation = "Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002"
 
     def facts(self) -> Mapping[str, object]:
         return {**super().facts(), "n": 4, "length": "closest"}
@@ -125,10 +123,10 @@ class RougeL(NgramMetric):
     As in pycocoevalcap, an empty candidate counts as one empty word and scores 1 against an empty reference.
     """
 
-    name: ClassVar[str] = "rouge-l"
-    columns: ClassVar[tuple[str, ...]] = ("rouge-l",)
+    name = "rouge-l"
+    columns = ("rouge-l",)
     titles: ClassVar[Mapping[str, str]] = {"rouge-l": "ROUGE-L"}
-    citation: ClassVar[str] = "Lin, ROUGE: a package for automatic evaluation of summaries, ACL workshop 2004"
+    citation = "Lin, ROUGE: a package for automatic evaluation of summaries, ACL workshop 2004"
     option_type = RougeOptions
     options: RougeOptions
 
@@ -163,10 +161,10 @@ class Cider(NgramMetric):
     score is 0; a warning reports this.
     """
 
-    name: ClassVar[str] = "cider"
-    columns: ClassVar[tuple[str, ...]] = ("cider",)
+    name = "cider"
+    columns = ("cider",)
     titles: ClassVar[Mapping[str, str]] = {"cider": "CIDEr"}
-    citation: ClassVar[str] = "Vedantam et al., CIDEr: consensus-based image description evaluation, CVPR 2015"
+    citation = "Vedantam et al., CIDEr: consensus-based image description evaluation, CVPR 2015"
     option_type = CiderOptions
     options: CiderOptions
 
@@ -254,13 +252,11 @@ class Spider(CombinedMetric):
     The options are those of CIDEr.
     """
 
-    name: ClassVar[str] = "spider"
-    columns: ClassVar[tuple[str, ...]] = ("spider",)
+    name = "spider"
+    columns = ("spider",)
     titles: ClassVar[Mapping[str, str]] = {"spider": "SPIDEr"}
-    citation: ClassVar[str] = (
-        "Liu et al., Improved image captioning via policy gradient optimization of SPIDEr, ICCV 2017"
-    )
-    needs: ClassVar[tuple[Need, ...]] = (References(), Columns("spice", "cider"))
+    citation = "Liu et al., Improved image captioning via policy gradient optimization of SPIDEr, ICCV 2017"
+    needs = (References(), Columns("spice", "cider"))
     option_type = CiderOptions
     options: CiderOptions
 

@@ -303,18 +303,18 @@ class Reo(GroundedMetric):
     An item without references only has scores against the image: requesting the others is an error.
     """
 
-    name: ClassVar[str] = "reo"
-    columns: ClassVar[tuple[str, ...]] = (
+    name = "reo"
+    columns = (
         *("reo-relevance", "reo-extraness", "reo-omission"),
         *("reo-image-relevance", "reo-image-extraness", "reo-image-omission"),
     )
     titles: ClassVar[Mapping[str, str]] = {
         column: f"REO {column.rpartition('-')[2]}{' (image)' if 'image' in column else ''}" for column in columns
     }
-    citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
-    explains_ensembles: ClassVar[bool] = False
-    explains_errors: ClassVar[bool] = True
-    needs: ClassVar[tuple[Need, ...]] = (*GroundedMetric.needs, FittedCovariance())
+    citation = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
+    explains_ensembles = False
+    explains_errors = True
+    needs = (*GroundedMetric.needs, FittedCovariance())
     option_type = ReoOptions
     options: ReoOptions
 

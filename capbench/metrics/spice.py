@@ -13,7 +13,7 @@ import numpy as np
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.needs import Need, Parser, References
+from capbench.metrics.needs import Parser, References
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -66,12 +66,12 @@ class Spice(TokenMetric):
     program. A candidate that shares no tuple with the references scores 0, as about half of all captions do.
     """
 
-    name: ClassVar[str] = "spice"
-    columns: ClassVar[tuple[str, ...]] = ("spice",)
+    name = "spice"
+    columns = ("spice",)
     titles: ClassVar[Mapping[str, str]] = {"spice": "SPICE"}
-    citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
-    needs: ClassVar[tuple[Need, ...]] = (References(), Parser())
-    english_resources: ClassVar[str] = "SPICE's parser and synonyms are English"
+    citation = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
+    needs = (References(), Parser())
+    english_resources = "SPICE's parser and synonyms are English"
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Also the number of captions with several sentences, if these are many."""

@@ -102,10 +102,10 @@ class Tiger(GroundedMetric):
     and WDS: requesting these is an error.
     """
 
-    name: ClassVar[str] = "tiger"
-    columns: ClassVar[tuple[str, ...]] = ("tiger", "rrs", "wds", "grounding")
+    name = "tiger"
+    columns = ("tiger", "rrs", "wds", "grounding")
     titles: ClassVar[Mapping[str, str]] = {"tiger": "TIGEr", "rrs": "RRS", "wds": "WDS", "grounding": "Mean grounding"}
-    citation: ClassVar[str] = "Jiang et al., TIGEr: text-to-image grounding for image caption evaluation, EMNLP 2019"
+    citation = "Jiang et al., TIGEr: text-to-image grounding for image caption evaluation, EMNLP 2019"
     option_type = TigerOptions
     options: TigerOptions
 

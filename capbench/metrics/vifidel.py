@@ -25,7 +25,7 @@ from capbench.features.class_names import KNOWN, class_names
 from capbench.features.pooling import read_boxes
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric
-from capbench.metrics.needs import Features, Need, References, Resources, WordVectors
+from capbench.metrics.needs import Features, References, Resources, WordVectors
 from capbench.metrics.wmd import FARTHEST, known_vectors, opened_vectors, word_movers_distance
 from capbench.text.vocabulary import ENGLISH, GLASGOW
 
@@ -140,18 +140,16 @@ class Vifidel(Metric):
     without references.
     """
 
-    name: ClassVar[str] = "vifidel"
-    columns: ClassVar[tuple[str, ...]] = ("vifidel", "vifidel-ref")
+    name = "vifidel"
+    columns = ("vifidel", "vifidel-ref")
     titles: ClassVar[Mapping[str, str]] = {
         "vifidel": "VIFIDEL (negative)",
         "vifidel-ref": "VIFIDEL, references (negative)",
     }
-    citation: ClassVar[str] = (
-        "Madhyastha et al., VIFIDEL: Evaluating the Visual Fidelity of Image Descriptions, ACL 2019"
-    )
-    needs: ClassVar[tuple[Need, ...]] = (References(), LabelsNeed(), WordVectors())
-    batch_size: int = 4096
-    by_image: ClassVar[bool] = True
+    citation = "Madhyastha et al., VIFIDEL: Evaluating the Visual Fidelity of Image Descriptions, ACL 2019"
+    needs = (References(), LabelsNeed(), WordVectors())
+    batch_size = 4096
+    by_image = True
     packages = ("ot",)
 
     option_type = VifidelOptions

@@ -18,7 +18,7 @@ from capbench.core.options import Choice, File, Flag, Options, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric, terms_of_means
-from capbench.metrics.needs import Need, References, Resources
+from capbench.metrics.needs import References, Resources
 from capbench.metrics.needs import WordVectors as WordVectorsNeed
 from capbench.metrics.tokens import require_references
 from capbench.text import ptb
@@ -86,12 +86,12 @@ class Wmd(Metric):
     its distance is reported as 2, the maximum for vectors of length 1.
     """
 
-    name: ClassVar[str] = "wmd"
-    columns: ClassVar[tuple[str, ...]] = ("wmd", "wmd-distance")
+    name = "wmd"
+    columns = ("wmd", "wmd-distance")
     titles: ClassVar[Mapping[str, str]] = {"wmd": "WMD", "wmd-distance": "WMD distance"}
-    lower_is_better: ClassVar[frozenset[str]] = frozenset({"wmd-distance"})
-    citation: ClassVar[str] = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
-    needs: ClassVar[tuple[Need, ...]] = (References(), WordVectorsNeed())
+    lower_is_better = frozenset({"wmd-distance"})
+    citation = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
+    needs = (References(), WordVectorsNeed())
     packages = ("ot",)
 
     option_type = WmdOptions

@@ -1,4 +1,4 @@
-"""Captions with images and splits as training data: reading, sampling, vocabulary, first word vectors, identity.
+"""Captions with images and splits as training data: reading, sampling, vocabulary, identity.
 
 Three sources of captions are recognised by their files:
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,9 +29,7 @@ from capbench.datasets.captions import read_machine_captions, split_list
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_captions_file, read_token
 from capbench.text.vocabulary import PAD, SPECIAL, UNKNOWN, Vocabulary
-from capbench.text.word_vectors import WordVectors
 from capbench.training.settings import AtLeast2, Count, Names, Number, Section, Text, Training
-from capbench.weights.training_files import read_training_record
 
 ROLES = ("train", "dev", "test")
 ARRAYS = "ims"
@@ -247,15 +245,10 @@ def open_array(path: Path) -> NDArray[np.floating]:
     return array
 
 
-def training_record(
-    train: Pairs, dev: Pairs, start: WordStart | None = None, more: Iterable[str] = ()
-) -> TrainingRecord:
-    """The record of a training: its images and captions (and ``more`` of these), the dev images, and what the first
-    word vectors have read.
-    """
+def training_record(train: Pairs, dev: Pairs, more: Iterable[str] = ()) -> TrainingRecord:
+    """The record of a training: its images and captions (and ``more`` of these), and the dev images."""
     photographs = [photographs_of(pairs.images) if pairs.named else None for pairs in (train, dev)]
-    record = TrainingRecord("", photographs[0], captions_of([*train.captions, *more]), photographs[1], DEV)
-    return record if start is None else record.including(read_training_record(start.path))
+    return TrainingRecord("", photographs[0], captions_of([*train.captions, *more]), photographs[1], DEV)
 
 
 def read_systems(
@@ -292,44 +285,3 @@ def drop_words(ids: Tensor, rate: float, rng: np.random.Generator) -> Tensor:
     if not rate:  # draws nothing
         return ids
     return torch.where((ids > UNKNOWN) & torch.from_numpy(rng.random(tuple(ids.shape)) < rate), UNKNOWN, ids)
-
-
-@dataclass(frozen=True, eq=False)
-class WordStart:
-    """First word vectors of a network: (k,) ``numbers`` of the words that have one, and (k, d) ``vectors``."""
-
-    path: Path
-    sha256: str
-    numbers: NDArray[np.int64] = field(repr=False)
-    vectors: NDArray[np.float32] = field(repr=False)
-
-    @torch.no_grad()
-    def begin(self, embedding: nn.Embedding, *, scaled: bool = True) -> None:
-        """Replace first weights by the vectors, ``scaled``: centred, and of the mean length of these weights, so that
-        the next layers receive values of the size for which they were initialised.
-        """
-        vectors = self.vectors
-        if vectors.shape[1] != embedding.embedding_dim:
-            message = f"its vectors have {vectors.shape[1]} components, the network's {embedding.embedding_dim}"
-            hint = f"Set 'network.word_dim: {vectors.shape[1]}'"
-            raise UsageError(message, code="mismatch", value=vectors.shape[1], path=self.path, hint=hint)
-        rows = torch.from_numpy(self.numbers).to(embedding.weight.device)
-        if scaled:
-            vectors = vectors - vectors.mean(axis=0)
-            length = float(embedding.weight[rows].square().mean().sqrt())
-            vectors = vectors * np.float32(length / max(float(np.sqrt(np.square(vectors).mean())), 1e-12))
-        embedding.weight[rows] = torch.from_numpy(vectors).to(embedding.weight)
-
-
-def read_word_start(name: str | None, root: DataRoot | None, vocabulary: Vocabulary, say: Say) -> WordStart | None:
-    """Vectors of a file for the words of a vocabulary, except special ones; None without a name."""
-    if name is None:
-        return None
-    opened = WordVectors(locate(name, root, "word vectors"))
-    found = opened.vectors(vocabulary.words[len(SPECIAL) :])
-    if not found:
-        message, hint = "has no word of the captions", "Use vectors of the captions' language"
-        raise DataError(message, code="mismatch", path=opened.path, hint=hint)
-    say(f"word vectors: {opened.path} has {len(found):,} of {len(vocabulary):,} words")
-    numbers = np.array([vocabulary.number(word) for word in found], dtype=np.int64)
-    return WordStart(opened.path, opened.sha256, numbers, np.stack(list(found.values())).astype(np.float32))

@@ -41,17 +41,14 @@ class LossOptions(settings.Section):
     kind: Literal["hinge", "info-nce"] = "hinge"
     margin: settings.Positive = 0.2
     hardest: bool = False  # true: use only the hardest negative of each row and column
-    hardest_after: settings.Whole = (
-        0  # first steps that use all negatives nevertheless; without them training can collapse
-    )
-    reduction: Literal["sum", "mean"] = "sum"
+    hardest_after: settings.Whole = 0  # first steps that use all negatives; without them training can collapse
     temperature: settings.Positive = 0.1
 
     def __call__(self, scores: Tensor, step: int) -> Tensor:
         """The loss of (b, b) similarities of images (rows) and captions at a step, counted from 0."""
         if self.kind == "info-nce":
             return info_nce(scores, self.temperature)
-        return hinge_loss(scores, self.margin, self.hardest and step >= self.hardest_after, self.reduction)
+        return hinge_loss(scores, self.margin, self.hardest and step >= self.hardest_after)
 
 
 class DropoutOptions(settings.Section):
@@ -68,12 +65,11 @@ class MatchingTraining(data.CaptionTraining):
     measured = ("vocabulary_size", "image_dim")
 
     vocabulary: VocabularyOptions = VocabularyOptions()
-    word_vectors: settings.Text | None = None  # a file of first word vectors; null: random ones
     loss: LossOptions = LossOptions()
     dropout: DropoutOptions = DropoutOptions()
 
     def contradictions(self) -> Iterable[str]:
-        idle = ("temperature",) if self.loss.kind == "hinge" else ("margin", "hardest", "hardest_after", "reduction")
+        idle = ("temperature",) if self.loss.kind == "hinge" else ("margin", "hardest", "hardest_after")
         for key in idle:
             if getattr(self.loss, key) != getattr(type(self).model_fields["loss"].default, key):
                 yield f"'loss.{key}' does nothing if 'loss.kind' is {self.loss.kind}"
@@ -88,21 +84,18 @@ class MatchingTraining(data.CaptionTraining):
 # Losses on (b, b) similarities: row i is image i, column j is caption j, matching pairs are on the diagonal.
 
 
-def hinge_loss(scores: Tensor, margin: float = 0.2, hardest: bool = True, reduction: str = "sum") -> Tensor:
-    """Triplets with a margin in both directions (Lee et al. 2018, eq. 11 and 12; hardest: Faghri et al. 2018).
+def hinge_loss(scores: Tensor, margin: float = 0.2, hardest: bool = True) -> Tensor:
+    """Sum of triplets with a margin in both directions (Lee et al. 2018, eq. 11 and 12).
 
-    ``scores``: (b, b); ``margin``: required difference between a pair and its negatives; ``hardest``: True to use only
-    the hardest negative of each row and column, else all; ``reduction``: ``sum`` over the batch as released, or
-    ``mean`` over the b·(b - 1) negatives of each direction (``hardest``: over its b), the two directions added.
+    With ``hardest``, only the hardest negative of each row and column counts (Faghri et al. 2018).
     """
-    size, pairs = len(scores), scores.diagonal()
-    same = torch.eye(size, dtype=torch.bool, device=scores.device)
+    pairs = scores.diagonal()
+    same = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     captions = (margin + scores - pairs[:, None]).clamp_min(0).masked_fill(same, 0)  # another caption of the image
     images = (margin + scores - pairs[None, :]).clamp_min(0).masked_fill(same, 0)  # another image of the caption
     if hardest:
         captions, images = captions.max(1).values, images.max(0).values
-    total = captions.sum() + images.sum()
-    return total if reduction == "sum" else total / (size if hardest else max(1, size * (size - 1)))
+    return captions.sum() + images.sum()
 
 
 def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
@@ -115,11 +108,7 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
 
 
 class CaptionTask(Task[M, B], Generic[M, B]):
-    """A task whose batches are captions with their images.
-
-    ``config``: the settings; ``train``: captions and images for training; ``regions``: features of these images;
-    ``model``: the network, on the CPU; ``device``: the device for training.
-    """
+    """A task whose batches are captions with their images."""
 
     def __init__(self, config: Any, train: data.Pairs, regions: Regions, model: M, device: torch.device) -> None:
         self.config, self.train, self.regions, self.device = config, train, regions, device
@@ -168,7 +157,7 @@ class Split(NamedTuple, Generic[E]):
 
 
 class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
-    """A task whose score is recall; its embeddings begin with word vectors if the settings name some."""
+    """A task whose score is recall."""
 
     settings: ClassVar[type[MatchingTraining]]
     score = "recall_sum"
@@ -197,13 +186,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
         self.data |= {} if dev_named == named else {"dev features": dev_named}
         self.options = replace(config.network, vocabulary_size=len(self.vocabulary), image_dim=columns)
         model = self.network(self.options, torch.Generator().manual_seed(config.seed))
-        start = data.read_word_start(config.word_vectors, root, self.vocabulary, watcher.say)
-        if start is not None:
-            self.data["word vectors"] = start.sha256
-            for layer in model.modules():
-                if isinstance(layer, nn.Embedding):
-                    start.begin(layer)
-        self.record = data.training_record(train, dev, start)
+        self.record = data.training_record(train, dev)
         super().__init__(config, train, regions, model, device)
 
     def facts(self) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.train import ScanTask
 from capbench.metrics.scoring import score
-from capbench.text.word_vectors import write_word2vec
 from capbench.training.settings import parse_training
 from capbench.training.trainer import Measurement, Trained, train
 from capbench.weights.ensembles import write_ensemble
@@ -31,7 +30,7 @@ from capbench_dual_encoder.training import DualEncoderTask, DualEncoderTraining
 from tests.conftest import Ran
 from tests.training import world as scan_world
 from tests.training.interruptions import check_stopped
-from tests.training.world import StopAfter, make_world
+from tests.training.world import make_world
 
 
 @pytest.fixture(scope="module")
@@ -132,22 +131,6 @@ def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path:
     config = settings(world, epochs=2, order="rounds", network={"embed_dim": 8, "hidden_dim": 10, **network})
     whole = check_stopped(DualEncoderTask, config, tmp_path, (1, 4))
     assert trained(world, tmp_path / "other", epochs=2, seed=9).sha256 != whole.sha256
-
-
-def test_words_begin_with_the_vectors_that_are_given(world: Path, tmp_path: Path) -> None:
-    vectors = np.random.default_rng(8).normal(size=(3, 6)).astype(np.float32)
-    write_word2vec(tmp_path / "words.bin", ["kite", "lamp", "elsewhere"], vectors)
-    config = settings(world, word_vectors=str(tmp_path / "words.bin"))
-    tasks = [DualEncoderTask(each, None, torch.device("cpu"), StopAfter()) for each in (config, settings(world))]
-    begun, drawn = (task.model.word.weight for task in tasks)
-    vocabulary = tasks[0].vocabulary
-    kite, lamp = (vocabulary.number(word) for word in ("kite", "lamp"))
-    # Centred over the words that are known, and so each other's opposite.
-    np.testing.assert_allclose(begun[kite].detach(), -begun[lamp].detach(), atol=1e-6)
-    difference = begun[kite].detach().numpy()
-    assert np.corrcoef(difference, vectors[0] - vectors[1])[0, 1] == pytest.approx(1, abs=1e-5)
-    others = [number for number in range(len(vocabulary)) if number not in (kite, lamp)]
-    assert torch.equal(begun[others], drawn[others])
 
 
 def test_the_metric_gives_clipscores_formulas(world: Path, models: list[Path]) -> None:

@@ -13,12 +13,10 @@ SCORES = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.5, 0.6], [0.2, 0.7, 0.4]], dtype
 def test_all_negatives_within_the_margin_are_summed() -> None:
     # Rows: .1; 0 and .3; 0 and .5. Columns: 0 and 0; .5 and .4; 0 and .4.
     assert hinge_loss(SCORES, 0.2, hardest=False).item() == pytest.approx(0.9 + 1.3)
-    assert hinge_loss(SCORES, 0.2, hardest=False, reduction="mean").item() == pytest.approx(2.2 / 6)
 
 
 def test_the_hardest_negative_of_each_row_and_column_is_kept() -> None:
     assert hinge_loss(SCORES, 0.2, hardest=True).item() == pytest.approx(0.9 + 0.5 + 0.4)
-    assert hinge_loss(SCORES, 0.2, hardest=True, reduction="mean").item() == pytest.approx(1.8 / 3)
 
 
 def test_info_nce_is_the_mean_of_both_directions() -> None:
@@ -31,6 +29,6 @@ def test_info_nce_is_the_mean_of_both_directions() -> None:
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_the_settings_select_the_loss_of_a_step(step: int) -> None:
-    options = LossOptions(margin=0.3, hardest=True, hardest_after=2, reduction="mean")
-    assert options(SCORES, step) == hinge_loss(SCORES, 0.3, step >= 2, "mean")
+    options = LossOptions(margin=0.3, hardest=True, hardest_after=2)
+    assert options(SCORES, step) == hinge_loss(SCORES, 0.3, step >= 2)
     assert LossOptions(kind="info-nce", temperature=0.2)(SCORES, step) == info_nce(SCORES, 0.2)

@@ -87,7 +87,7 @@ class Encoder:
     @torch.inference_mode()
     def products(self, row: Row, triplets: Triplets, *, fused: bool = True) -> list[FloatArray]:
         """(nodes, regions) products of the candidate's words, and of its triplets, with the nodes of image and
-        references, or with those of the image alone. The network must read images."""
+        references, or with those of the image alone."""
         codes, encoded = self._captions({row.candidate, *row.references}, triplets)
         sets = tuple(nodes[:, None] for nodes in self._image(row.image) or ())
         if fused:
@@ -148,11 +148,7 @@ _open: dict[tuple[object, ...], tuple[Encoder, ...]] = {}
 
 
 def open_faier(store: FeatureStore, model: str, *, any_features: bool = False) -> tuple[Encoder, ...]:
-    """The networks of a model with a feature store; the last two are cached in the process.
-
-    ``store``: region features; ``model``: path of a FAIEr model (:func:`capbench.metrics.faier.network.load_faier`), or
-    of an ensemble of them; ``any_features``: True accepts features of another fingerprint than in training.
-    """
+    """The networks of a FAIEr model or an ensemble with region features; the last two are cached in the process."""
     files = opened_networks(model, "faier")
     key = (files.sha256, store_key(store))
     encoders = _open.pop(key, ()) or tuple(Encoder(load_faier(path), store) for path in files.paths)

@@ -11,13 +11,13 @@ import numpy as np
 
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Panel, RegionMaps, Subject, Table
-from capbench.core.options import Choice, Flag, Kind, option
+from capbench.core.options import Flag, Kind, option
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.image_metric import ImageOptions, RegionMetric, signed_together, unknown_words
-from capbench.metrics.needs import Features, Need, Parser, References, Resources, Weights
+from capbench.metrics.needs import Features, Parser, References, Resources, Weights
 from capbench.metrics.spice import parser_version, parsing
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -26,8 +26,6 @@ from capbench.text.vocabulary import tokenize_caption
 
 
 class _ReferenceChoice(Kind):
-    """Selection of references: ``all``, ``none``, or ``first-N``."""
-
     def __init__(self) -> None:
         super().__init__("all, none or first-N, such as first-4", "first-4")
 
@@ -47,12 +45,6 @@ class FaierOptions(ImageOptions):
         "references that the metric reads; none: reference-free, even if there are references",
         sign_as="refs",
     )
-    reference_order: str = option(
-        "given",
-        Choice("given", "sorted"),
-        "order of references for the GRU: given, or sorted alphabetically, so that their order has no effect",
-        sign_as="order",
-    )
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
@@ -67,16 +59,16 @@ class Faier(RegionMetric):
     An item without references gets the reference ".", as in the paper; with ``references=none``, all items do.
     """
 
-    name: ClassVar[str] = "faier"
-    columns: ClassVar[tuple[str, ...]] = ("faier", "faier-object", "faier-relation")
+    name = "faier"
+    columns = ("faier", "faier-object", "faier-relation")
     titles: ClassVar[Mapping[str, str]] = {
         "faier": "FAIEr",
         "faier-object": "FAIEr objects",
         "faier-relation": "FAIEr relations",
     }
-    citation: ClassVar[str] = "Wang et al., FAIEr: fidelity and adequacy ensured image caption evaluation, CVPR 2021"
+    citation = "Wang et al., FAIEr: fidelity and adequacy ensured image caption evaluation, CVPR 2021"
     packages = ("torch",)
-    needs: ClassVar[tuple[Need, ...]] = (
+    needs = (
         References(),
         Features(),
         Weights("a FAIEr model", "capbench train faier", "faier"),
@@ -96,18 +88,16 @@ class Faier(RegionMetric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """All columns: "." replaces missing references."""
         return frozenset(cls.columns)
 
     @classmethod
     def ignores_references(cls, options: Mapping[str, Any] | None = None) -> frozenset[str]:
-        """All columns with ``references=none``, otherwise none."""
         chosen = cls.option_type.read(cls.name, options or {})
         return frozenset(cls.columns) if chosen.references == "none" else frozenset()
 
     @classmethod
     def offered(cls, resources: Resources) -> tuple[str, ...]:
-        """All columns, or only the first if the model has no relation level, because the second is then equal to it."""
+        """All columns, or only the first if the model has no relation level."""
         if resources.model is None:  # before the import: lists are printed without PyTorch, too
             return cls.columns
         from capbench.metrics.faier.network import stored_options
@@ -120,7 +110,6 @@ class Faier(RegionMetric):
 
     @classmethod
     def takes_parses(cls, resources: Resources) -> bool:
-        """True unless the model has no relation level."""
         return len(cls.offered(resources)) > 1
 
     def facts(self) -> Mapping[str, object]:
@@ -133,8 +122,7 @@ class Faier(RegionMetric):
             return ()
         choice = self.options.references
         number = 0 if choice == "none" else len(references) if choice == "all" else int(choice.removeprefix("first-"))
-        selected = tuple(references[:number])
-        return (tuple(sorted(selected)) if self.options.reference_order == "sorted" else selected) or (".",)
+        return tuple(references[:number]) or (".",)
 
     def _texts(self, items: Iterable[Item]) -> set[str]:
         return {text for item in items for text in (item.candidate, *self.chosen(item.references))}
@@ -163,7 +151,7 @@ class Faier(RegionMetric):
         return np.asarray(statistics)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
-        """(counts, n, 3) for each sample of references. A count of 0 is reference-free."""
+        """(counts, n, 3) for each sample of references."""
         triplets = self.triplets(self._texts(sweep.items), progress)
         for draw in range(len(sweep.orders)):
             yield self._scored(sweep.subset(draw, max(sweep.counts)), sweep.counts, triplets, progress)
@@ -196,39 +184,28 @@ class Faier(RegionMetric):
         """(counts, n, 3) scores with the first references of each item; the GRU reads them once for all counts."""
         from capbench.metrics.faier.encode import Row
 
-        # Sorted references of a larger number do not begin with those of a smaller one.
-        one_pass = self.options.reference_order == "given" and self.options.references != "none"
-        together = [step for step, count in enumerate(counts) if count and one_pass]
-        passes = [together] * bool(together) + [[step] for step in range(len(counts)) if step not in together]
         scored = np.empty((len(counts), len(items), 3))
         order = sorted(range(len(items)), key=lambda place: items[place].image)
         for start in range(0, len(order), self.batch_size):
-            places = order[start : start + self.batch_size]
-            for steps in passes:
-                rows = []
-                for item in map(items.__getitem__, places):
-                    read = self.chosen(item.references[: max(counts[step] for step in steps)])
-                    numbers = tuple(max(1, min(counts[step], len(read))) for step in steps)
-                    rows.append(Row(item.image, item.candidate, read, numbers))
-                of_networks = [encoder.scores(rows, triplets) for encoder in self.encoders]
-                scored[np.ix_(steps, places)] = np.mean(of_networks, axis=0).transpose(1, 0, 2)
+            places, rows = order[start : start + self.batch_size], []
+            for item in map(items.__getitem__, places):
+                read = self.chosen(item.references[: max(counts)])
+                numbers = tuple(max(1, min(number, len(read))) for number in counts)
+                rows.append(Row(item.image, item.candidate, read, numbers))
+            of_networks = [encoder.scores(rows, triplets) for encoder in self.encoders]
+            scored[:, places] = np.mean(of_networks, axis=0).transpose(1, 0, 2)
             progress(len(places))
         return scored
 
     def products(self, image: str, candidate: str, references: Sequence[str] | None = None) -> list[FloatArray]:
         """(networks, nodes, regions) products of the candidate's words, and of its triplets, with union nodes; without
-        references, with the nodes of the image. Raises UsageError for AIEr, which reads no images.
-        """
+        references, with the nodes of the image."""
         from capbench.metrics.faier.encode import Row
 
         if not self.network.sees_images:
-            raise UsageError(
-                "reads only references, so that there are no regions to show",
-                code="unsupported",
-                value=self.network.variant,
-                path=self.encoders[0].model.path,
-                hint="Use a model of another variant",
-            )
+            message, path = "reads only references, so that there are no regions to show", self.encoders[0].model.path
+            hint = "Use a model of another variant"
+            raise UsageError(message, code="unsupported", value=self.network.variant, path=path, hint=hint)
         read = self.chosen(references or ())
         row = Row(image, candidate, read, (max(1, len(read)),))
         triplets, fused = self.triplets({candidate, *read}), references is not None
@@ -236,11 +213,7 @@ class Faier(RegionMetric):
         return [np.stack(of_level) for of_level in zip(*of_networks, strict=True)]
 
     def explain(self, subject: Subject) -> Explanation:
-        """The best region of each word and triplet, and its contribution (Figure 6).
-
-        In an ensemble, each network has its own best regions; shown are the means of the networks' products and the
-        region with the highest mean.
-        """
+        """The best region of each word and triplet, and its contribution (Figure 6); means over an ensemble."""
         regions, texts = regions_of(self.store, subject.image), sorted(self._texts(subject.items))
         triplets = self.triplets(texts)
         scores = self.scores(self.statistics(subject.items, lambda _: None))

@@ -2,13 +2,9 @@
 
 A caption has two *levels*. Its objects are all its words. Its relations are the triplets of its scene graph: ⟨subject,
 relation, object⟩ from SPICE's parser, in base forms, each read as its words in this order ("kid stand in grass").
-Objects without relations and objects with attributes are not triplets: the words contain them already.
 
-The paper's authors published no weights.
-
-References:
-    Wang, Yao, Wang, Wu and Chen, "FAIEr: Fidelity and Adequacy Ensured Image Caption Evaluation", CVPR 2021: nodes in
-        section 3.1 (eq. 1), fusion in 3.2 (eq. 2), matching in 3.3 (eq. 3), variants in 4.2.
+Wang, Yao, Wang, Wu and Chen, "FAIEr: Fidelity and Adequacy Ensured Image Caption Evaluation", CVPR 2021: nodes in
+section 3.1 (eq. 1), fusion in 3.2 (eq. 2), matching in 3.3 (eq. 3), variants in 4.2. They published no weights.
 
 Shapes: B images have R regions each, C captions K nodes of a level (words or triplets, padded), an image J references
 (padded), of which the first are read, for each of P numbers; a node has d components. Order of the calls::
@@ -127,14 +123,13 @@ class CaptionCode(NamedTuple):
 
 
 class CaptionBatch(NamedTuple):
-    """Captions as tensors, on the CPU: ids (C, m) of words, padded; lengths (C,); ids (T, w) of the distinct triplets;
-    lengths (T,); and each caption's rows (C, K) among the triplets, padded with -1."""
+    """Captions as tensors, on the CPU."""
 
-    ids: Tensor
-    lengths: Tensor
-    triplet_ids: Tensor
-    triplet_lengths: Tensor
-    triplets_of: Tensor
+    ids: Tensor  # (C, m) of words, padded
+    lengths: Tensor  # (C,)
+    triplet_ids: Tensor  # (T, w) of the distinct triplets
+    triplet_lengths: Tensor  # (T,)
+    triplets_of: Tensor  # (C, K) each caption's rows among the triplets, padded with -1
 
 
 def caption_code(text: str, triplets: Sequence[Triplet], vocabulary: Vocabulary, options: FaierOptions) -> CaptionCode:
@@ -220,15 +215,12 @@ class _Fusion(nn.Module):
 
 
 def fuse(layer: Any, gru: Any, v: Tensor, references: Nodes, places: Tensor, counts: Tensor) -> Tensor:
-    """z of a level (eq. 2), for several numbers of references.
+    """z (B, P, R, d) of a level (eq. 2), for several numbers of references.
 
-    Image nodes attend to the nodes of each reference; a GRU, which starts at 0, reads the attended vectors; z is linear
-    as printed. A reference without nodes, such as "." at the relation level, is a step with a zero input.
-
-    ``layer``: W_a and W_u; ``gru``: reads the references in their order; ``v``: (B, R, d); ``references``: h (C, K, d);
-    ``places``: (B, J) rows of each image's references, arbitrary for padding; ``counts``: (P, B) numbers of first
-    references that are read.
-    Returns (B, P, R, d).
+    Image nodes v (B, R, d) attend to the nodes h (C, K, d) of each reference; a GRU, which starts at 0, reads the
+    attended vectors; z is linear as printed. A reference without nodes, such as "." at the relation level, is a step
+    with a zero input. ``layer``: W_a and W_u; ``places``: (B, J) rows of each image's references, arbitrary for
+    padding; ``counts``: (P, B) numbers of first references that are read.
     """
     h, mask = references.vectors[places], references.mask[places][:, :, None]  # (B, J, K, d), (B, J, 1, K)
     logits = torch.einsum("brd,bjkd->bjrk", v * layer.attention.weight[0], h)
@@ -250,10 +242,7 @@ def fuse(layer: Any, gru: Any, v: Tensor, references: Nodes, places: Tensor, cou
 
 
 class Faier(nn.Module):
-    """The network of one variant.
-
-    ``options``: sizes and variant; ``generator``: draws the initial weights; the global one if None.
-    """
+    """The network of one variant; ``generator`` draws the initial weights."""
 
     def __init__(self, options: FaierOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -296,13 +285,9 @@ class Faier(nn.Module):
             self.merge.bias.zero_()
 
     def encode_images(self, features: Tensor, boxes: Tensor | None, dropout: float = 0.0) -> Levels:
-        """Objects v = W2·tanh(W1·u) and relations Σ_j γ_ij·W_r·v_j over all regions, with γ_ij =
-        softmax_j(tanh(W_Δ(b_i − b_j))) (eq. 1). No biases are printed.
-
-        ``features``: u (B, R, image_dim); ``boxes``: b (B, R, 4), fractions of the image's sides; None without a
-        relation level; ``dropout``: of the features, in training mode only.
-        Returns (B, R, d) of each level.
-        """
+        """(B, R, d) objects v = W2·tanh(W1·u) and relations Σ_j γ_ij·W_r·v_j, γ_ij = softmax_j(tanh(W_Δ(b_i − b_j)))
+        (eq. 1), from features u (B, R, image_dim) and boxes b (B, R, 4), fractions of the image's sides. No biases are
+        printed."""
         u = functional.dropout(features * self.options.image_scale, dropout, self.training)
         v = self.image_out(torch.tanh(self.image_hidden(u)))
         mask = torch.ones(v.shape[:2], dtype=torch.bool, device=v.device)
@@ -317,8 +302,6 @@ class Faier(nn.Module):
 
         A word's node is its state of a bidirectional GRU, which also reads ``<start>`` and ``<end>``; a triplet's node
         is the final state of another one. The paper does not say how the directions are combined: by their mean.
-
-        ``captions``: word ids; ``dropout``: of word vectors, in training mode only.
         """
         device = self.embed.weight.device
         states, _ = self._read(self.word_gru, captions.ids, captions.lengths, dropout)
@@ -347,11 +330,8 @@ class Faier(nn.Module):
         """The nodes that candidates are matched with, by variant (section 4.2).
 
         FAIEr's are z of image and references (eq. 2), FIEr's those of the image, AIEr's those of each reference, with
-        the mean over references as its score. FIEr+AIEr has the last two.
-
-        ``images``: nodes (B, R, d); None for AIEr; ``references``: nodes (C, K, d); None for FIEr; ``places``: (B, J)
-        rows of each image's references, arbitrary for padding; ``counts``: (P, B) numbers of references, 1 to J, on the
-        CPU.
+        the mean over references as its score. FIEr+AIEr has the last two. ``places`` and ``counts``, from 1 to J and on
+        the CPU, as in :func:`fuse`.
         """
         if self.options.parts == "faier" and images is not None and references is not None:
             levels = zip(self.fusion.levels, self.fusion.grus, images, references, strict=True)
@@ -369,8 +349,6 @@ class Faier(nn.Module):
         """(P, B, C, 3): S = S^o + S^r, S^o and S^r of every candidate with every image; S^r is 0 without relations.
 
         For FIEr+AIEr, each level is w·[S_F; S_A], and S has the bias b.
-
-        ``union``: result of :meth:`fuse`; ``candidates``: nodes (C, K, d).
         """
         parts = [
             [
@@ -389,13 +367,8 @@ class Faier(nn.Module):
         return torch.stack([total, objects, relations], -1)
 
     def match(self, z: Nodes, h: Nodes) -> Tensor:
-        """S of a level (eq. 3): mean over a candidate's nodes of the product with the best union node.
-
-        It is 0 for a candidate without nodes, and for a set without nodes.
-
-        ``z``: union nodes (B, J, R, d); ``h``: candidates' nodes (C, K, d).
-        Returns (B, J, C).
-        """
+        """S (B, J, C) of a level (eq. 3): mean over a candidate's nodes h (C, K, d) of the product with the best union
+        node z (B, J, R, d). It is 0 for a candidate without nodes, and for a set without nodes."""
         products = self.products(z.vectors, h.vectors).masked_fill(~z.mask[..., None, None], -math.inf)
         there = h.mask & z.mask.any(-1)[..., None, None]
         return torch.where(there, products.max(2).values, 0.0).sum(-1) / h.mask.sum(-1).clamp_min(1)
@@ -442,21 +415,17 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
 def save_faier(
     path: str | os.PathLike[str], network: Faier, vocabulary: Vocabulary, training: Mapping[str, Any]
 ) -> None:
-    """Write one self-contained ``.safetensors``; arguments and errors are those of
-    :func:`capbench.weights.files.write_trained`."""
+    """Write one self-contained ``.safetensors``."""
     write_trained(path, KIND, network, network.options, vocabulary, training)
 
 
 def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
-    """Load a model that :func:`save_faier` wrote; errors are those of :func:`capbench.weights.files.load_trained`."""
+    """Load a model that :func:`save_faier` wrote."""
     return load_trained(path, _FAMILY, FaierOptions, Faier, FaierModel, device)
 
 
 def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
-    """Options of a network, or of an ensemble's first one, without loading weights; None if the file has none.
-
-    Raises ModelError if an ensemble is damaged or incomplete.
-    """
+    """Options of a network, or of an ensemble's first one, without loading weights; None if the file has none."""
     metadata = read_metadata(network_files(path)[0]) or {}
     if metadata.get("kind") != KIND:
         return None

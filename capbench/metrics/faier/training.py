@@ -96,11 +96,7 @@ class FaierTraining(MatchingTraining):
 
 
 class GraphReader(Reader[CaptionCode]):
-    """Reads captions as words and triplets, images as features and boxes.
-
-    ``options``: of the network; its sizes are ignored; ``watcher``: receives messages; ``data``: the data folder, whose
-    parse files are read; None for no parse files.
-    """
+    """Reads captions as words and triplets, images as features and boxes; ``data`` is the folder of parse files."""
 
     def __init__(self, options: FaierOptions, watcher: Watcher, data: Path | None = None) -> None:
         self._options, self._watcher, self._data = options, watcher, data
@@ -110,10 +106,7 @@ class GraphReader(Reader[CaptionCode]):
             self.more = lambda regions: [region_boxes(regions)]
 
     def texts(self, captions: Sequence[str]) -> list[str]:
-        """The triplets' words: base forms that captions may not contain.
-
-        Captions without a cached parse are parsed first; after an interruption, the same call resumes.
-        """
+        """The triplets' words: base forms that captions may not contain."""
         if not self._options.relations:
             return []
         distinct = list(dict.fromkeys(captions))
@@ -131,20 +124,18 @@ class GraphReader(Reader[CaptionCode]):
 
 
 class References(NamedTuple):
-    """References of B images: the distinct captions, each image's places (B, J) among them, arbitrary for padding, and
-    their numbers (B,), from 1."""
+    """References of B images."""
 
-    captions: CaptionBatch
-    places: torch.Tensor
-    counts: torch.Tensor
+    captions: CaptionBatch  # distinct
+    places: torch.Tensor  # (B, J) of each image among them, arbitrary for padding
+    counts: torch.Tensor  # (B,) from 1
 
 
 class Batch(NamedTuple):
-    """Features (b, R, image_dim) of images, their boxes (b, R, 4), a caption of each, and other captions of each; boxes
-    and references are None if the network reads none."""
+    """Images, a caption of each, and other captions of each."""
 
-    images: torch.Tensor
-    boxes: torch.Tensor | None
+    images: torch.Tensor  # (b, R, image_dim)
+    boxes: torch.Tensor | None  # (b, R, 4); None if the network reads none
     candidates: CaptionBatch
     references: References | None
 
@@ -160,25 +151,13 @@ def collate_references(references: Sequence[Sequence[CaptionCode]], empty: Capti
     return References(collate(list(place)), torch.from_numpy(places), torch.tensor(counts))
 
 
-class ReferenceDraw:
-    """Samples references of training samples: captions of the same image with other words, in random order."""
-
-    def __init__(self, pairs: data.Pairs, captions: Sequence[CaptionCode], options: ReferenceOptions) -> None:
-        self._image_of, self._captions, self._options = pairs.image_of, captions, options
-        self._of_image = pairs.of_images(range(len(captions)))
-
-    def of(self, caption: int, rng: np.random.Generator) -> list[int]:
-        """References of a candidate."""
-        most = self._options.most
-        number = int(rng.integers(0, most + 1)) if self._options.draw == "random" else most
-        words = self._captions[caption].words
-        others = [c for c in self._of_image[self._image_of[caption]] if self._captions[c].words != words]
-        return [others[place] for place in rng.permutation(len(others))[:number].tolist()]
-
-
-def _drop(captions: CaptionBatch, rate: float, rng: np.random.Generator) -> CaptionBatch:
-    """Replace random words by ``<unk>``."""
-    return captions._replace(ids=data.drop_words(captions.ids, rate, rng))
+def draw_references(
+    candidate: CaptionCode, of_image: Sequence[CaptionCode], options: ReferenceOptions, rng: np.random.Generator
+) -> list[CaptionCode]:
+    """Captions of the candidate's image with other words, in random order."""
+    number = int(rng.integers(0, options.most + 1)) if options.draw == "random" else options.most
+    others = [code for code in of_image if code.words != candidate.words]
+    return [others[place] for place in rng.permutation(len(others))[:number].tolist()]
 
 
 def union_of(
@@ -202,11 +181,11 @@ def union_of(
 
 
 def evaluate(
-    network: Faier,  # in evaluation mode during the call
-    split: Split[CaptionCode],  # images and captions
+    network: Faier,
+    split: Split[CaptionCode],
     references: int,  # number of references per image; an image with fewer captions uses all of them
     empty: CaptionCode,  # the reference of an image without references
-    progress: Callable[[int], None],  # called with numbers of candidates done; may raise an exception to stop
+    progress: Callable[[int], None],  # called with numbers of candidates done
 ) -> Retrieval:
     """Recalls with each image's first caption as its candidate, and the next captions as its references."""
     of_image = split.pairs.of_images(split.captions)
@@ -237,10 +216,7 @@ def evaluate_all(
     empty: CaptionCode,
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
-    """:func:`evaluate` with several numbers of references, as JSON: ``recall_sum`` is the mean over these numbers.
-
-    A network that reads no references is evaluated once.
-    """
+    """:func:`evaluate` with several numbers of references, as JSON: ``recall_sum`` is the mean over these numbers."""
     counts = list(references) if network.options.reads_references else [0]
     by_count = {str(n): evaluate(network, split, n, empty, progress).to_dict() for n in counts}
     mean = sum(entry["recall_sum"] for entry in by_count.values()) / len(by_count)
@@ -262,7 +238,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         reader = GraphReader(config.network, watcher, None if root is None else root.path)
         super().__init__(config, root, device, watcher, reader)
         self._empty = caption_code(NO_REFERENCE, (), self.vocabulary, self.options)
-        self._draw = ReferenceDraw(self.train, self.captions, config.references)
+        self._of_image = self.train.of_images(self.captions)
 
     def network(self, options: FaierOptions, generator: torch.Generator) -> Faier:
         return Faier(options, generator)
@@ -272,12 +248,16 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         candidates, references = collate([captions[i] for i in chosen.tolist()]), None
         if self.model.options.reads_references:
             rng = np.random.default_rng((seed, 4, step))
-            drawn = [[captions[j] for j in self._draw.of(i, rng)] for i in chosen.tolist()]
+            drawn = [
+                draw_references(captions[i], self._of_image[self.train.image_of[i]], self.config.references, rng)
+                for i in chosen.tolist()
+            ]
             references = collate_references(drawn, self._empty)
         rng = np.random.default_rng((seed, 2, step))
-        candidates = _drop(candidates, rate, rng)
+        candidates = candidates._replace(ids=data.drop_words(candidates.ids, rate, rng))
         if references is not None:
-            references = references._replace(captions=_drop(references.captions, rate, rng))
+            kept = data.drop_words(references.captions.ids, rate, rng)
+            references = references._replace(captions=references.captions._replace(ids=kept))
         images, *boxes = self.regions.take(self.train.image_of[chosen])
         return Batch(images, boxes[0] if boxes else None, candidates, references)
 
@@ -294,7 +274,6 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
 
     @classmethod
     def measure(cls, config: FaierTraining, model: Path, asked: Measurement) -> dict[str, Any]:
-        """Recalls of a trained model on a split, with each number of references of ``evaluation.references``."""
         loaded = load_faier(model, choose_device(config.device))
         reader = GraphReader(loaded.options, asked.watcher, None if asked.root is None else asked.root.path)
         chosen = split_for(config, asked, loaded, reader)

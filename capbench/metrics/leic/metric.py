@@ -21,7 +21,7 @@ from capbench.metrics.image_metric import (
     opened_networks,
     signed_together,
 )
-from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.weights.training_files import record_in_facts
 
@@ -64,12 +64,12 @@ class Leic(PairMetric, RegionMetric):
     captions were used later (Wang et al., CVPR 2021).
     """
 
-    name: ClassVar[str] = "leic"
-    columns: ClassVar[tuple[str, ...]] = ("leic",)
+    name = "leic"
+    columns = ("leic",)
     titles: ClassVar[Mapping[str, str]] = {"leic": "LEIC"}
-    citation: ClassVar[str] = "Cui et al., Learning to Evaluate Image Captioning, CVPR 2018"
+    citation = "Cui et al., Learning to Evaluate Image Captioning, CVPR 2018"
     packages = ("torch",)
-    needs: ClassVar[tuple[Need, ...]] = (
+    needs = (
         References(),
         Features(),
         Weights("a LEIC network", "capbench train leic", "leic"),

@@ -55,7 +55,7 @@ class FoldOptions(settings.Section):
 class LeicTraining(settings.Training):
     """The settings of a training of LEIC; with ``machine``, half of the negative captions are by systems."""
 
-    unchecked = (*settings.Training.unchecked, "captions", "features", "machine", "vectors")
+    unchecked = (*settings.Training.unchecked, "captions", "features", "machine")
     measured = ("vocabulary_size", "image_dim")
 
     captions: settings.Text
@@ -65,7 +65,6 @@ class LeicTraining(settings.Training):
     machine: settings.Names | None = None  # files with captions of the training images by systems
     systems: settings.Names | None = None  # names of the systems; null: all
     folds: FoldOptions = FoldOptions()
-    vectors: settings.Text | None = None  # first word vectors
     min_count: settings.Count = 4  # minimum frequency of a word in the training captions; rarer ones become <unk>
     network: InstanceOf[LeicOptions] = LeicOptions(vocabulary_size=4)
     dropout: settings.Fraction = 0.5  # of word vectors, states and hidden units
@@ -198,17 +197,14 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
             self._features, identity = store.fingerprint.kind, store.signature()
         sizes = {"vocabulary_size": len(self.vocabulary), "image_dim": self.images[0].vectors.shape[1]}
         self.model = Leic(replace(config.network, **sizes), torch.Generator().manual_seed(config.seed))
-        start = data.read_word_start(config.vectors, root, self.vocabulary, watcher.say)
-        if start is not None:
-            start.begin(self.model.words, scaled=False)
         self.model.to(device)
         self.optimiser = adam(self.model, config.optimiser)
         self.steps_per_epoch = -(-len(train.images) // (config.batch // 2))
         self.data = {"captions": train.fingerprint(), "dev captions": dev.fingerprint(), "features": identity}
         self.data |= {name: data.fingerprint(texts[image] for image in people) for name, texts in self.systems.items()}
-        self.data |= {"vocabulary": self.vocabulary.sha256, **({} if start is None else {"vectors": start.sha256})}
+        self.data |= {"vocabulary": self.vocabulary.sha256}
         texts = [texts[image] for texts in self.systems.values() for image in train.images]
-        self.record = data.training_record(train, dev, start, texts)
+        self.record = data.training_record(train, dev, texts)
         if config.folds.of is not None:
             self.record = replace(self.record, selected_by="the part of the images that is left out")
         self._dev_pairs = self._fixed_pairs()

@@ -14,7 +14,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Columns, Need, References, Resources, Weights
+from capbench.metrics.needs import Columns, References, Resources, Weights
 from capbench.metrics.ngram import Bleu, Cider
 from capbench.metrics.nneval.network import INPUTS, Mapped, read_nneval
 from capbench.metrics.spice import Spice
@@ -64,11 +64,11 @@ class NNEval(CombinedMetric):
     [-1, 1]. These metrics' columns are computed and cached once for all metrics that use them.
     """
 
-    name: ClassVar[str] = "nneval"
-    columns: ClassVar[tuple[str, ...]] = ("nneval",)
+    name = "nneval"
+    columns = ("nneval",)
     titles: ClassVar[Mapping[str, str]] = {"nneval": "NNEval"}
-    citation: ClassVar[str] = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
-    needs: ClassVar[tuple[Need, ...]] = (
+    citation = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
+    needs = (
         References(),
         Weights("an NNEval network", "capbench train nneval", "nneval"),
         Columns("meteor", "wmd", "bleu", "spice", "cider"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from capbench.metrics.image_metric import (
     signed_together,
     store_key,
 )
-from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import PairMetric
 from capbench.weights.encodings import Encodings
 
@@ -178,12 +178,12 @@ class GroundedMetric(PairMetric, RegionMetric):
     """A metric over a grounding model, which encodes regions and words into one space."""
 
     packages = ("torch", "nltk")
-    needs: ClassVar[tuple[Need, ...]] = (
+    needs = (
         References(),
         Features(),
         Weights("a grounding model", "capbench train scan", "tiger"),
     )
-    against_image: ClassVar[bool] = True
+    against_image = True
     options: GroundingOptions
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import InstanceOf
 
-from capbench.core.errors import ModelError
 from capbench.metrics.scan.files import load_scan, save_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.training.matching import Batch, MatchingTraining, WordTask
@@ -28,7 +27,6 @@ class ScanTraining(MatchingTraining):
     network: InstanceOf[ScanOptions] = ScanOptions(vocabulary_size=4, image_dim=1)
     optimiser: OptimiserOptions = OptimiserOptions(lr=2e-4, lr_update=15)
     evaluation: ScanEvaluationOptions = ScanEvaluationOptions()
-    precision: Literal["float32", "amp-bfloat16"] = "float32"  # of the encoders; amp-bfloat16 on a GPU only
 
     def dev_captions(self) -> int | None:
         return self.evaluation.captions
@@ -43,19 +41,15 @@ class ScanTask(WordTask[Scan]):
     config: ScanTraining
 
     def network(self, options: ScanOptions, generator: torch.Generator) -> Scan:
-        if self.config.precision == "amp-bfloat16" and self.device.type != "cuda":
-            message, hint = "'precision: amp-bfloat16' requires a GPU", "Use float32"
-            raise ModelError(message, code="unsupported", value=self.config.precision, hint=hint)
         return Scan(options, generator)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
-        dropout, precision, network = self.config.dropout, self.config.precision, self.model
+        dropout, network = self.config.dropout, self.model
         images = batch.images.to(self.device, non_blocking=True)
         ids = batch.ids.to(self.device, non_blocking=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "amp-bfloat16"):
-            regions = network.encode_images(images, dropout.regions)
-            words = network.encode_captions(ids, batch.lengths, dropout.embedding)
-        return self.config.loss(network.similarities(regions.float(), words.float(), batch.lengths), step)
+        regions = network.encode_images(images, dropout.regions)
+        words = network.encode_captions(ids, batch.lengths, dropout.embedding)
+        return self.config.loss(network.similarities(regions, words, batch.lengths), step)
 
     def save(self, path: Path, model: Scan, facts: Mapping[str, Any]) -> None:
         save_scan(path, model, self.vocabulary, facts)

@@ -27,11 +27,7 @@ _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 
 
 def open_models(model: str, vocabulary: str | None, device: str, precision: str) -> tuple[VilbertModel, ...]:
-    """The networks of a weight file or of an ensemble (path or name); the last three are cached in the process.
-
-    ``precision`` is that of weights and states, ``float32`` or ``bfloat16``. Other arguments and errors as of
-    :func:`load_vilbert`.
-    """
+    """The networks of a weight file or of an ensemble (path or name) in ``precision``; the last three are kept."""
     files = opened_networks(model, "vilbertscore")
     each = zip(files.paths, files.sha256, strict=True)
     return tuple(_opened(path, sha256, vocabulary, device, precision) for path, sha256 in each)
@@ -45,10 +41,7 @@ def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str, preci
 
 
 def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool) -> None:
-    """Check that a store has features of the model's size and kind, with boxes.
-
-    Released weights accept imported features from an unknown detector.
-    """
+    """Check that a store has features of the model's size and kind, with boxes; for released weights, X-152's."""
     check_features(model, store, model.options.feature_dim, any_features)
     if not store.header.boxes:
         message = "has no boxes, but ViLBERT reads the position of each region"
@@ -56,24 +49,17 @@ def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool)
         raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
     detector = store.fingerprint.detector
     if model.is_released and detector not in (RELEASED_DETECTOR, UNKNOWN) and not any_features:
-        raise FeatureError(
-            f"has features of {detector}, but the released weights of ViLBERT were trained on those of "
-            f"{RELEASED_DETECTOR}",
-            code="wrong-features",
-            value=detector,
-            path=store.paths[0],
-            hint=f"Extract features with 'capbench extract-features --detector {RELEASED_DETECTOR}', or set "
-            "any_features=true, which becomes part of the signature",
-        )
+        message = f"has features of {detector}, but the released ViLBERT was trained on those of {RELEASED_DETECTOR}"
+        hint = f"Extract features with --detector {RELEASED_DETECTOR}, or set any_features=true, which is signed"
+        raise FeatureError(message, code="wrong-features", value=detector, path=store.paths[0], hint=hint)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """The network's input for an image."""
+    """The network's input for an image: the mean of all regions, then the regions."""
 
-    features: NDArray[np.float32]  # (n + 1, d) float32: the mean of all regions, then the regions
-    # (n + 1, 5) float32: x1, y1, x2, y2 and the area as fractions of the image; the mean covers all of it
-    places: NDArray[np.float32]
+    features: NDArray[np.float32]  # (n + 1, d)
+    places: NDArray[np.float32]  # (n + 1, 5): x1, y1, x2, y2 and the area as fractions of the image
 
 
 def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
@@ -99,12 +85,8 @@ def states(
 ) -> dict[Pair, NDArray[np.float32]]:
     """(layers, m, T) float32 states of the tokens of captions with their image; with a task, its token is the second.
 
-    Before the first connection, each text and each image is read once. Captions of one length are read together,
-    without padding. Nothing is computed after the last of the layers.
-
-    ``network``: in evaluation mode; ``task``: number of the task whose token follows ``[CLS]``, or None; ``layers``:
-    numbers of connections, from 1; ``images``: rows of all images of ``pairs``; ``pairs``: images and captions;
-    repeated ones are computed once.
+    Before the first connection, each distinct text and image is read once. Captions of one length are read together,
+    without padding. ``layers`` are numbers of connections, from 1.
     """
     found: dict[Pair, NDArray[np.float32]] = {}
     first = {image: network.read_image(*_inputs(network, rows)) for image, rows in images.items()}
@@ -130,10 +112,7 @@ def states(
 def attention(
     network: Vilbert, task: int | None, rows: ImageRows, ids: Sequence[int], layer: int
 ) -> NDArray[np.float32]:
-    """Attention of a caption's tokens to the image's rows in one connection, mean over heads, (m, n).
-
-    Row 0 of the image is the mean of its regions. Arguments as in :func:`states`.
-    """
+    """(m, n) attention of a caption's tokens to the image's rows in one connection, the mean over heads."""
     maps: list[Tensor] = []
     numbers, _, tasks = _numbers(network, task, [ids])
     network(numbers, *_inputs(network, rows), tasks=tasks, last=layer, maps=maps)

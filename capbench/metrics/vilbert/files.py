@@ -109,10 +109,7 @@ _CONFIG = {
 
 
 def network_name(name: str) -> str | None:
-    """The network's name for a tensor of a released file; None for a tensor that is not used.
-
-    Other names are returned unchanged: those of capbench's files, and unknown ones, which loading rejects.
-    """
+    """The network's name for a tensor of a released file; None if it is not used. Other names are unchanged."""
     if name == _TIED or _UNUSED.fullmatch(name):
         return None
     stem, _, end = name.rpartition(".")
@@ -127,10 +124,7 @@ def network_name(name: str) -> str | None:
 
 
 def released_options(tensors: Mapping[str, Tensor], file: Path) -> VilbertOptions:
-    """Sizes of the network in a released file: those of ``config.json`` in its folder, or else the published ones.
-
-    The number of tasks is that of the task embeddings among the tensors, which have the file's names.
-    """
+    """Sizes of the network in a released file: those of ``config.json`` in its folder, or else the published ones."""
     tasks = tensors.get("bert.embeddings.task_embeddings.weight")
     sizes: dict[str, Any] = {"tasks": 0 if tasks is None else len(tasks)}
     path = file.with_name(_CONFIGURATION)
@@ -162,11 +156,9 @@ _BERT_CUT = ("text_embedding.positions.weight", "text_embedding.types.weight")
 
 
 def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
-    """Weights of a BERT for a network's text stream: embeddings, first layers and, if both have it, the word head.
+    """Weights of a BERT in transformers' format for a network's text stream, and the SHA-256 of the weight file.
 
-    ``folder``: ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``, in the format of transformers;
-    ``network``: has as many components, heads and word pieces, and at most as many text layers and positions.
-    Returns tensors by the network's names, and the SHA-256 of the weight file, 64 hex digits.
+    These are the embeddings, the first layers and, if both have it, the word head, by the network's names.
     """
     config = read_json(folder / _CONFIGURATION)
     # Other sizes are those of the tensors.
@@ -197,10 +189,7 @@ def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
 
 @dataclass(frozen=True, eq=False)
 class VilbertModel(TrainedWeights[VilbertOptions]):
-    """A trained ViLBERT with its word pieces.
-
-    Attributes are those of :class:`~capbench.weights.files.TrainedWeights`, and the word pieces.
-    """
+    """A trained ViLBERT with its word pieces."""
 
     network: Vilbert = field(repr=False)
     pieces: WordPieces = field(repr=False)
@@ -215,7 +204,6 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Properties that networks of an ensemble must share; sizes of streams may differ."""
         return (
             "is a ViLBERT",
             f"reads features of {self.options.feature_dim} columns",
@@ -225,15 +213,11 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
         )
 
     def summary(self) -> dict[str, object]:
-        """The model's properties in listings."""
         facts = {"words": len(self.pieces), "embed_dim": self.options.text_dim, "layers": self.options.connections}
         return {**facts, "features": self.features, "metric": "vilbertscore"}
 
     def signature_parts(self) -> dict[str, str]:
-        """All properties of the model that can change a score, for a metric's signature.
-
-        Numbers of heads are not in a released file; other ones than the published are signed.
-        """
+        # Numbers of heads are not in a released file; other ones than the published are signed.
         heads = (self.options.text_heads, self.options.image_heads, self.options.common_heads)
         other = self.is_released and heads != (12, 8, 8)
         return {
@@ -245,10 +229,7 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
 def save_vilbert(
     path: str | os.PathLike[str], network: Vilbert, pieces: WordPieces, training: Mapping[str, Any]
 ) -> None:
-    """Write one self-contained ``.safetensors`` of a network, with heads or without, atomically.
-
-    ``training`` are facts about the training, JSON values; ``features`` is the fingerprint id of the features.
-    """
+    """Write one ``.safetensors`` of a network, with heads or without, and its facts of the training (JSON values)."""
     check_size(pieces, network.options.vocabulary_size, path)
     metadata = {
         "format": "pt",
@@ -265,23 +246,16 @@ def load_vilbert(
 ) -> VilbertModel:
     """Load a model, without the heads of pre-training, from capbench's own file or a released checkpoint.
 
-    ``path``: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
-    of the released code, under any name. A ``config.json`` in the folder of such a checkpoint is read as the released
-    code's configuration; ``vocabulary``: BERT's ``vocab.txt``; required for a released checkpoint unless it is in the
-    same folder; ``device``: ``cpu``, ``cuda`` or ``cuda:N``.
+    A ``config.json`` in the folder of a released checkpoint is read as the released code's configuration;
+    ``vocabulary`` is BERT's ``vocab.txt``, required for such a checkpoint unless it is in the same folder.
     """
     file = Path(path)
     check_readable(file)
     refuse_ensemble(file)
     metadata = read_metadata(file) or {}
     if metadata.get("kind") == KIND:
-        try:
-            options = VilbertOptions(**json.loads(metadata["options"]))
-            training = dict(json.loads(metadata["training"]))
-            pieces = WordPieces(tuple(json.loads(metadata["pieces"])))
-        except (KeyError, TypeError, ValueError, UsageError) as error:
-            message = f"its metadata cannot be read ({error})"
-            raise ModelError(message, code="damaged", path=file, hint="Download the file again") from error
+        options = VilbertOptions(**json.loads(metadata["options"]))
+        training, pieces = json.loads(metadata["training"]), WordPieces(tuple(json.loads(metadata["pieces"])))
     checkpoint = read_checkpoint(file)
     tensors = checkpoint.tensors
     if metadata.get("kind") != KIND:

@@ -18,7 +18,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.image_metric import ImageOptions, RegionMetric, signed_together
-from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, similarities, unit
 from capbench.text.word_pieces import BEGIN, END
@@ -118,8 +118,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
     Values that the original leaves undefined: P, R and F are 0 for a text without tokens, and F is 0 if P + R is 0.
     """
 
-    name: ClassVar[str] = "vilbertscore"
-    columns: ClassVar[tuple[str, ...]] = _COLUMNS
+    name = "vilbertscore"
+    columns = _COLUMNS
     titles: ClassVar[Mapping[str, str]] = {
         **{column: f"ViLBERTScore-{column[-1].upper()}" for column in _COLUMNS},
         **{
@@ -128,18 +128,16 @@ class ViLBERTScore(PairMetric, RegionMetric):
             for column in _COLUMNS
         },
     }
-    citation: ClassVar[str] = (
-        "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, Eval4NLP 2020"
-    )
+    citation = "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, Eval4NLP 2020"
     packages = ("torch", "tokenizers")
-    needs: ClassVar[tuple[Need, ...]] = (
+    needs = (
         References(),
         Features(),
         Weights("a ViLBERT", "capbench train vilbert", "vilbertscore"),
     )
-    explains_ensembles: ClassVar[bool] = False
-    batch_size: int = 256
-    texts_at_once: int = 128  # half a minute with the published network on one core
+    explains_ensembles = False
+    batch_size = 256
+    texts_at_once = 128  # half a minute with the published network on one core
 
     option_type = ViLBERTScoreOptions
     options: ViLBERTScoreOptions
@@ -167,7 +165,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
 
     @classmethod
     def columns_under(cls, options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-        """One column per layer if there are several: ``vilbertscore-f-1``."""
         layers = cls.option_type.read(cls.name, options).layer
         if layers is None or len(layers) == 1:
             return tuple(columns)
@@ -175,7 +172,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
 
     @classmethod
     def layers_of(cls, resources: Resources, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """The layers of the option ``layer``, or else all connections of the network."""
         chosen = cls.option_type.read(cls.name, options)
         return chosen.layer or tuple(range(1, _models(resources, chosen)[0].options.connections + 1))
 
@@ -188,11 +184,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Check that features of all images exist; for idf, count the references that contain each word piece.
-
-        A second call, with the whole data set of a group, only counts: images of other groups are not scored.
-        """
-        if not self._corpus:
+        """Check that features of all images exist; for idf, count the references that contain each word piece."""
+        if not self._corpus:  # a second call, with the whole data set of a group, only counts
             super().prepare(items)
         if self.options.idf == "none":
             return
@@ -206,28 +199,22 @@ class ViLBERTScore(PairMetric, RegionMetric):
         self._corpus = f"idf:{len(documents)}-{digest.hexdigest()[:16]}"
 
     def corpus_id(self) -> str:
-        """Identifier of the references in which document frequencies were counted."""
         return self._corpus
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Numbers of captions that are truncated, and that are longer than those in the training."""
         texts = {text for item in items for text in (item.candidate, *self.references_of(item))}
         effects = {LONGEST: "they are truncated"}
         for model in self.models:
             if (trained := model.training.get("longest", LONGEST)) < LONGEST:
                 effects[trained] = "the weights were trained on shorter ones, and further positions are untrained"
-        # Networks of an ensemble may have different word pieces: the maximum is reported.
-        numbers = {
-            longest: max(
-                sum(len(m.pieces.sequence(text, longest + 1)) > longest for text in texts) for m in self.models
-            )
-            for longest in sorted(effects, reverse=True)
-        }
-        return [
-            f"{number:,} of {len(texts):,} captions have more than {longest} word pieces: {effects[longest]}"
-            for longest, number in numbers.items()
-            if number
-        ]
+        lines = []
+        for longest in sorted(effects, reverse=True):
+            # Networks of an ensemble may have different word pieces: the maximum is reported.
+            number = max(sum(len(m.pieces.sequence(t, longest + 1)) > longest for t in texts) for m in self.models)
+            if number:
+                said = f"captions have more than {longest} word pieces: {effects[longest]}"
+                lines.append(f"{number:,} of {len(texts):,} {said}")
+        return lines
 
     def references_of(self, item: Item) -> tuple[str, ...]:
         """The references of an item that the metric uses."""

@@ -80,10 +80,7 @@ class Streams:
 
 
 def mask_of(present: Tensor | None, dtype: torch.dtype = torch.float32) -> Tensor | None:
-    """Boolean mask of tokens or regions (b, k) → summand of the attention logits (b, 1, 1, k).
-
-    None if all are present.
-    """
+    """Mask of tokens or regions (b, k) → summand of the attention logits (b, 1, 1, k); None if all are present."""
     if present is None or bool(present.all()):
         return None
     return ((1.0 - present.to(dtype)) * _MASKED)[:, None, None, :]
@@ -98,10 +95,7 @@ def attend(
     dropout: float = 0.0,  # dropout rate of the weights
     maps: list[Tensor] | None = None,  # list to which the weights (b, heads, q, k) are appended
 ) -> Tensor:
-    """Multi-head attention.
-
-    Returns (b, q, D).
-    """
+    """Multi-head attention, (b, q, D)."""
     q, k, v = (x.view(*x.shape[:2], heads, -1).transpose(1, 2) for x in (queries, keys, values))  # (b, heads, ., d)
     if maps is None:
         contexts = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
@@ -159,10 +153,7 @@ class Layer(nn.Module):
 
 
 class Connection(nn.Module):
-    """Co-attention (section 2.2): tokens attend to regions and regions to tokens, each with a feed-forward part.
-
-    There are masks of regions and of tokens. The released code's mask of pairs is not applied, as in that code.
-    """
+    """Co-attention (section 2.2): tokens attend to regions and regions to tokens, each with a feed-forward part."""
 
     def __init__(self, options: VilbertOptions) -> None:
         super().__init__()
@@ -204,8 +195,7 @@ class _TextEmbedding(nn.Module):
         x = self.words(ids) + self.positions.weight[: ids.shape[1]]
         x = x + (self.types.weight[0] if types is None else self.types(types))
         if tasks is not None:
-            if self.tasks is None:
-                raise UsageError("these weights have no tasks", code="unsupported", hint="Omit the task")
+            assert self.tasks is not None
             # The task's token follows [CLS] and has neither position nor type.
             x = torch.cat((x[:, :1], self.tasks(tasks)[:, None], x[:, 1:]), dim=1)
         return functional.dropout(self.norm(x), self.dropout, self.training)
@@ -294,11 +284,10 @@ class Vilbert(nn.Module):
     def read_text(
         self, ids: Tensor, mask: Tensor | None = None, tasks: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
-        """The text stream before the first connection, independent of the image.
+        """The text stream before the first connection, (b, m, T), with tasks (b, m + 1, T), their token second.
 
-        ``ids``: (b, m) word pieces, [CLS] first; ``mask``: (b, 1, 1, m) from :func:`mask_of`; with tasks it includes
-        their token; ``tasks``: (b,) tasks; None for none; ``types``: (b, m) token types; the first type by default.
-        Returns (b, m, T); with tasks (b, m + 1, T), the task's token second.
+        ``ids``: (b, m) word pieces, [CLS] first; ``mask``: (b, 1, 1, m) from :func:`mask_of`, with the task's token;
+        ``tasks``: (b,); ``types``: (b, m) token types, the first type by default.
         """
         text: Tensor = self.text_embedding(ids, tasks, types)
         for layer in self.text_layers[: -self.options.connections]:
@@ -306,11 +295,10 @@ class Vilbert(nn.Module):
         return text
 
     def read_image(self, features: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The image stream before the first connection, independent of the text.
+        """The image stream (b, n, V) before the first connection.
 
         ``features``: (b, n, feature_dim), the mean of the regions first; ``places``: (b, n, 5), corners and area of
         each region as fractions of the image; ``mask``: (b, 1, 1, n) from :func:`mask_of`.
-        Returns (b, n, V).
         """
         image: Tensor = self.image_embedding(features, places)
         for layer in self.image_layers[: -self.options.connections]:
@@ -319,19 +307,14 @@ class Vilbert(nn.Module):
 
     def connect(
         self,
-        streams: Streams,  # text (b, m, T) and image (b, n, V) before the first connection
+        streams: Streams,  # before the first connection
         text_mask: Tensor | None = None,  # (b, 1, 1, m) from :func:`mask_of`
         image_mask: Tensor | None = None,  # (b, 1, 1, n) from :func:`mask_of`
         *,
-        # number of the last connection, from 1, after which nothing is computed; by default all of it is
-        last: int | None = None,
-        # list to which each connection appends its attention (:meth:`Connection.forward`)
-        maps: list[Tensor] | None = None,
+        last: int | None = None,  # number of the last connection, from 1, after which nothing is computed
+        maps: list[Tensor] | None = None,  # receives each connection's attention (:meth:`Connection.forward`)
     ) -> tuple[list[Streams], Streams]:
-        """Apply the connections, each followed by a layer of both streams.
-
-        Returns the streams right after each connection, and at the end.
-        """
+        """The streams right after each connection, and at the end; a layer of both follows each connection."""
         layers: list[Streams] = []
         first = -self.options.connections
         parts = zip(self.connections, self.text_layers[first:], self.image_layers[first:], strict=True)

@@ -30,7 +30,7 @@ from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.vilbert.encode import image_rows
 from capbench.metrics.vilbert.files import VOCABULARY, read_bert, save_vilbert
-from capbench.metrics.vilbert.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
+from capbench.metrics.vilbert.network import Connection, Heads, Streams, Vilbert, VilbertOptions, mask_of
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training import data, settings
 from capbench.training.features import Regions, open_regions
@@ -54,11 +54,9 @@ class WordStart(settings.Section):
 
 
 class TextStart(settings.Section):
-    """First weights of the text stream: those of a BERT, as in the publication."""
+    """A BERT's folder, from which the text stream takes its word pieces and first weights, as in the publication."""
 
-    folder: settings.Text | None = None
-    """Folder of a BERT with config.json, weights and vocab.txt, from which the text stream takes its first layers,
-    embeddings, word pieces and head of masked words; null: random weights."""
+    folder: settings.Text | None = None  # with config.json, weights and vocab.txt; null: random weights
 
 
 class VilbertLoss(settings.Section):
@@ -67,20 +65,13 @@ class VilbertLoss(settings.Section):
     words: settings.Number = 1.0  # masked words
     regions: settings.Number = 1.0  # masked regions
     region_target: Literal["classes", "features"] = "features"
-    """Predicted property of a masked region. ``classes``, as published: the detector's class, by Kullback-Leibler
-    divergence from its probabilities of background and classes if the store has them, otherwise from a distribution
-    with the confidence of the class and equal shares of the rest for all other classes; ``features``: the feature, by
-    squared error as a fraction of the features' variance."""
+    """``classes``, as published: Kullback-Leibler divergence from the detector's probabilities, or else from its
+    class's confidence and equal shares of the rest; ``features``: squared error / variance."""
     alignment: settings.Number = 1.0  # alignment of caption and image
-    negatives: Literal["random", "hard"] = "random"
-    """Captions of other images of the batch: random with equal probabilities, or hard, in proportion to their
-    similarity by ``contrast``."""
+    negatives: Literal["random", "hard"] = "random"  # captions of other images; hard: by similarity (``contrast``)
     contrast: settings.Number = 0.0  # InfoNCE of captions and images of a batch, by the first connection's attention
-    fit: settings.Number = 0.0
-    """Alignment predicted from the word states after the last connection: their mean cosine with one learned direction,
-    which separates words that fit the image from others."""
-    matching: settings.Number = 0.0
-    """Two captions of an image must match better than one of them and a caption of another image."""
+    fit: settings.Number = 0.0  # alignment from the last word states: their mean cosine with one learned direction
+    matching: settings.Number = 0.0  # captions of one image must match better than captions of two images
 
 
 class VilbertEvaluation(settings.EvaluationOptions):
@@ -114,14 +105,10 @@ class VilbertTraining(data.CaptionTraining):
 
     def contradictions(self) -> Iterable[str]:
         loss, longest, places = self.loss, self.pieces.longest, self.network.positions
-        if self.features == data.ARRAYS:
-            yield "'features: ims' has no boxes; use a feature store with boxes"
         if loss.negatives == "hard" and not loss.contrast:
             yield "'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity"
         if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
             yield "all weights of 'loss' are 0; at least one must be above 0"
-        if self.text_start.folder is not None and (self.pieces.size != PieceOptions().size or self.word_start.epochs):
-            yield "with 'text_start.folder', word pieces are those of the folder; omit 'pieces.size' and 'word_start'"
         if longest > places:
             yield f"'pieces.longest' is {longest}, but the network has {places} 'positions'"
 
@@ -130,13 +117,10 @@ class VilbertTraining(data.CaptionTraining):
 
 
 class Classes(NamedTuple):
-    """Targets of masked regions: images → (b, regions, number) probabilities of classes.
-
-    ``name`` identifies them in a training's record, so the wording must not change.
-    """
+    """Targets of masked regions: images → (b, regions, number) probabilities of classes."""
 
     number: int
-    name: str
+    name: str  # in a training's record: do not change the wording
     shares: Callable[[NDArray[np.int64]], Tensor]
 
 
@@ -144,7 +128,7 @@ class Classes(NamedTuple):
 class PiecedSplit:
     """A split with its captions as word pieces and its images as the network reads them (:func:`image_rows`)."""
 
-    pairs: data.Pairs  # images and captions
+    pairs: data.Pairs
     captions: list[list[int]]  # word pieces, ``[CLS]`` first, in the order of ``pairs.captions``
     regions: Regions  # features, in the order of ``pairs.images``
     places: Tensor  # (images, regions + 1, 5)
@@ -165,11 +149,7 @@ def read_pieces(
     if config.text_start.folder is None:
         return learn_word_pieces(captions, config.pieces.size), None
     bert = data.locate(config.text_start.folder, root, "a BERT")
-    pieces = read_word_pieces(bert / VOCABULARY)
-    if MASK not in pieces.places:
-        message = f"has no {MASK}, which training requires"
-        raise DataError(message, code="missing-value", value=MASK, path=bert / VOCABULARY)
-    return pieces, bert
+    return read_word_pieces(bert / VOCABULARY), bert
 
 
 def read_split(
@@ -232,23 +212,21 @@ _MASKED, _REPLACED = 0.8, 0.1  # of the selected word pieces; others stay (Devli
 _ZEROED = 0.9  # of the selected regions (Lu et al. 2019, section 2.3)
 
 
-@dataclass(frozen=True)
-class Specials:
+class Specials(NamedTuple):
     """Ids of special tokens, and of all other word pieces."""
 
     pad: int
     mask: int
     ordinary: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, pieces: WordPieces) -> Specials:
-        """Ids for these word pieces."""
-        special = [piece.startswith("[") and piece.endswith("]") and len(piece) > 2 for piece in pieces.pieces]
-        return cls(pieces.places[PAD], pieces.places[MASK], np.flatnonzero(~np.array(special)))
+
+def specials_of(pieces: WordPieces) -> Specials:
+    """The ids of word pieces in brackets, and of the others."""
+    special = [piece.startswith("[") and piece.endswith("]") and len(piece) > 2 for piece in pieces.pieces]
+    return Specials(pieces.places[PAD], pieces.places[MASK], np.flatnonzero(~np.array(special)))
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Data of one training step: b images with two captions each."""
 
     features: Tensor  # (b, n, d) float32, the mean of the regions first; zeros for masked regions
@@ -270,8 +248,7 @@ def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64]
     ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
     second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
     ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
-    first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
-    ids[: len(chosen)] = first_ids
+    ids[: len(chosen)], words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
     features, places, targets = split.images(image_of)
     hidden = rng.random(features.shape[:2]) < _SELECTED
     hidden[:, 0] = False  # the mean of all regions
@@ -282,21 +259,16 @@ def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64]
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Captions as (b, longest) ids, padded at the end, and a mask that is False for padding."""
-    lengths = np.array([len(caption) for caption in captions])
-    ids = np.full((len(captions), int(lengths.max())), pad, dtype=np.int64)
-    for row, caption in enumerate(captions):
-        ids[row, : len(caption)] = caption
-    return ids, np.arange(ids.shape[1])[None, :] < lengths[:, None]
+    ids, lengths = data.pad(captions, pad)
+    return ids.numpy(), (torch.arange(ids.shape[1]) < lengths[:, None]).numpy()
 
 
 def mask_words(
     ids: NDArray[np.int64], present: NDArray[np.bool_], rate: float, specials: Specials, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Mask word pieces as in BERT.
+    """Mask word pieces (b, m) as in BERT: 80 % of the selected ones become ``[MASK]`` and 10 % a random piece.
 
-    ``ids``: (b, m); ``present``: (b, m) False for padding; ``rate``: probability of selection; 80 % of the selected
-    pieces become ``[MASK]`` and 10 % a random piece; ``specials``: ids of special tokens, which are never selected, and
-    of all other pieces; ``rng``: random numbers.
+    ``rate`` is the probability of selection; special tokens and padding, where ``present`` is False, are not selected.
     Returns the masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
     """
     chosen = present & np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
@@ -325,9 +297,8 @@ def word_loss(logits: Tensor, words: Tensor) -> Tensor:
 def region_loss(predicted: Tensor, targets: Tensor, variance: float | None) -> Tensor:
     """Loss of masked regions; 0 if none is masked.
 
-    ``predicted``: (k, d) features or (k, classes) logits; ``targets``: (k, d) features or (k, classes) probabilities;
-    ``variance``: variance of the features, for the loss mean squared error / variance. None if targets are
-    probabilities, for the Kullback-Leibler divergence of the predictions from them (Lu et al. 2019, section 2.3).
+    Features (k, d): mean squared error / ``variance``. Without a variance, logits and probabilities (k, classes):
+    Kullback-Leibler divergence (Lu et al. 2019, section 2.3).
     """
     count = max(1, len(predicted))
     if variance is None:
@@ -336,10 +307,7 @@ def region_loss(predicted: Tensor, targets: Tensor, variance: float | None) -> T
 
 
 def alignment_loss(logits: Tensor, together: Tensor) -> Tensor:
-    """Cross entropy of the class "aligned" (class 0), with equal weights of both classes.
-
-    ``logits`` (k, 2); ``together`` (k,) bool, True for aligned pairs, contains both values.
-    """
+    """Cross entropy of (k, 2) logits, class 0 for aligned pairs (``together`` (k,)), with equal weights of classes."""
     losses = functional.cross_entropy(logits, (~together).long(), reduction="none")
     return (losses[together].mean() + losses[~together].mean()) / 2
 
@@ -375,14 +343,13 @@ def _mean(values: Tensor, present: Tensor) -> Tensor:
 def matching_loss(own: Tensor, foreign: Tensor) -> Tensor:
     """Mean over all pairs of ln(1 + exp((foreign - own) / temperature)), a soft count of pairs in the wrong order.
 
-    Two captions of an image (``own``, F-scores (b,)) should match better than a caption of it and one of another image
-    (``foreign``, (k,)). Pairs are compared across images, because a metric's scores are too.
+    ``own``: (b,) F of two captions of an image; ``foreign``: (k,) F of captions of two images.
     """
     return functional.softplus((foreign[None, :] - own[:, None]) / _MATCHING_TEMPERATURE).mean()
 
 
 class VilbertLearner(nn.Module):
-    """The network with its heads, and the learned direction of ``loss.fit``; ``initial`` is the weights' deviation."""
+    """The network with its heads, and the learned direction of ``loss.fit``."""
 
     def __init__(self, options: VilbertOptions, generator: torch.Generator | None, initial: float) -> None:
         super().__init__()
@@ -393,11 +360,7 @@ class VilbertLearner(nn.Module):
             self.fit_direction.normal_(0.0, initial, generator=generator)
 
     def similarities(self, text: Tensor, present: Tensor, image: Tensor) -> Tensor:
-        """Similarity (i, c) of every image with every caption (:func:`late_similarities`) in the first connection.
-
-        Compares its queries of tokens (c, m, B) with its keys of regions (i, n, B), so that learning these similarities
-        trains the attention of tokens to regions.
-        """
+        """(i, c) :func:`late_similarities` of images and captions by the first connection's keys and queries."""
         first = cast(Connection, self.network.connections[0])
         return late_similarities(first.text_query(text), present, first.image_key(image))
 
@@ -407,9 +370,8 @@ class VilbertLearner(nn.Module):
 
     def aligned(self, streams: Streams) -> Tensor:
         """Logits (k, 2) of the classes "aligned" and "not aligned"."""
-        heads = self.network.heads
-        assert heads is not None
-        return heads.alignment(*self.network.pool(streams))
+        logits: Tensor = cast(Heads, self.network.heads).alignment(*self.network.pool(streams))
+        return logits
 
 
 # Evaluation: accuracy at choosing the caption of an image instead of another image's, on images not in the training.
@@ -433,10 +395,6 @@ def draw_trials(pairs: data.Pairs) -> NDArray[np.int64]:
     return np.array(rows, dtype=np.int64).T
 
 
-def _won(own: Tensor, other: Tensor) -> Tensor:
-    return (own > other).double() + (own == other).double() / 2
-
-
 class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     """Prediction of masked words and regions, and alignment of captions and images."""
 
@@ -447,9 +405,6 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
     def __init__(self, config: VilbertTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
         train, dev = data.training_pairs(config, root, watcher.say)
-        has_bfloat16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-        if config.precision == "amp-bfloat16" and device.type == "cpu" and not has_bfloat16():
-            watcher.say("this processor emulates bfloat16, several times slower than float32 ('precision: float32')")
         self._pieces, bert = read_pieces(config, root, train.captions)
         watcher.say(f"word pieces: {len(self._pieces):,}")
         longest, evaluation = config.pieces.longest, config.evaluation
@@ -459,7 +414,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         sample = dev.sample(evaluation.images, evaluation.captions)
         self._split, features, named = read_split(config, root, train, self._pieces)
         self._dev, *_ = read_split(config, root, sample, self._pieces)
-        self._specials = Specials.of(self._pieces)
+        self._specials = specials_of(self._pieces)
         self._trials = draw_trials(sample)
         regions, classes = self._split.regions, self._split.classes
         _, each, columns = regions.shape
@@ -478,10 +433,9 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             tensors, started["text_start"] = read_bert(bert, model.network)
             model.network.load_state_dict(tensors, strict=False)
         super().__init__(config, train, regions, model, device)
-        self._variance: float | None = None
-        if classes is None:  # of the first images' features: mean over all columns of the variance about its mean
-            (first,) = regions.take(range(min(1000, regions.shape[0])))
-            self._variance = float(first.flatten(0, 1).var(dim=0, correction=0).mean())
+        (first,) = regions.take(range(min(1000, regions.shape[0])))
+        variance = float(first.flatten(0, 1).var(dim=0, correction=0).mean())  # the mean over columns
+        self._variance = variance if classes is None else None
         self.data = {"captions": train.fingerprint(), "dev captions": sample.fingerprint(), "features": named}
         self.data |= {"pieces": self._pieces.sha256, "regions": f"{each} x {columns}", **started}
         self.data |= {} if classes is None else {"region targets": classes.name}
@@ -525,7 +479,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         and a caption of another image. Words and regions are predicted from the first, alignment from all.
         """
         weights, model, network = self.config.loss, self.model, self.model.network
-        moved = Batch(*(getattr(batch, field.name).to(self.device) for field in dataclasses.fields(batch)))
+        moved = Batch(*(tensor.to(self.device) for tensor in batch))
         size, present = len(batch.image_of), moved.present
         texts = network.read_text(moved.ids, mask_of(present))
         images = network.read_image(moved.features, moved.places)
@@ -543,8 +497,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             chosen, shown = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
         layers, end = network.connect(Streams(texts[chosen], images[shown]), mask_of(present[chosen]))
         last = layers[-1].text  # the states that the metric matches
-        heads = network.heads
-        assert heads is not None
+        heads = cast(Heads, network.heads)
         if weights.words:
             masked = moved.words != IGNORED
             logits = heads.words(end.text[:size][masked], network.text_embedding.words.weight)
@@ -591,15 +544,11 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
         ``alignment`` compares logits of the alignment head, ``matching`` F with the other caption of the image.
         """
-        was_training = model.training
         model.eval()
         wins: list[Tensor] = []
-        try:
-            for start in range(0, self._trials.shape[1], _AT_ONCE):
-                pause()
-                wins.append(self._compared(model, self._trials[:, start : start + _AT_ONCE]))
-        finally:
-            model.train(was_training)
+        for start in range(0, self._trials.shape[1], _AT_ONCE):
+            pause()
+            wins.append(self._compared(model, self._trials[:, start : start + _AT_ONCE]))
         shares = torch.cat(wins, dim=1).mean(dim=1).tolist()
         return {name: round(share * 100, 4) for name, share in zip(_ACCURACIES, shares, strict=True)}
 
@@ -620,7 +569,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         )
         logits = model.aligned(end)
         _, aligned, apart = torch.tensor_split(logits[:, 0] - logits[:, 1], texts)
-        return torch.stack((_won(aligned, apart), _won(own, foreign)))
+        ahead = torch.stack((aligned - apart, own - foreign))
+        return (ahead.sign().double() + 1) / 2
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from capbench.metrics.faier.network import CaptionCode, FaierOptions
-from capbench.metrics.faier.training import GraphReader, ReferenceDraw, ReferenceOptions, collate_references
+from capbench.metrics.faier.training import GraphReader, ReferenceOptions, collate_references, draw_references
 from capbench.text.spice import parser, scene_graph
 from capbench.text.vocabulary import Vocabulary
-from capbench.training.data import Pairs
 from capbench.training.trainer import Watcher
 
-# Two images; the second one's captions 5 and 6 read the same.
-PAIRS = Pairs(("a", "b"), tuple("0123456789"), np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1]), Path())
+# Of two images; the second one's captions 5 and 6 read the same.
 CODES = [CaptionCode((1, 10 + (5 if i == 6 else i), 2)) for i in range(10)]
 
 
 def test_references_are_other_captions_of_the_image_that_read_otherwise() -> None:
-    draw = ReferenceDraw(PAIRS, CODES, ReferenceOptions(draw="all", most=4))
-    rng = np.random.default_rng(1)
+    rng, options = np.random.default_rng(1), ReferenceOptions(draw="all", most=4)
     for _ in range(20):
-        assert sorted(draw.of(2, rng)) == [0, 1, 3, 4]
-        assert sorted(draw.of(5, rng)) == [7, 8, 9]
-        assert sorted(draw.of(6, rng)) == [7, 8, 9]
+        assert sorted(draw_references(CODES[2], CODES[:5], options, rng)) == [CODES[i] for i in (0, 1, 3, 4)]
+        for same in (5, 6):
+            assert sorted(draw_references(CODES[same], CODES[5:], options, rng)) == CODES[7:]
 
 
 def test_none_to_four_references_come_equally_often_and_in_any_order() -> None:
-    draw = ReferenceDraw(PAIRS, CODES, ReferenceOptions())
     rng = np.random.default_rng(1)
-    drawn = [draw.of(0, rng) for _ in range(5000)]
+    drawn = [draw_references(CODES[0], CODES[:5], ReferenceOptions(), rng) for _ in range(5000)]
     numbers = Counter(len(references) for references in drawn)
     assert set(numbers) == {0, 1, 2, 3, 4}
     assert all(abs(count - 1000) < 130 for count in numbers.values())
     firsts = Counter(references[0] for references in drawn if references)
-    assert set(firsts) == {1, 2, 3, 4}
+    assert set(firsts) == set(CODES[1:5])
     assert all(abs(count - 1000) < 130 for count in firsts.values())
 
 

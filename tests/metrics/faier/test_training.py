@@ -6,22 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
-from capbench.core.errors import DataError, UsageError
-from capbench.core.files import sha256_file
-from capbench.core.training_record import TrainingRecord, photographs_of
 from capbench.metrics.faier.network import load_faier
 from capbench.metrics.faier.training import TABLE_4, FaierTask
 from capbench.text.spice import scene_graph
-from capbench.text.word_vectors import write_word2vec
 from capbench.training.trainer import train
-from capbench.weights.training_files import write_training_record
-from tests.errors import raises
 from tests.metrics.faier.world import make_placed_world, put_parses, settings
 from tests.training.interruptions import check_stopped
-from tests.training.world import StopAfter, log_of
+from tests.training.world import log_of
 
 
 @pytest.fixture(scope="module")
@@ -70,38 +63,6 @@ def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tm
     whole = check_stopped(FaierTask, config, tmp_path, (1, 4))
     assert train(FaierTask, settings(world, epochs=2, memory_mb=0), tmp_path / "streamed").sha256 == whole.sha256
     assert train(FaierTask, settings(world, epochs=2, seed=2), tmp_path / "other").sha256 != whole.sha256
-
-
-def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, tmp_path: Path) -> None:
-    def task(**changes: Any) -> FaierTask:
-        return FaierTask(settings(world, **changes), None, torch.device("cpu"), StopAfter())
-
-    drawn = task()
-    words = drawn.vocabulary.words
-    known = words[4:9]
-    given = np.random.default_rng(3).normal(5, 2, (len(known) + 1, 6)).astype(np.float32)
-    write_word2vec(tmp_path / "v.bin", [*known, "zeppelin"], given)
-    begun = task(word_vectors=str(tmp_path / "v.bin"))
-    assert begun.data["word vectors"] == sha256_file(tmp_path / "v.bin")
-    assert (drawn.record.unrecorded, begun.record.unrecorded) == ((), ("v.bin",))
-    write_training_record(tmp_path / "v.bin", TrainingRecord("v.bin", photographs_of(["read before"])))
-    record = task(word_vectors=str(tmp_path / "v.bin")).record
-    assert record.photographs is not None
-    assert record.photographs.has_photographs(["read before", "train00", "x"]).tolist() == [True, True, False]
-    assert record.unrecorded == ()
-    centred = given[:-1] - given[:-1].mean(axis=0)
-    old, new = (task.model.embed.weight.detach().numpy() for task in (drawn, begun))
-    factor = np.sqrt((old[4:9] ** 2).mean()) / np.sqrt((centred**2).mean())
-    np.testing.assert_allclose(new[4:9], centred * factor, rtol=1e-5)
-    np.testing.assert_array_equal(np.delete(new, range(4, 9), axis=0), np.delete(old, range(4, 9), axis=0))
-    others = [{k: v for k, v in t.model.state_dict().items() if "embed" not in k} for t in (drawn, begun)]
-    assert all(torch.equal(others[0][name], others[1][name]) for name in others[0])
-    write_word2vec(tmp_path / "wide.bin", known, np.ones((len(known), 7), dtype=np.float32))
-    with raises(UsageError, "mismatch", path=tmp_path / "wide.bin"):
-        task(word_vectors=str(tmp_path / "wide.bin"))
-    write_word2vec(tmp_path / "other.bin", ["zeppelin"], given[:1])
-    with raises(DataError, "mismatch", path=tmp_path / "other.bin"):
-        task(word_vectors=str(tmp_path / "other.bin"))
 
 
 def test_the_command_trains_rows_and_measures_them(

@@ -13,12 +13,12 @@ from capbench.metrics.vilbert import train as vilbert_train
 from capbench.metrics.vilbert.train import (
     IGNORED,
     Batch,
-    Specials,
     VilbertTask,
     VilbertTraining,
     draw_trials,
     make_batch,
     mask_words,
+    specials_of,
 )
 from capbench.text.word_pieces import WordPieces
 from tests.metrics.vilbert.world import boxed_world, settings
@@ -43,7 +43,7 @@ def data(world: Path) -> VilbertTask:
 
 def test_words_are_masked_in_the_published_shares() -> None:
     rng = np.random.default_rng(0)
-    specials = Specials.of(PIECES)
+    specials = specials_of(PIECES)
     ids = rng.integers(5, 55, (400, 40))
     ids[:, 0], ids[:, 30] = PIECES.places["[CLS]"], PIECES.places["[SEP]"]
     present = np.broadcast_to(np.arange(40) <= 30, ids.shape)
@@ -59,7 +59,7 @@ def test_words_are_masked_in_the_published_shares() -> None:
 
 
 def _all(data: VilbertTask) -> list[Batch]:
-    split, specials = data._split, Specials.of(data._pieces)
+    split, specials = data._split, specials_of(data._pieces)
     orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
     return [make_batch(split, specials, chosen, np.random.default_rng(step)) for step, chosen in enumerate(orders)]
 
