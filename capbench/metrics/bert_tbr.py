@@ -16,10 +16,9 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.bertscore import BertMetric, BertOptions
 from capbench.metrics.needs import Resources
+from capbench.metrics.tokens import require_references
 from capbench.text import vocabulary
 from capbench.text.greedy_matching import unit
-
-_PUNCTUATION = "."
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,7 @@ class BertTBR(BertMetric):
     if no token counts. Document frequencies are those of references and candidates of all items.
 
     ``variant=released`` reproduces the errors of the published code: a merged token has the state of the token before
-    it, and merged states follow the base's end token, so that they, their weights and their words are off by one, the
-    end token has the weight and word of the first merged token, and the last merged state is dropped. The published
-    list of stop words is not included; pass it as ``stop_words``.
+    it, merged states follow the base's end token, and the last one is dropped.
     """
 
     name = "bert-tbr"
@@ -74,27 +71,22 @@ class BertTBR(BertMetric):
 
     def __init__(self, resources: Resources | None = None, **options: object) -> None:
         super().__init__(resources, **options)
-        self.stop_words = vocabulary.ENGLISH | {_PUNCTUATION}
+        self.stop_words = vocabulary.ENGLISH | {"."}
         if self.options.stop_words is not None:
             self.stop_words = frozenset(line.strip() for line in read_lines(self.options.stop_words)) - {""}
         if not self.stop_words:
             raise MetricError("has no stop words", code="missing-value", path=self.options.stop_words)
 
     def documents(self, item: Item) -> Iterable[str]:
-        """An item's references and its candidate."""
         return (*item.references, item.candidate)
 
     def facts(self) -> Mapping[str, object]:
-        """Those of :class:`BertMetric`, and the stop words."""
         own = {"stop_words": "nltk-179+."} if self.options.stop_words is None else {}
         return {**super().facts(), **own}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1) scores."""
-        for item in items:
-            if not item.references:
-                message = f"{self.name} requires references, but '{item.candidate_id or item.image}' has none"
-                raise MetricError(message, code="missing-references", value=item.image)
+        require_references(self.name, items)
         states = self.bert.states(text for item in items for text in (item.candidate, *item.references))
         texts = {text: self._words(text, of_text) for text, of_text in states.items()}
         combined: dict[tuple[str, ...], list[_Words]] = {}

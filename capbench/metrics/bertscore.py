@@ -38,8 +38,7 @@ LAYERS = {
     ("xlm-roberta", 24): 17,
     ("distilbert", 6): 5,
 }
-"""Kind of network and its number of layers → the layer that BERTScore's authors chose for their recommended model of
-this kind (``model2layers`` of the package ``bert-score`` 0.3.13)."""
+"""Kind of network and number of layers → the layer that BERTScore's authors chose (``bert-score`` 0.3.13)."""
 
 _TEXTS = 64  # encoded at once
 _KEPT = 10_000  # texts whose states are kept in memory; 450 MB for bert-base and captions
@@ -60,10 +59,8 @@ _FILES = (
 
 
 def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> Bert:
-    """The network in a folder; two are kept in memory as long as their files are unchanged.
+    """The network in a folder in transformers' format; two are kept in memory as long as their files are unchanged.
 
-    The folder comes from ``save_pretrained`` or a download: ``config.json``, weights as safetensors or
-    ``pytorch_model.bin``, and the tokeniser's files. Nothing is downloaded, and no code of the folder is run.
     Layers are counted from 1; 0 is for the embeddings, None for the layer in :data:`LAYERS`.
     """
     path = Path(folder).resolve()
@@ -83,11 +80,7 @@ def _opened(folder: Path, sha256: str, layer: int | None, device: str) -> Bert:
 
 
 class Bert:
-    """A network of the BERT family, cut after the layer whose states it returns; arguments as of :func:`open_bert`.
-
-    ``sha256``: SHA-256 of the files, 64 digits; ``layer``: the layer; ``longest``: maximum number of word pieces of a
-    text, with start and end tokens.
-    """
+    """A network of the BERT family, cut after the layer whose states it returns; arguments as of :func:`open_bert`."""
 
     def __init__(self, folder: Path, sha256: str, layer: int | None, device: str) -> None:
         require("transformers", purpose="a BERT")
@@ -150,15 +143,12 @@ class Bert:
         return names
 
     def states(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """(m, D) states of all pieces of texts, including start and end tokens, by text.
-
-        Texts of the same length are encoded together without padding, each distinct one once.
-        """
+        """(m, D) states of all pieces of texts, including start and end tokens, by text."""
         import torch
 
         ids_of = {text: self.ids(text) for text in texts}
         new = sorted(set(ids_of.values()).difference(self._states), key=lambda ids: (len(ids), ids))
-        for _, group in itertools.groupby(new, key=len):
+        for _, group in itertools.groupby(new, key=len):  # no padding
             same = list(group)
             for batch in (same[start : start + _TEXTS] for start in range(0, len(same), _TEXTS)):
                 numbers = torch.tensor(batch, device=self._device)
@@ -203,7 +193,6 @@ class BertMetric(Metric):
         return ()
 
     def facts(self) -> Mapping[str, object]:
-        """First 16 digits of the SHA-256 of the folder's files, and the layer."""
         return {"model": self.bert.sha256[:16], "layer": str(self.bert.layer)}
 
     def prepare(self, items: Sequence[Item]) -> None:
@@ -219,7 +208,6 @@ class BertMetric(Metric):
         self._corpus = f"idf:{counts.total()}-{digest.hexdigest()[:16]}"
 
     def corpus_id(self) -> str:
-        """Identifier of the texts in which document frequencies were counted."""
         return self._corpus
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
@@ -231,7 +219,7 @@ class BertMetric(Metric):
 
     @property
     def frequencies(self) -> Frequencies:
-        """Document frequencies. Raises MetricError if :meth:`prepare` was not called with items that have texts."""
+        """Document frequencies, which :meth:`prepare` counts."""
         if self._frequencies is None:
             message = f"{self.name} has no document frequencies"
             raise MetricError(message, code="missing-value", value=self.name, hint="Call prepare(items) first")
@@ -262,11 +250,9 @@ class BERTScore(PairMetric, BertMetric):
     """Precision, recall and F of greedy matching between the word pieces of a candidate and a reference.
 
     Equal to the package ``bert-score`` without rescaling: pieces may match any piece, including the start and end
-    tokens, which have weight 0 in the mean; P, R and F are each the maximum over references. In the package, the pieces
-    of a short text may match the padding of its batch with similarity 0, which matters only if all similarities are
-    negative; this implementation does not pad.
-
-    The package leaves one case undefined: if all pieces of a text have an idf of 0, they have equal weights here.
+    tokens, which have weight 0 in the mean; P, R and F are each the maximum over references. The package's padding,
+    which matters only if all similarities are negative, is not matched. The package leaves one case undefined: if all
+    pieces of a text have an idf of 0, they have equal weights here.
     """
 
     name = "bertscore"
@@ -284,11 +270,9 @@ class BERTScore(PairMetric, BertMetric):
     options: BERTScoreOptions
 
     def documents(self, item: Item) -> Iterable[str]:
-        """An item's references if the option ``idf`` is set."""
         return item.references if self.options.idf == "references" else ()
 
     def encode(self, texts: Sequence[str]) -> dict[str, Tokens]:
-        """Pieces of texts, none for a text without words."""
         special = set(self.bert.ids(""))
         tokens = {}
         for text, states in self.bert.states(texts).items():
@@ -306,7 +290,7 @@ class BERTScore(PairMetric, BertMetric):
         return None if self.options.idf != "none" else super().sweep(sweep, progress)
 
     def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Tokens]) -> list[FloatArray]:
-        """(pairs) P, R and F (3,)."""
+        """P, R and F (3,) of each pair."""
         return [match(encodings[pair.candidate], encodings[str(pair.reference)]) for pair in pairs]
 
     def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:

@@ -40,7 +40,7 @@ class ContrastiveMetric(PairMetric):
     """CLIPScore's formulas over any two encoders with a common space (Hessel et al., sections 3 and 3.1).
 
     The first column is w · max(cos(image, candidate), 0); the second is its harmonic mean with the unscaled maximum
-    cosine of the candidate and a reference, of which, as in the paper, negative ones count as 0.
+    cosine of the candidate and a reference, or 0.
     """
 
     option_type = ContrastiveOptions
@@ -76,7 +76,6 @@ class ContrastiveMetric(PairMetric):
         return np.array([len(rows) - 1, rows[0], max(rows[1:], default=0.0)])
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Both columns; the second is NaN for items without references."""
         count, cosines, of_references = statistics.T
         scaled = self.options.scale * np.maximum(cosines, 0.0)
         mean = harmonic_mean(scaled, np.maximum(of_references, 0.0))
@@ -90,7 +89,6 @@ class ContrastiveMetric(PairMetric):
         column: str,
         progress: Progress,
     ) -> FloatArray | None:
-        """(n, m) scores of every caption against every image, each side encoded once."""
         vectors = self.encode(list(dict.fromkeys([*captions, *(t for i in images for t in references.get(i, ()))])))
         of_captions, of_images = np.stack([vectors[text] for text in captions]), unit_rows(self.image_vectors(images))
         scores = np.empty((len(images), len(captions)))
@@ -104,36 +102,30 @@ class ContrastiveMetric(PairMetric):
 
 
 def unit_rows(vectors: NDArray[Any]) -> FloatArray:
-    """Rows (n, D) of length 1, in float64. Raises MetricError if a row is all zeros."""
+    """Rows (n, D) of length 1, in float64; a row of zeros has no direction."""
     rows = np.asarray(vectors, dtype=np.float64)
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     if not (lengths > 0).all():
         raise MetricError("an image or a caption has a zero vector, which has no direction", code="undefined")
-    unit: FloatArray = rows / lengths
-    return unit
+    return np.asarray(rows / lengths)
 
 
 def harmonic_mean(first: FloatArray, second: FloatArray) -> FloatArray:
     """2ab / (a + b) of non-negative numbers; 0 if both are 0."""
     total = first + second
-    mean: FloatArray = 2 * first * second / np.where(total > 0, total, 1.0)
-    return mean
+    return np.asarray(2 * first * second / np.where(total > 0, total, 1.0))
 
 
 _PICTURES_AT_ONCE, _TEXTS_AT_ONCE = 32, 128
 
 
 class _Prefix(Text):
-    """A text before every caption, without surrounding white space; may be empty."""
-
     def read(self, value: object) -> str:
-        """The text."""
         if not isinstance(value, str):
             raise ValueError
         return value.strip()
 
     def sign(self, value: Any) -> str:
-        """The text, with the separators of signatures escaped."""
         return str(value).replace("%", "%25").replace("|", "%7C") or "none"
 
 
@@ -193,7 +185,6 @@ class ClipMetric(ContrastiveMetric):
         self._digests: dict[str, str] = {}
 
     def facts(self) -> Mapping[str, object]:
-        """First 16 digits of the weights' SHA-256, activation, word pieces, truncation and preprocessing."""
         clip = self.clip
         return {
             "model": clip.sha256[:16],
@@ -205,7 +196,6 @@ class ClipMetric(ContrastiveMetric):
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Find the image files. Raises MissingFileError if some do not exist."""
         self._find([item.image for item in items])
 
     def _find(self, images: Sequence[str]) -> None:
@@ -223,7 +213,6 @@ class ClipMetric(ContrastiveMetric):
         return item.key + bytes.fromhex(self._digests[item.image])
 
     def image_vectors(self, images: Sequence[str]) -> FloatArray:
-        """(images, D) vectors of images. Raises DataError if an image file cannot be decoded."""
         self._find(images)
         batches = [images[start : start + _PICTURES_AT_ONCE] for start in range(0, len(images), _PICTURES_AT_ONCE)]
         prepare = self.clip.preprocessing
@@ -233,7 +222,6 @@ class ClipMetric(ContrastiveMetric):
         return np.concatenate(vectors).astype(np.float64)
 
     def text_vectors(self, texts: Sequence[str]) -> FloatArray:
-        """(texts, D) vectors of captions with the prefix; those of the same word pieces are encoded once."""
         pieces = self.clip.pieces([self._prefixed(text) for text in texts])
         distinct = sorted(set(pieces), key=lambda ids: (len(ids), ids))  # little padding
         vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
@@ -258,11 +246,10 @@ class ClipMetric(ContrastiveMetric):
 
 class ClipScore(ClipMetric):
     """CLIPScore, 2.5 · max(cos(image, candidate), 0) in CLIP's space, and RefCLIPScore, its harmonic mean with the
-    unscaled maximum cosine of the candidate and a reference.
+    unscaled maximum cosine of the candidate and a reference. CLIPScore is reference-free.
 
     As in the released code, candidates and references start with "A photo depicts", captions are truncated to 77 word
-    pieces with the end token kept, and images are resized (bicubic) and centre-cropped. The papers use OpenAI's
-    ViT-B/32. CLIPScore is reference-free.
+    pieces with the end token kept, and images are resized and centre-cropped. The papers use OpenAI's ViT-B/32.
     """
 
     name = "clipscore"
@@ -283,10 +270,10 @@ class PacScoreOptions(ClipOptions):
 
 class PacScore(ClipMetric):
     """PAC-S and RefPAC-S: CLIPScore's formulas with w = 2, over a CLIP whose projections were fine-tuned with
-    generated captions and images.
+    generated captions and images. PAC-S is reference-free.
 
-    Prefix, truncation and preprocessing are those of CLIPScore, as in the released code. The checkpoint has no word
-    pieces: these are next to it, or passed with the option ``tokenizer``. PAC-S is reference-free.
+    Prefix, truncation and preprocessing are those of CLIPScore. The checkpoint has no word pieces: these are next to
+    it, or passed with the option ``tokenizer``.
     """
 
     name = "pac-s"

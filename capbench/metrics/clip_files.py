@@ -39,9 +39,6 @@ class Clip:
 
     Without a ``tokenizer`` (a folder or file), the word pieces are those next to the weights; without an ``activation``
     of the perceptrons, it is that of the configuration in the folder, otherwise OpenAI's ``quick-gelu``.
-
-    ``sha256``: SHA-256 of the weights, 64 digits; ``longest``: maximum number of pieces of a text, start and end
-    included.
     """
 
     def __init__(
@@ -70,8 +67,7 @@ class Clip:
         self.tokens = open_tokens(tokenizer or (source if source.is_dir() else source.parent))
         if self.tokens.size > config.text_config.vocab_size:
             message = f"has {config.text_config.vocab_size:,} word pieces, but the tokeniser has {self.tokens.size:,}"
-            hint = "Use the tokeniser of these weights"
-            raise ModelError(message, code="mismatch", value=self.tokens.size, path=files[0], hint=hint)
+            raise ModelError(message, code="mismatch", value=self.tokens.size, path=files[0])
         with torch.device("meta"):
             network = transformers.CLIPModel(config)
         network = network.to_empty(device="cpu")
@@ -90,10 +86,7 @@ class Clip:
     @torch.inference_mode()
     @without_cudnn_attention()
     def encode_texts(self, pieces: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-        """(texts, D) vectors from ids of word pieces: the states of their end pieces, projected.
-
-        Shorter texts are padded after their end piece, which earlier pieces do not attend to.
-        """
+        """(texts, D) vectors from ids of word pieces: the states of their end pieces, projected."""
         ends = torch.tensor([len(ids) - 1 for ids in pieces], device=self._device)
         padded = [[*ids, *[self.tokens.end] * (int(ends.max()) + 1 - len(ids))] for ids in pieces]
         states = self._network.text_model(input_ids=torch.tensor(padded, device=self._device)).last_hidden_state
@@ -102,7 +95,7 @@ class Clip:
     @torch.inference_mode()
     @without_cudnn_attention()
     def encode_pictures(self, pixels: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """(images, D) vectors of images from :attr:`preprocessing`. Raises as :meth:`encode_texts`."""
+        """(images, D) vectors of images from :attr:`preprocessing`."""
         batch = torch.from_numpy(np.stack(pixels)).to(device=self._device, dtype=self._type)
         return self._vectors(self._network.visual_projection(self._network.vision_model(batch).pooler_output))
 
@@ -136,11 +129,7 @@ _STD = (0.26862954, 0.26130258, 0.27577711)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Preprocessing of the released code (``clip.load``), which CLIPScore and PAC-S share.
-
-    The shorter side is resized to ``size`` (bicubic, in the image's mode); the image is centre-cropped, converted to
-    RGB, scaled to [0, 1] and normalised by ``mean`` and ``std`` of each channel. The EXIF orientation is ignored.
-    """
+    """Preprocessing of the released code (``clip.load``): resize (bicubic), centre crop, RGB, mean and deviation."""
 
     size: int
     mean: tuple[float, ...] = _MEAN
@@ -256,7 +245,7 @@ _BLOCK = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+)")
 
 
 def _renamed(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
-    """Tensors by the names of CLIPModel, from its own or from the released layout, without those that are not used."""
+    """Tensors by the names of CLIPModel, from its own or from the released layout."""
     if any(name.startswith("text_model.") for name in tensors):
         return {name: tensor for name, tensor in tensors.items() if not name.endswith("position_ids")}
     # The text tower of open_clip may be a separate module.
@@ -292,10 +281,6 @@ def _configuration(
     def tower(side: str, norm: str, heads: int | None) -> dict[str, Any]:
         width = width_of(tensors, f"{side}.{norm}.weight", path, _HINT)
         heads = heads or max(1, width // 64)
-        if width % heads:
-            message = f"has states of {width} columns, which cannot be split into {heads} heads"
-            hint = "Use the folder with the configuration of these weights"
-            raise ModelError(message, code="wrong-shape", value=width, path=path, hint=hint)
         blocks = re.compile(rf"{side}\.encoder\.layers\.(\d+)\.")
         return {
             "hidden_size": width,
@@ -328,10 +313,9 @@ _WORDS = rf"{re.escape(_START)}|{re.escape(_END)}|'s|'t|'re|'ve|'m|'ll|'d|[\p{{L
 
 
 class ClipTokens:
-    """Tokeniser that returns ids of pieces between a start and an end piece, with the SHA-256 of its files.
+    """Ids of pieces between a start and an end piece, with the SHA-256 of the tokeniser's files.
 
-    HTML entities and white space are cleaned as in the released code, but without ``ftfy``, which repairs wrong
-    encodings and replaces curly quotes.
+    HTML entities and white space are cleaned as in the released code, but without ``ftfy``.
     """
 
     def __init__(self, tokenizer: Any, digest: str) -> None:

@@ -38,30 +38,21 @@ class Meteor(TokenMetric):
 
     @classmethod
     def check_captions(cls, items: Sequence[Item]) -> None:
-        """Reject captions with too many words to be aligned. Raises MetricError with image and candidate."""
+        """Reject captions with too many words to be aligned."""
         # A character is at most one word, or a sign that the normaliser replaces by a word of a few letters.
-        long = [
-            (item, place, text)
-            for item in items
-            for place, text in enumerate((item.candidate, *item.references))
-            if len(text) > meteor.LONGEST // 4
-        ]
-        tokens = ptb.tokenize([text for _, _, text in long]) if long else []
-        for (item, place, _), text in zip(long, tokens, strict=True):
-            if len(text) <= meteor.LONGEST:
+        texts = ((item, i, text) for item in items for i, text in enumerate((item.candidate, *item.references)))
+        for item, i, text in texts:
+            if len(text) <= meteor.LONGEST // 4 or len(tokens := ptb.tokenize([text])[0]) <= meteor.LONGEST:
                 continue
             try:
-                meteor.normalised_words(text)  # which may split tokens further
+                meteor.normalised_words(tokens)  # which may split tokens further
             except MetricError as error:
-                which = f"reference {place}" if place else "the candidate"
-                name = f" '{item.candidate_id}'" if item.candidate_id else ""
-                row = f"image '{item.image}', {which}{'' if place else name}"
+                row = f"image '{item.image}', {f'reference {i}' if i else f'the candidate {item.candidate_id}'}"
                 raise MetricError(
                     error.message, code=error.code, value=error.value, row=row, hint=error.hint
                 ) from error
 
     def open(self, items: Sequence[Item]) -> None:
-        """Reject items without references and captions that are too long. Raises MetricError."""
         super().open(items)
         self.check_captions(items)
 
@@ -90,7 +81,7 @@ class Meteor(TokenMetric):
         return {"meteor": np.ascontiguousarray(statistics[:, N_COUNTS])}
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
-        """METEOR of the corpus: its formula on the sums of all counts, as in the jar's ``EVAL``."""
+        """The formula on the sums of all counts, as in the jar's ``EVAL``."""
         return {"meteor": meteor.meteor_corpus(statistics[:, :N_COUNTS])}
 
     def corpus_terms(self, statistics: FloatArray) -> FloatArray:
@@ -98,5 +89,4 @@ class Meteor(TokenMetric):
         return meteor.corpus_counts(statistics[:, :N_COUNTS])
 
     def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
-        """METEOR of corpora from (r, 23) sums."""
         return {"meteor": meteor.meteor_scores(sums)}

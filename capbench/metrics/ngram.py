@@ -97,15 +97,12 @@ class Bleu(NgramMetric):
         return dict(zip(self.columns, bleu(statistics).T, strict=True))
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
-        """Corpus BLEU: the same formula on the sums of the statistics."""
         return {column: float(score) for column, (score,) in self.scores(statistics.sum(axis=0, keepdims=True)).items()}
 
     def corpus_terms(self, statistics: FloatArray) -> FloatArray:
-        """(n, 10): the statistics themselves."""
         return statistics
 
     def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
-        """Corpus BLEU from (r, 10) sums."""
         return self.scores(sums)
 
 
@@ -155,10 +152,8 @@ class Cider(NgramMetric):
     """CIDEr-D (Vedantam et al., 2015) as in pycocoevalcap: σ = 6, times 10.
 
     n-grams are weighted by inverse document frequency; a document is the set of all references of one item or image.
-    Scores depend on these documents, so the signature identifies them.
-
     A candidate or reference without tokens scores 0. With a single document, every weight is log(1/1) = 0 and every
-    score is 0; a warning reports this.
+    score is 0.
     """
 
     name = "cider"
@@ -196,19 +191,14 @@ class Cider(NgramMetric):
         self._corpus_id = f"{label}({documents} documents, {_fingerprint(self._documents)})"
         self._frequencies = None
         if documents == 1:
-            warnings.warn(
-                "all CIDEr scores are 0, because there is a single document: every n-gram occurs in all documents. "
-                "Take document frequencies from a corpus: --option cider.df=coco-val",
-                CapbenchWarning,
-                stacklevel=3,
-            )
+            message = "all CIDEr scores are 0, because every n-gram occurs in the only document"
+            hint = "Take document frequencies from a corpus: --option cider.df=coco-val"
+            warnings.warn(f"{message}. {hint}", CapbenchWarning, stacklevel=3)
 
     def corpus_id(self) -> str:
-        """Source, number and fingerprint of the documents."""
         return self._corpus_id
 
     def facts(self) -> Mapping[str, object]:
-        """Engine, tokeniser, n-gram orders and the documents (``df:items(5664 documents, a1b2c3d4)``)."""
         return {**super().facts(), "n": 4} | ({"df": self._corpus_id} if self._corpus_id else {})
 
     def counted(self, corpus: Corpus, steps: Sequence[int], rank: IntArray | None) -> FloatArray:
@@ -232,7 +222,7 @@ class Cider(NgramMetric):
         return self._frequencies
 
     def _tokenized(self) -> Iterator[list[str]]:
-        """The documents' tokens, joined by spaces; some documents at a time, so that tokens need no memory."""
+        """The documents' tokens, joined by spaces, without all of them in memory."""
         documents = iter(self._documents)
         while part := list(islice(documents, 10_000)):
             tokens = iter(ptb.tokenize([text for document in part for text in document]))
@@ -247,10 +237,7 @@ def _fingerprint(documents: Mapping[tuple[str, ...], int]) -> str:
 
 
 class Spider(CombinedMetric):
-    """SPIDEr (Liu et al., 2017): (SPICE + CIDEr) / 2, with CIDEr on its published scale of 0 to 10.
-
-    The options are those of CIDEr.
-    """
+    """SPIDEr (Liu et al., 2017): (SPICE + CIDEr) / 2, with CIDEr on its published scale of 0 to 10."""
 
     name = "spider"
     columns = ("spider",)
@@ -268,7 +255,7 @@ class Spider(CombinedMetric):
 
     @classmethod
     def check_captions(cls, items: Sequence[Item]) -> None:
-        """Nothing: an empty candidate scores 0."""
+        """An empty candidate scores 0."""
 
     def inputs(self) -> Sequence[Metric]:
         return self._inputs
@@ -278,6 +265,5 @@ class Spider(CombinedMetric):
         return ((columns["spice"] + columns["cider"]) / 2)[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        """Facts of SPICE, then of CIDEr; the tokeniser is the same."""
         spice, cider = self._inputs
         return {**spice.facts(), **cider.facts()}

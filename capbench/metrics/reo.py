@@ -52,8 +52,7 @@ def reo(candidates: Contexts, truths: Contexts) -> Tensor:
 
     Relevance is cos(a, g) (eq. 4). Extraness is the Mahalanobis distance d(a, a⊥) (eq. 6, 7) of a and its component
     orthogonal to g, a⊥ = a - (a·g / ‖g‖²) g (eq. 5): that of the projection, |a·g| / ‖g‖² times the length of g.
-    Omission d(g, g⊥) exchanges a and g (eq. 8, 9). Higher is better for all three, which are 0 in a region where a or g
-    is a zero vector.
+    Omission d(g, g⊥) exchanges a and g (eq. 8, 9). All three are 0 in a region where a or g is a zero vector.
     """
     import torch
 
@@ -99,11 +98,9 @@ class Covariance:
 
     matrix: FloatArray  # (D, D) float64 sample covariance of context vectors about their mean
     shrinkage: float  # ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I
-    # ``model`` (SHA-256 of the weights), ``corpus``, ``features``, ``attention``, ``images``, ``captions``,
-    # ``contexts``: the data of the fit; ``trained_on``: its record
-    facts: Mapping[str, Any]
-    sha256: str = ""  # SHA-256 of its file; ``""`` before it is written
-    path: Path | None = None  # its file
+    facts: Mapping[str, Any]  # the data of the fit, with the SHA-256 of the ``model`` and the record ``trained_on``
+    sha256: str = ""  # of its file
+    path: Path | None = None
 
     def whitener(self, kind: str) -> FloatArray:
         """(D, D) B with S⁻¹ = BᵀB, for one of :data:`COVARIANCES`. Raises ModelError if S cannot be inverted."""
@@ -135,7 +132,7 @@ def default_path(model: str | os.PathLike[str]) -> Path:
 
 
 def write_covariance(path: str | os.PathLike[str], covariance: Covariance) -> None:
-    """Write a covariance as ``.npz``, atomically and deterministically. Raises UsageError if it cannot be written."""
+    """Write a covariance as ``.npz``, atomically and deterministically."""
     facts = {"kind": _KIND, "shrinkage": covariance.shrinkage, **covariance.facts}
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False, allow_nan=False)
     with files.atomic_write(path, "wb") as file:
@@ -161,14 +158,12 @@ _TEXTS_AT_ONCE = 2048
 
 
 def fit_covariance(
-    source: GroundingSource,  # the model, and features of at least one image of the corpus
+    source: GroundingSource,
     captions: Mapping[str, Sequence[str]],  # captions by image; images without features or captions are ignored
     options: GroundingOptions,  # the attention of regions to words
     *,
     corpus: str,  # name of the corpus, for the signature of scores
-    # ρ in [0, 1]; by default :func:`oas_shrinkage` with one observation per *caption*, because the contexts of one
-    # caption are nearly equal
-    shrinkage: float | None = None,
+    shrinkage: float | None = None,  # ρ in [0, 1]; by default :func:`oas_shrinkage` of so many *captions*
     progress: Callable[[int], None] = lambda _done: None,  # called with numbers of images done
 ) -> Covariance:
     """The covariance about the mean of the contexts a_i of all regions of images in their captions.
@@ -185,13 +180,9 @@ def fit_covariance(
     images = [image for image in sorted(captions) if image in source.store]
     n_captions = sum(len(captions[image]) for image in images)
     if n_captions < 2:
-        raise DataError(
-            f"of {len(captions):,} images of {corpus}, those with features in {source.store.paths[0]} have "
-            f"{n_captions} captions; at least 2 are required",
-            code="too-few",
-            value=n_captions,
-            hint="Use captions of the images in the store, with the same ids",
-        )
+        message = f"of {len(captions):,} images of {corpus}, those with features have {n_captions} captions"
+        hint = "Use at least 2 captions of images in the store, with the same ids"
+        raise DataError(message, code="too-few", value=n_captions, path=source.store.paths[0], hint=hint)
     attention, size = options.attention("reo-covariance", [source.model]), source.model.options.embed_dim
     total, squares, n = torch.zeros(size).double(), torch.zeros(size, size).double(), 0
     for block in chunks([image for image in images if captions[image]], _TEXTS_AT_ONCE // 8):
@@ -227,9 +218,9 @@ def fit_covariance(
 
 
 def oas_shrinkage(covariance: FloatArray, observations: int) -> float:
-    """Shrinkage of a sample covariance (p, p) towards a multiple of the identity.
+    """Oracle approximating shrinkage of a sample covariance (p, p) towards a multiple of the identity.
 
-    The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (IEEE Trans. Signal Processing 58, 2010, eq. 23).
+    Chen, Wiesel, Eldar and Hero, IEEE Trans. Signal Processing 58, 2010, eq. 23.
     """
     p = len(covariance)
     of_square, square_of = float((covariance * covariance).sum()), float(np.trace(covariance)) ** 2
@@ -264,11 +255,8 @@ class FittedCovariance(Need):
         decided = options.covariance == "identity" or options.covariance_file is not None
         for file in () if decided or not resources.model or not resources.features else network_files(resources.model):
             if not default_path(file).exists():
-                return (
-                    f"the covariance of context vectors of {file} in {default_path(file)}, fitted by 'capbench train "
-                    f"reo-covariance --model {file} --features {resources.features} --captions NAME' (or use "
-                    "reo.covariance=identity)"
-                )
+                how = f"train reo-covariance --model {file} --features {resources.features} --captions NAME"
+                return f"{default_path(file)}, from 'capbench {how}' (or use reo.covariance=identity)"
         return None
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
@@ -294,13 +282,8 @@ class Reo(GroundedMetric):
     A candidate's contexts a_i, one per region, are compared with g_i of the ground truth: the contexts of a reference
     (``reo-relevance``, ``reo-extraness``, ``reo-omission``: means over references, "Image + Reference" in the paper)
     or the region vectors (``reo-image-...``, "Image"). Extraness and omission are distances of a vector and its
-    orthogonal component, so that *little* extra or missing content scores high.
-
-    Under an ensemble, each score is the mean of the networks' scores, each computed in the network's vector space with
-    its S: contexts of different networks cannot be averaged, but cosines and normalised distances can. Networks with
-    larger vectors have larger distances (about √D) and thus more weight in extraness and omission.
-
-    An item without references only has scores against the image: requesting the others is an error.
+    orthogonal component, so that *little* extra or missing content scores high. Scores of an ensemble are means; those
+    of networks with larger vectors have larger distances (about √D).
     """
 
     name = "reo"
@@ -341,7 +324,6 @@ class Reo(GroundedMetric):
         return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
 
     def facts(self) -> Mapping[str, object]:
-        """Those of :class:`GroundedMetric`, and S: kind, corpus, shrinkage and the file's SHA-256."""
         named = kind = self.options.covariance
         for covariance in self._covariances:
             facts = covariance.facts
@@ -412,7 +394,6 @@ class Reo(GroundedMetric):
         return np.concatenate([[len(references)], np.mean(references or [np.zeros(3)], axis=0), of_image])
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """The six columns; those against references are NaN for items without references."""
         values = statistics[:, 1:].copy()
         values[statistics[:, 0] == 0, :3] = np.nan
         return {column: np.ascontiguousarray(values[:, i]) for i, column in enumerate(self.columns)}
@@ -422,8 +403,7 @@ class Reo(GroundedMetric):
 
         sim(x, y) of Figure 3 is "the average cosine similarity between the machine-identified error (a⊥ and g⊥) and the
         true error description": a mean over regions and references. The paper does not define the vectors of a
-        description; here a phrase is encoded as a caption of the same network, whose contexts are compared. Unless all
-        candidates have references, they are explained against the image only.
+        description; here a phrase is encoded as a caption of the same network, whose contexts are compared.
         """
         image, items, vocabulary = subject.image, subject.items, self.source.model.vocabulary
         regions = self.source.regions(image)
@@ -482,10 +462,7 @@ def by_word(rows: Sequence[Row]) -> list[Row]:
 
 
 def scaled(candidates: Sequence[ExplainedCandidate], truth: str) -> Matrix:
-    """Every score scaled to 0..1 over the candidates (Figure 4), with human ratings if every candidate has one.
-
-    A score that is equal for all candidates is 0.5.
-    """
+    """Every score scaled to 0..1 over the candidates (Figure 4), 0.5 if all are equal; with complete human ratings."""
     rows = {name: [candidate.scores[TRUTHS[truth] + name] for candidate in candidates] for name in SCORES}
     humans = [candidate.human for candidate in candidates if candidate.human is not None]
     if len(humans) == len(candidates):

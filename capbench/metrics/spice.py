@@ -22,10 +22,7 @@ from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
 
 def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
-    """The missing parses of tokenised captions as slow work; None if there are none.
-
-    ``tokens``: the captions; ``data``: the data folder, whose parse files are read; None for no parse files.
-    """
+    """The missing parses of tokenised captions as slow work, if there are any; ``data`` is the data folder."""
     captions = scene_graph.missing(tokens, data=data)
     if not captions:
         return None
@@ -62,8 +59,8 @@ _STEP = 128  # number of items between progress reports
 class Spice(TokenMetric):
     """SPICE 1.0 (Anderson et al., 2016), with synonyms, as pycocoevalcap calls it.
 
-    SPICE's parser parses each caption once; merging and matching are reimplemented and give the counts of SPICE's
-    program. A candidate that shares no tuple with the references scores 0, as about half of all captions do.
+    SPICE's parser parses each caption once; merging and matching are reimplemented. A candidate that shares no tuple
+    with the references scores 0, as about half of all captions do.
     """
 
     name = "spice"
@@ -74,7 +71,6 @@ class Spice(TokenMetric):
     english_resources = "SPICE's parser and synonyms are English"
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Also the number of captions with several sentences, if these are many."""
         texts = {text for item in items for text in (item.candidate, *item.references)}
         several = sum(_SENTENCE_END.search(text) is not None for text in texts)
         lines = list(super().warnings(dataset, items))

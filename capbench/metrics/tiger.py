@@ -23,14 +23,12 @@ _CONSTANT = 1e-12  # relative spread of a vector below which it counts as consta
 
 
 def rrs(candidate: FloatArray, reference: FloatArray, minmax: bool = True) -> float:
-    """Region rank similarity of two grounding vectors (n,), an NDCG (eq. 8-10).
+    """Region rank similarity of grounding vectors s(V, C) and s(V, R) (n,), an NDCG (eq. 8-10).
 
-    Regions are ranked by the candidate, ties in region order; a region's gain is its reference value. The original
-    divides by zero if a vector is constant: RRS against a constant reference is 1, because every order is ideal; that
-    of a constant candidate is the mean over all orders. An ideal DCG of 0 or less, without ``minmax``, gives 0.
-
-    ``candidate``: s(V, C); ``reference``: the mean vector s(V, R) of the references; ``minmax``: map the reference to
-    [0, 1] first, as in the released code.
+    Regions are ranked by the candidate, ties in region order; a region's gain is its reference value, mapped to [0, 1]
+    with ``minmax``, as in the released code. The original divides by zero if a vector is constant: RRS against a
+    constant reference is 1, because every order is ideal; that of a constant candidate is the mean over all orders. An
+    ideal DCG of 0 or less, without ``minmax``, gives 0.
     """
     if is_constant(reference):
         return 1.0
@@ -96,10 +94,8 @@ class Tiger(GroundedMetric):
     RRS compares the rankings of the image's regions by candidate and references (NDCG); WDS compares their
     distributions over the regions (KL divergence, and the ratio of their lengths). ``grounding`` is the mean of the
     candidate's grounding vector and is reference-free. Defaults are those of the released run. Under an ensemble, a
-    caption's grounding vector is the mean of the networks' grounding vectors; all other values follow from it.
-
-    A caption without words (without ends) has grounding 0 in all regions. An item without references has no TIGEr, RRS
-    and WDS: requesting these is an error.
+    caption's grounding vector is the mean of the networks' grounding vectors; all other values follow from it. A
+    caption without words (without ends) has grounding 0 in all regions.
     """
 
     name = "tiger"
@@ -114,10 +110,7 @@ class Tiger(GroundedMetric):
         return frozenset({"grounding"})
 
     def grounding(self, image: str, texts: Sequence[str], words: Mapping[str, Any]) -> dict[str, FloatArray]:
-        """Grounding vectors s(V, C) (n,) of captions: cosines of regions and their contexts (eq. 1-6).
-
-        ``image``: its id; ``texts``: captions; ``words``: their word vectors, from :meth:`encode`.
-        """
+        """Grounding vectors s(V, C) (n,) of captions: cosines of regions and their contexts (eq. 1-6)."""
         import torch
 
         from capbench.metrics.scan.network import context_cosines
@@ -151,16 +144,12 @@ class Tiger(GroundedMetric):
         return np.array([len(references), *both, candidate.mean()])
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """TIGEr, RRS and WDS, NaN for items without references; and the mean grounding."""
         count, of_ranks, of_weights, grounding = statistics.T
         of_ranks, of_weights = (np.where(count > 0, values, np.nan) for values in (of_ranks, of_weights))
         return {"tiger": (of_ranks + of_weights) / 2, "rrs": of_ranks, "wds": of_weights, "grounding": grounding.copy()}
 
     def explain(self, subject: Subject) -> Explanation:
-        """Both grounding vectors and each word's attention over the image, and RRS region by region (Figures 1 and 6).
-
-        Under an ensemble, attention and grounding are means over its networks.
-        """
+        """Both grounding vectors and each word's attention over the image, and RRS region by region (Figures 1, 6)."""
         image, o = subject.image, self.options
         texts = list(dict.fromkeys(text for item in subject.items for text in (item.candidate, *item.references)))
         words, shown = self.encode(texts), regions_of(self.store, image)

@@ -39,19 +39,14 @@ Bag = tuple[str, ...]  # Words in alphabetical order, repeats included
 
 
 def content_words(text: str, stop_words: frozenset[str] = GLASGOW) -> list[str]:
-    """Words of at least two letters or digits, in lower case, without stop words.
-
-    >>> content_words("A man's dog runs to 2 fire hydrants.")
-    ['man', 'dog', 'runs', 'hydrants']
-    """
+    """Words of at least two letters or digits, in lower case, without stop words."""
     return [word for word in _WORD.findall(text.lower()) if word not in stop_words]
 
 
 def reference_weight(word: str, references: Sequence[Bag], vectors: Mapping[str, NDArray[np.float32]]) -> float:
     """Weight of a word: the mean over references of max(0, 1 − the largest cosine with a word of the reference) / 2.
 
-    A word that occurs in all references has weight 0. A reference without any word vector counts as a cosine of 0.
-    ``vectors`` (d,) have length 1.
+    A reference without any word vector counts as a cosine of 0. ``vectors`` (d,) have length 1.
     """
     total = 0.0
     for reference in references:
@@ -94,7 +89,6 @@ class LabelsNeed(Features):
         return "object labels"
 
     def reads_store(self, options: Options) -> bool:
-        """False if the labels come from a file."""
         assert isinstance(options, VifidelOptions)
         return options.labels is None
 
@@ -102,18 +96,15 @@ class LabelsNeed(Features):
         assert isinstance(options, VifidelOptions)
         how = f"--option {label}.labels=FILE, or --features STORE with classes of regions"
         source = options.labels or resources.features
-        if not source:
-            return f"labels of the objects in images ({how})"
-        if not Path(source).expanduser().exists():
-            return f"object labels: {source} does not exist ({how})"
+        if not source or not Path(source).expanduser().exists():
+            return f"object labels: {f'{source} does not exist' if source else 'none are given'} ({how})"
         if options.labels is not None:
             return None
         with open_store(source) as store:
             if "class_ids" not in store.header.fields:
                 return f"object labels: the regions of {source} have no classes ({how})"
             if store.header.class_names is None and options.classes is None:
-                how = f"--option {label}.classes=coco-80, or a FILE with one name per line"
-                return f"names of the classes in {source} ({how})"
+                return f"names of the classes in {source} (--option {label}.classes=coco-80, or a FILE of names)"
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
@@ -132,12 +123,11 @@ class Vifidel(Metric):
 
     The labels of an image's objects and the words of a caption are two bags of words with vectors of length 1.
     ``vifidel`` is their negative earth mover's distance, with equal mass for each word of a bag. With references
-    (``vifidel-ref``), the vector of each word on both sides is first multiplied by a weight: the mean over references
-    of max(0, 1 - the largest cosine with a word of the reference) / 2. Words that occur in references thus cost less.
+    (``vifidel-ref``), the vector of each word on both sides is first multiplied by its :func:`reference_weight`, so
+    that words which occur in references cost less.
 
-    The released code fails or returns infinity in some cases. In this implementation, equal bags have distance 0;
-    words without a vector are ignored; and if a side has no words left, the distance is 2, the maximum, with and
-    without references.
+    The released code fails or returns infinity in some cases. Here, equal bags have distance 0; words without a vector
+    are ignored; and if a side has no words left, the distance is 2, the maximum, with and without references.
     """
 
     name = "vifidel"
@@ -166,21 +156,18 @@ class Vifidel(Metric):
 
     @cached_property
     def labels(self) -> StoreLabels | FileLabels:
-        """The objects in images. Raises DataError or FeatureError if they cannot be read."""
+        """The objects in images."""
         if self.options.labels is not None:
             return read_labels(self.options.labels, self.options.classes)
         return StoreLabels(open_store(str(self.resources.features)), self.options.classes)
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Check that all images have labels. Raises DataError or FeatureError otherwise."""
         self.labels.require([item.image for item in items])
 
     def cache_key(self, item: Item) -> bytes:
-        """The item's key with a checksum of its image's labels."""
         return item.key + self.labels.key(item.image)
 
     def facts(self) -> Mapping[str, object]:
-        """First 16 digits of the SHA-256 of vectors and files; the signature of features that provide labels."""
         facts: dict[str, object] = {"vectors": self._vectors.sha256[:16], "dim": self._vectors.dimension}
         if self.options.labels is None:
             facts["features"] = super().facts()["features"]
@@ -190,7 +177,6 @@ class Vifidel(Metric):
         return facts
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Numbers of images and captions whose distance is the maximum because no word has a vector."""
         images = [self._label_bag(image) for image in {item.image for item in items}]
         captions = [self._caption_bag(text) for text in {item.candidate for item in items}]
         lines = []
@@ -200,19 +186,15 @@ class Vifidel(Metric):
         return lines
 
     def used_labels(self, image: str) -> list[str]:
-        """The used labels of an image: those with a score of at least ``threshold``, and the best ``at_least`` ones."""
+        """The labels with a score of at least ``threshold``, and the best ``at_least`` ones."""
         objects = self.labels.of(image)
         scores = [1.0 if label.score is None else label.score for label in objects]
-        ranked = sorted(range(len(objects)), key=lambda i: -scores[i])
-        used = {i for i in ranked if scores[i] >= self.options.threshold} | set(ranked[: self.options.at_least])
-        names = [objects[i].name for i in sorted(used)]
+        best = sorted(range(len(objects)), key=lambda i: -scores[i])[: self.options.at_least]
+        names = [of.name for i, of in enumerate(objects) if scores[i] >= self.options.threshold or i in best]
         return names if self.options.repeats == "counted" else list(dict.fromkeys(names))
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 3): number of references, distance, distance with references (0 without any).
-
-        Each distinct pair of label set and caption is solved once without, and once with its references.
-        """
+        """(n, 3): number of references, distance, distance with references (0 without any)."""
         labels = {image: self._label_bag(image) for image in {item.image for item in items}}
         texts = {text for item in items for text in (item.candidate, *item.references)}
         captions = {text: self._caption_bag(text) for text in texts}
@@ -244,7 +226,6 @@ class Vifidel(Metric):
         return out
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Negative distances; ``vifidel-ref`` is NaN for items without references."""
         # Adding 0 turns -0 into 0.
         distance, with_references = 0.0 - statistics[:, 1], 0.0 - statistics[:, 2]
         return {"vifidel": distance, "vifidel-ref": np.where(statistics[:, 0] > 0, with_references, np.nan)}
@@ -271,12 +252,10 @@ class StoreLabels:
         self._names = _class_names(names, store.header.class_names, self.path)
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        """An image's objects, region by region. Raises FeatureError for an unknown image."""
         regions = self._store[image]
         return _named(image, regions.class_ids, regions.class_scores, self._names, self.path)
 
     def key(self, image: str) -> bytes:
-        """The checksum of the image's regions."""
         return (self._store.checksum(image) or 0).to_bytes(4, "little")
 
 
@@ -287,7 +266,6 @@ class FileLabels:
         self.path, self._labels = path, labels
 
     def require(self, images: Sequence[str]) -> None:
-        """Raise DataError if images are not in the file."""
         missing = [image for image in dict.fromkeys(images) if image not in self._labels]
         if missing:
             named = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -296,12 +274,10 @@ class FileLabels:
             raise DataError(message, code="missing-image", value=missing[0], path=self.path, hint=hint)
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        """An image's objects. Raises DataError for an unknown image."""
         self.require([image])
         return self._labels[image]
 
     def key(self, image: str) -> bytes:
-        """A CRC-32 of the image's labels and scores."""
         return zlib.crc32(repr(self.of(image)).encode()).to_bytes(4, "little")
 
 
@@ -312,8 +288,6 @@ def read_labels(file: str, names: str | None = None) -> FileLabels:
     - CSV or TSV with the columns ``image``, ``label`` and optionally ``score``, one label per line. An image without
       objects has one line with an empty label;
     - ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
-
-    A label is repeated for each object of its class.
     """
     path = Path(file).expanduser()
     if path.suffix.lower() == ".npz":
@@ -369,10 +343,9 @@ def _class_names(option: str | None, known: Sequence[str] | None, path: Path) ->
 
 
 def _named(image: str, ids: Any, scores: Any, names: Sequence[str], path: Path) -> tuple[ObjectLabel, ...]:
-    """Objects of class numbers (k,) with scores (k,) or None. Raises DataError if a number has no name."""
+    """Objects of class numbers (k,) with scores (k,) or None."""
     if ids is None:
-        hint = "Use boxes with classes, whose names are the labels"
-        raise DataError("has no 'class_ids'", code="missing-key", value="class_ids", path=path, hint=hint)
+        raise DataError("has no 'class_ids'", code="missing-key", value="class_ids", path=path)
     if max(ids, default=0) >= len(names):
         message = f"the image '{image}' has an object of class {max(ids)}, but there are {len(names)} class names"
         hint = "Set the option 'classes' to the class names of this detector"

@@ -35,8 +35,7 @@ def word_movers_distance(
 ) -> float:
     """Word Mover's Distance of two bags of words (Kusner et al. 2015, equation 1); infinite if one of them is empty.
 
-    Each occurrence of a word has the same mass; the cost of moving mass between two words is the Euclidean distance of
-    their vectors (d,). Words without a vector are ignored.
+    Each occurrence of a word with a vector (d,) has the same mass; moving it costs the Euclidean distance.
     """
     from ot import emd2
     from scipy.spatial.distance import cdist
@@ -51,12 +50,12 @@ def word_movers_distance(
 
 @lru_cache(maxsize=4)
 def opened_vectors(path: str) -> WordVectors:
-    """A file of word vectors, opened once in a process. Raises as :class:`WordVectors` does."""
+    """A file of word vectors, opened once in a process."""
     return WordVectors(path)
 
 
 def known_vectors(file: WordVectors, words: Collection[str], unit: bool = True) -> dict[str, NDArray[np.float32]]:
-    """Word → (d,) vector, of length 1 if ``unit``, for the known words. Raises MetricError if no word is known."""
+    """Word → (d,) vector, of length 1 if ``unit``, for the known words; at least one must be known."""
     vectors = file.unit_vectors(words) if unit else file.vectors(words)
     if words and not vectors:
         message = f"none of the {len(words)} words of these captions has one of the {len(file)} word vectors"
@@ -80,10 +79,9 @@ class WmdOptions(Options):
 class Wmd(Metric):
     """Word Mover's similarity exp(-d) and distance d to the nearest reference.
 
-    Captions are PTB-tokenised as for the other text metrics and split again by NLTK's ``word_tokenize`` with
-    ``preserve_line=True``, which changes few of them. Stop words are removed; the other words form a bag with vectors
-    of length 1. The distance of a caption without any word vector is infinite: its similarity is 0, as in NNEval, and
-    its distance is reported as 2, the maximum for vectors of length 1.
+    Captions are PTB-tokenised and split again by NLTK's ``word_tokenize`` with ``preserve_line=True``. Stop words are
+    removed; the other words form a bag with vectors of length 1. The distance of a caption without any word vector is
+    infinite: its similarity is 0, as in NNEval, and its distance is reported as 2, the maximum.
     """
 
     name = "wmd"
@@ -102,7 +100,6 @@ class Wmd(Metric):
         self.vectors = opened_vectors(str(self.options.vectors))
 
     def facts(self) -> Mapping[str, object]:
-        """First 16 digits of the vectors' SHA-256, their dimension, and the tokenisation."""
         tokens = f"{ptb.VERSION}+nltk-{_nltk().__version__}" if self.options.tokens == "nltk" else ptb.VERSION
         return {"vectors": self.vectors.sha256[:16], "dim": self.vectors.dimension, "tokens": tokens, "refs": "min"}
 
@@ -128,7 +125,6 @@ class Wmd(Metric):
         return out
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Similarity exp(-d), 0 for infinite d; and d, with 2 (without ``unit``: the maximum) for infinite d."""
         distance = np.ascontiguousarray(statistics[:, 0])
         infinite = distance < 0
         similarity = np.where(infinite, 0.0, np.exp(-np.abs(distance)))

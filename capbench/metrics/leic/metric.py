@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=16)
 def _opened(path: Path, _sha256: str) -> LeicModel:
-    """A network, from memory if this process has read the file before."""
     from capbench.metrics.leic.network import load_leic
 
     return load_leic(path)
@@ -39,15 +38,10 @@ def _opened(path: Path, _sha256: str) -> LeicModel:
 
 @dataclass(frozen=True)
 class LeicOptions(ImageOptions):
-    """Options of LEIC. Settings of the training are in the network's file."""
+    """Options of LEIC."""
 
     references: str = option(
         "mean", Choice("mean", "max"), "combination of the scores with several references", sign_as="refs"
-    )
-    seen: bool = option(
-        False,
-        Flag(("left-out", "used")),
-        "let networks of an ensemble score their training images; by default only if all were trained on the image",
     )
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
@@ -92,7 +86,6 @@ class Leic(PairMetric, RegionMetric):
         return {**signed_together(self._models), "features": self.store.signature()}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Training data of the networks, and the number of truncated captions."""
         from capbench.metrics.leic.network import is_cut
 
         abouts = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
@@ -105,8 +98,8 @@ class Leic(PairMetric, RegionMetric):
         return lines
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """The data that all networks of an ensemble were trained on; with ``seen``, the data of each network."""
-        return self._records if self.options.seen else [shared_record(self._records, self._combined)]
+        """The data that all networks of an ensemble were trained on."""
+        return [shared_record(self._records, self._combined)]
 
     def encode(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """(networks, state_dim) states of each text."""
@@ -122,12 +115,12 @@ class Leic(PairMetric, RegionMetric):
         human = np.zeros(len(pairs))
         for place, model in enumerate(self._models):
             rows = [row for row, pair in enumerate(pairs) if place in scoring[pair.image]]
-            chosen = [pairs[row] for row in rows]
-            human[rows] += model.human(
-                [vectors[pair.image] for pair in chosen],
-                [encodings[str(pair.reference)][place] for pair in chosen],
-                [encodings[pair.candidate][place] for pair in chosen],
-            ) / [len(scoring[pair.image]) for pair in chosen]
+            if not rows:
+                continue
+            images, candidates, references = zip(*(pairs[row] for row in rows), strict=True)
+            states = (np.stack([encodings[text][place] for text in texts]) for texts in (references, candidates))
+            found = model.human(np.stack([vectors[image] for image in images]), *states)
+            human[rows] += found / [len(scoring[image]) for image in images]
         return human
 
     def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
@@ -136,8 +129,6 @@ class Leic(PairMetric, RegionMetric):
 
     def _scoring(self, image: str) -> list[int]:
         """Indices of the networks that score an image."""
-        every = list(range(len(self._models)))
-        if self.options.seen:
-            return every
-        trained = [one.photographs is not None and one.photographs.has_photographs([image])[0] for one in self._records]
-        return [place for place in every if not trained[place]] or every
+        known = [record.photographs for record in self._records]
+        unseen = [place for place, one in enumerate(known) if one is None or not one.has_photographs([image])[0]]
+        return unseen or list(range(len(known)))

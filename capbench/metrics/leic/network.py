@@ -70,11 +70,7 @@ def _words(text: str) -> list[str]:
 
 
 class Leic(nn.Module):
-    """The network.
-
-    ``options``: its sizes; ``generator``: draws the initial weights, uniform in ±1/√inputs; those of words are uniform
-    in ±0.1.
-    """
+    """The network; ``generator`` draws the initial weights, uniform in ±1/√inputs, those of words in ±0.1."""
 
     def __init__(self, options: LeicOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -99,16 +95,14 @@ class Leic(nn.Module):
             lstm["bias_hh_l0"][state : 2 * state] = 0.0
 
     def states(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """(b, state_dim) states after the last words of captions of (b, m) padded word ids and (b,) lengths with
-        ``<end>``; ``dropout`` is the rate of word vectors and states."""
+        """(b, state_dim) states after the last words of captions (b, m) of (b,) words with ``<end>``."""
         vectors = functional.dropout(self.words(ids), dropout, self.training)
         states, _ = self.lstm(vectors)
         last = (lengths - 1).to(ids.device)[:, None, None].expand(-1, 1, states.shape[2])
         return functional.dropout(states.gather(1, last)[:, 0], dropout, self.training)
 
     def logits(self, images: Tensor, references: Tensor, candidates: Tensor, dropout: float = 0.0) -> Tensor:
-        """(b, 2) class scores from (b, image_dim) images and the (b, state_dim) states of references and candidates;
-        ``dropout`` is the rate of the hidden units."""
+        """(b, 2) class scores from (b, image_dim) images and (b, state_dim) states of references and candidates."""
         seen = self.image(images * self.options.image_scale)
         hidden = functional.relu(self.hidden(torch.cat([seen, references, candidates], dim=1)))
         scores: Tensor = self.classes(functional.dropout(hidden, dropout, self.training))
@@ -123,10 +117,7 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         return ("is a LEIC network",)
 
     def signature_parts(self) -> dict[str, str]:
-        return {
-            "model": f"leic-{self.sha256[:16]}",
-            "vocabulary": self.words_signature,
-        }
+        return {"model": f"leic-{self.sha256[:16]}", "vocabulary": self.words_signature}
 
     def summary(self) -> dict[str, object]:
         facts = {"words": len(self.vocabulary), "embed_dim": self.options.state_dim, "features": self.features}
@@ -146,29 +137,15 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         return torch.cat(blocks).numpy()[[place[of_text] for of_text in ids]]
 
     @torch.inference_mode()
-    def human(
-        self,
-        images: Sequence[NDArray[np.float32]],
-        references: Sequence[NDArray[np.float32]],
-        candidates: Sequence[NDArray[np.float32]],
-    ) -> FloatArray:
+    def human(self, images: NDArray[Any], references: NDArray[Any], candidates: NDArray[Any]) -> FloatArray:
         """(n,) probabilities that captions are human-written, from vectors of images and states of captions."""
-        if not images:
-            return np.zeros(0)
-        image, reference, candidate = (torch.from_numpy(np.stack(rows)) for rows in (images, references, candidates))
-        logits = self.network.logits(image, reference, candidate)
+        logits = self.network.logits(*map(torch.from_numpy, (images, references, candidates)))
         human: FloatArray = logits.double().softmax(dim=1)[:, HUMAN].numpy()
         return human
 
 
-def save_leic(
-    path: str | os.PathLike[str],
-    network: Leic,
-    vocabulary: Vocabulary,
-    training: Mapping[str, Any],
-) -> None:
-    """Write one self-contained ``.safetensors``; arguments and errors are those of
-    :func:`capbench.weights.files.write_trained`."""
+def save_leic(path: str | os.PathLike[str], network: Leic, vocabulary: Vocabulary, training: Mapping[str, Any]) -> None:
+    """Write one self-contained ``.safetensors``."""
     write_trained(path, KIND, network, network.options, vocabulary, training)
 
 

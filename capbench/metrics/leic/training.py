@@ -31,8 +31,7 @@ from capbench.weights.training_files import KEY
 
 Negative = Literal["other-image", "replaced-words", "permuted"]
 NEGATIVES: tuple[Negative, ...] = get_args(Negative)
-"""Kinds of corrupted human captions: a caption of another image, or a caption of the image with some words replaced by
-random ones or permuted."""
+"""A caption of another image, or a caption of the image with some words replaced by random ones or permuted."""
 
 
 class LeicOptimiser(settings.OptimiserOptions):
@@ -104,11 +103,7 @@ class Pair(NamedTuple):
 
 
 def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.random.Generator) -> Numbers:
-    """A negative caption of an image.
-
-    ``images``: all images; ``image``: index of the image; ``kind``: one of :data:`NEGATIVES`, or ``machine``;
-    ``words``: size of the vocabulary; ``rng``: draws image, caption, positions and words.
-    """
+    """A negative caption of an image: of a kind of :data:`NEGATIVES`, or ``machine``; ``words`` in the vocabulary."""
     if kind == "machine":
         of_image = images.machine[image]
         return of_image[sorted(of_image)[int(rng.integers(len(of_image)))]]
@@ -177,7 +172,7 @@ def read_images(config: LeicTraining, root: DataRoot | None, watcher: Watcher) -
 class LeicTask(Task[Leic, Sequence[Pair]]):
     """Classification of captions as human or not.
 
-    An epoch contains every image once, with one of its captions as the reference, another one, and a negative caption.
+    An epoch has every image once, with one of its captions as the reference, another one, and a negative caption.
     """
 
     settings = LeicTraining
@@ -219,9 +214,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         return Images(vectors, pairs.of_images([encode(text) for text in pairs.captions]), machine)
 
     def _fixed_pairs(self) -> list[Pair]:
-        """Validation pairs: for each image, its first caption as the reference of the second, of a corrupted caption of
-        each kind, and of the caption of each system.
-        """
+        """Validation pairs: each image's first caption with the second, a corrupted one of each kind, and systems'."""
         pairs, images, rng = [], self.images[1], np.random.default_rng((1, 2))
         for image, (reference, right, *_) in enumerate(images.human):
             pairs.append(Pair(image, reference, right, "human"))
@@ -268,8 +261,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
 
     @torch.inference_mode()
     def validate(self, model: Leic, pause: Callable[[], None]) -> dict[str, Any]:
-        """Mean log-likelihood and accuracy, with equal weight of human and negative captions, and the mean probability
-        of the class human for each kind of caption."""
+        """Log-likelihood and accuracy, with equal weight of human and negative captions, and p(human) of each kind."""
         model.eval()
         pairs, found = self._dev_pairs, []
         for begin in range(0, len(pairs), 500):
@@ -320,7 +312,6 @@ def _systems(
         missing = [image for image in people if image not in found[name]]
         if missing:
             message = f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images"
-            hint = "Set the split of its captions with 'splits: {train: NAME}' and 'folds'"
-            raise DataError(message, code="missing-caption", value=missing[0], hint=hint)
+            raise DataError(message, code="missing-caption", value=missing[0], hint="Set 'splits' and 'folds'")
     watcher.say(f"systems: {', '.join(config.systems or found)}")
     return {name: found[name] for name in config.systems or found}

@@ -20,8 +20,7 @@ from capbench.metrics.nneval.network import INPUTS, Mapped, read_nneval
 from capbench.metrics.spice import Spice
 from capbench.metrics.wmd import Wmd
 
-_GOOGLE_NEWS = (3_000_000, 300)
-"""Number and size of the paper's word vectors (word2vec, GoogleNews-vectors-negative300)."""
+_GOOGLE_NEWS = (3_000_000, 300)  # number and size of the paper's word vectors (GoogleNews-vectors-negative300)
 _PAPER_CHOSEN_ON = "flickr8k-expert"  # Judgements by which the paper selected its weights (section 4.4)
 
 
@@ -61,7 +60,7 @@ class NNEval(CombinedMetric):
     """NNEval (Sharif et al., 2018): the probability that a caption is human-written.
 
     A network with two hidden layers reads METEOR, WMD similarity, BLEU-1 to BLEU-4, SPICE and CIDEr, each mapped to
-    [-1, 1]. These metrics' columns are computed and cached once for all metrics that use them.
+    [-1, 1].
     """
 
     name = "nneval"
@@ -91,18 +90,12 @@ class NNEval(CombinedMetric):
         (self._vectors,) = (metric.vectors for metric in self._inputs if isinstance(metric, Wmd))
         trained = self._network.training.get("word_vectors")
         if trained not in (None, self._vectors.sha256) and not self.options.any_vectors:
-            raise MetricError(
-                f"was trained with word vectors of SHA-256 {trained[:16]}…, but {self._vectors.path} has "
-                f"{self._vectors.sha256[:16]}…",
-                code="mismatch",
-                value=self._vectors.sha256,
-                path=self._network.path,
-                hint="Use the vectors of the training, or add --option nneval.any_vectors=true",
-            )
+            message = f"was trained with other word vectors (SHA-256 {trained[:16]}…) than {self._vectors.path}"
+            hint, value = "Use these, or add --option nneval.any_vectors=true", self._vectors.sha256
+            raise MetricError(message, code="mismatch", value=value, path=self._network.path, hint=hint)
 
     @classmethod
     def check_captions(cls, items: Sequence[Item]) -> None:
-        """Reject empty candidates, and captions that are too long for METEOR. Raises MetricError."""
         super().check_captions(items)
         Meteor.check_captions(items)
 
@@ -119,7 +112,6 @@ class NNEval(CombinedMetric):
         return {**facts, "mapping": self._mapped, "of": inputs}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Word vectors other than the paper's, and training data of the weights."""
         training = self._network.training
         lines = []
         if (len(self._vectors), self._vectors.dimension) != _GOOGLE_NEWS:
@@ -129,8 +121,8 @@ class NNEval(CombinedMetric):
             )
         base = dataset.partition("/")[0].partition("@")[0].partition(":")[0]
         if not training and base == _PAPER_CHOSEN_ON:
-            lines.append(
-                f"its weights have no facts of their training; the paper selected its weights by their agreement "
-                f"with {base}, which is not a test set for them"
+            selected = (
+                f"the paper selected its weights by their agreement with {base}, which is not a test set for them"
             )
+            lines.append(f"its weights have no facts of their training; {selected}")
         return [*lines, *([f"weights {training['about']}"] if "about" in training else [])]

@@ -2,10 +2,7 @@
 
 Two kinds of files are read: the six arrays of the released network, which is published as a TensorFlow checkpoint
 (docs/nneval.md converts it to ``.npz``), and the output of ``capbench train nneval``, which also contains the range of
-every score in training and facts of the training.
-
-The arrays are ``W1`` (8, 72), ``b1`` (72), ``W2`` (72, 72), ``b2`` (72), ``W_out`` (72, 2), ``b_out`` (2), and, if
-known, ``minimum`` (8) and ``maximum`` (8). A layer computes x W + b for a row x of inputs.
+every score in training (``minimum`` and ``maximum``, (8) each) and facts of the training.
 """
 
 from __future__ import annotations
@@ -56,15 +53,14 @@ def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: F
 
 @dataclass(frozen=True, eq=False)
 class NNEvalNetwork:
-    """A trained network: float64 weights by the names of :data:`SHAPES`, the (8) range of the inputs in training (None
-    if unknown), and the facts of the training (empty for released weights)."""
+    """A trained network."""
 
-    weights: Mapping[str, FloatArray] = field(repr=False)
-    minimum: FloatArray | None
+    weights: Mapping[str, FloatArray] = field(repr=False)  # float64, by the names of :data:`SHAPES`
+    minimum: FloatArray | None  # (8) of the inputs in training, if known
     maximum: FloatArray | None
     path: Path
     sha256: str
-    training: Mapping[str, Any] = field(repr=False)
+    training: Mapping[str, Any] = field(repr=False)  # facts; empty for released weights
 
     @property
     def mapped(self) -> Mapped:
@@ -72,11 +68,8 @@ class NNEvalNetwork:
         return "unit" if self.minimum is None else "min-max"
 
     def probabilities(self, inputs: FloatArray, mapped: Mapped | None = None) -> FloatArray:
-        """(n) probabilities that captions are human-written (eq. 2 to 6); equal rows get equal values.
-
-        ``inputs`` are (n, 8) finite scores in the order of :data:`INPUTS`, CIDEr divided by ten, which are mapped to
-        [-1, 1] as in training unless ``mapped`` is given.
-        """
+        """(n) probabilities that captions are human-written (eq. 2 to 6), of (n, 8) scores in the order of
+        :data:`INPUTS`; equal rows get equal values."""
         ranges = (self.minimum, self.maximum) if (mapped or self.mapped) == "min-max" else ()
         rows, place = np.unique(map_inputs(inputs, *ranges), axis=0, return_inverse=True)
         weights = self.weights
@@ -122,8 +115,7 @@ def write_nneval(
     maximum: FloatArray,
     training: Mapping[str, Any],
 ) -> None:
-    """Write a safetensors file atomically: tensors by the names of :data:`SHAPES`, the inputs' range, and facts (JSON
-    values). Requires PyTorch. Raises ModelError if a weight is not finite."""
+    """Write a safetensors file of the weights by name, the inputs' range, and facts (JSON values)."""
     import torch
 
     from capbench.weights.files import write_safetensors

@@ -87,14 +87,12 @@ class NNEvalTraining(Training):
     log_every: Count = 200
 
     def contradictions(self) -> Iterable[str]:
-        """Without captions of systems or of other images there is nothing to learn."""
         if not self.draw.machine and not self.draw.foreign:
             yield "'draw.machine' and 'draw.foreign' are 0: set one of them"
 
 
 # Training captions: human and machine captions with their references (Sharif et al., section 4.2), and, not in the
-# paper, human captions of other images, labelled as machine: without them a network need not learn if a caption matches
-# its image.
+# paper, human captions of other images, labelled as machine.
 
 HUMAN, FOREIGN = "human", "foreign"  # System of an item with a human caption: of its image, or of another image
 
@@ -105,10 +103,7 @@ def draw_captions(
     judged: Collection[str],  # images that are left out, under any name (:func:`photograph`)
     options: DrawOptions,  # numbers of images and captions
 ) -> tuple[list[Item], dict[str, int]]:
-    """Sample captions and references.
-
-    Returns captions with their references, grouped by image, and numbers of used and omitted images and captions.
-    """
+    """Captions with their references, grouped by image, and numbers of used and omitted images and captions."""
     left_out = {photograph(image) for image in judged}
     by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in people}
     described = [image for image in people if by_system[image]]
@@ -176,8 +171,7 @@ def held_out(items: Sequence[Item]) -> NDArray[np.bool_]:
 class NNEvalModule(nn.Module):
     """The network (eq. 2 to 4), with its weights by the names of :data:`capbench.metrics.nneval.network.SHAPES`.
 
-    With ``monotone``, absolute values of the weights are used, negated for class 0 of the last layer, so that the score
-    rises with every input.
+    With ``monotone``, absolute values of the weights are used, negated for class 0 of the last layer.
     """
 
     def __init__(self, options: NetworkOptions, generator: torch.Generator) -> None:
@@ -224,7 +218,7 @@ class Judged(NamedTuple):
 
 
 def judged_protocol(name: str, root: DataRoot) -> Protocol:
-    """The protocol of the judgements that select the weights. Raises UsageError if it is of another kind."""
+    """The protocol of the judgements that select the weights."""
     dataset, rest = split_protocol(name)
     protocol = open_dataset(dataset, root).protocol(rest)
     if protocol.statistic.coefficient is None or protocol.items.draws > 1:
@@ -298,7 +292,6 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         self.learn(train, dev, device)
 
     def learn(self, train: Examples, dev: Examples | Judged, device: torch.device) -> None:
-        """Make the network and its optimiser for some data."""
         inputs, config = train.inputs, self.config
         if (inputs.min(axis=0) == inputs.max(axis=0)).all() or train.human.min() == train.human.max():
             raise DataError("all captions have the same scores", code="undefined", hint="Sample more images")
@@ -364,7 +357,7 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
 
 
 def about(config: NNEvalTraining, counts: Mapping[str, int]) -> str:
-    """Description of the weights in tables, to follow "weights". Weight files store it: do not change the wording."""
+    """Description of the weights in tables, after "weights". Files store it: do not change the wording."""
     domain, foreign = config.domain, counts.get("captions of other images")
     said = f"were trained on {counts['captions']:,} captions of {counts['images']:,} images"
     said += "" if domain is None else f" ({domain})"

@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 class GroundingSource:
     """Networks with their features; encodings stay in memory up to a limit, shared by all metrics of a process.
 
-    Under an ensemble, vectors of words and regions are the networks' concatenated vectors: D is the sum of their sizes,
-    and :meth:`parts` splits them. All networks tokenise identically, so that a caption has the same number of words in
-    each, whatever their vocabularies.
+    Under an ensemble, vectors of words and regions are the networks' concatenated vectors, which :meth:`parts` splits.
     """
 
     def __init__(self, models: Sequence[GroundingModel], store: FeatureStore, path: Path | None = None) -> None:
@@ -55,7 +53,7 @@ class GroundingSource:
 
     @property
     def model(self) -> GroundingModel:
-        """The network. Raises ModelError if there are several."""
+        """The network, which must be a single one."""
         if len(self.models) > 1:
             message = f"is an ensemble of {len(self.models)} networks, but a single network is required"
             hint = f"Use one of them, such as {self.models[0].path}"
@@ -74,7 +72,7 @@ class GroundingSource:
         return known
 
     def regions(self, image: str) -> FloatArray:
-        """Region vectors (n, D) float64 of an image. Raises FeatureError if it is not in the store."""
+        """Region vectors (n, D) float64 of an image."""
         regions = self._regions.get(image)
         if regions is None:
             features = self.store[image].features
@@ -90,12 +88,9 @@ class GroundingSource:
 def open_source(
     features: str | FeatureStore, model: str, *, vocabulary: str | None = None, any_features: bool = False
 ) -> GroundingSource:
-    """A model with a store, from memory if this process has opened these files before.
+    """A grounding model or an ensemble with a feature store, from memory if this process has opened them before.
 
-    ``features``: path of a feature store, or an open one; ``model``: path of a grounding model
-    (:func:`capbench.metrics.scan.files.load_scan`) or of an ensemble (:mod:`capbench.weights.ensembles`);
-    ``vocabulary``: path of the vocabulary JSON, for a released checkpoint without one next to it; ``any_features``:
-    True accepts features of another fingerprint than in training.
+    ``vocabulary``: path of the vocabulary JSON, for a released checkpoint without one next to it.
     """
     networks = opened_networks(model)
     store = open_store(features) if isinstance(features, str) else features
@@ -146,20 +141,13 @@ class GroundingOptions(ImageOptions):
             chosen[name] = first if getattr(self, name) is None else getattr(self, name)
             for model, value in zip(models[1:], others, strict=True):
                 if value != first and getattr(self, name) is None:
-                    raise ModelError(
-                        f"was trained with {trained}={value}, but {models[0].path} of the same ensemble with {first}",
-                        code="mismatch",
-                        value=value,
-                        path=model.path,
-                        hint=f"Set the value to use: {metric}.{name}={first}",
-                    )
+                    message = f"was trained with {trained}={value}, but {models[0].path} of the ensemble with {first}"
+                    hint = f"Set the value to use: {metric}.{name}={first}"
+                    raise ModelError(message, code="mismatch", value=value, path=model.path, hint=hint)
         return Attention("i2t", chosen["norm"], chosen["lambda_softmax"], _LEAKS[self.clip])
 
     def padded(self, captions: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor]:
-        """Words (m_i, D) of k captions, ``<start>`` first and ``<end>`` last, as (k, m, D) float64, and lengths (k,).
-
-        The ends are left out unless they count.
-        """
+        """Words (m_i, D) of k captions, with ``<start>`` and ``<end>`` if these count: (k, m, D) float64, lengths."""
         import torch
 
         counted = [torch.tensor(words if self.count_ends else words[1:-1], dtype=torch.float64) for words in captions]

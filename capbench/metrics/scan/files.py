@@ -51,10 +51,6 @@ _RENAMED = {"parametrizations.weight.original0": "weight_g", "parametrizations.w
 def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str, Any], str | None]:
     """State, options, training facts and the vocabulary's name in a checkpoint of the released code."""
     checkpoint = read_torch(file)
-    if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
-        message = "is the checkpoint of a training by capbench, from which only that training can resume"
-        hint = "Use model.safetensors of its folder, which exists after the training"
-        raise ModelError(message, code="wrong-weights", path=file, hint=hint)
     try:
         image, text = checkpoint["model"]
         settings = checkpoint["opt"] if isinstance(checkpoint["opt"], dict) else vars(checkpoint["opt"])
@@ -71,7 +67,7 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         chosen["layers"] = sum(re.fullmatch(r"text\.rnn\.weight_hh_l\d+", name) is not None for name in state)
         chosen |= {"bidirectional": "text.rnn.weight_hh_l0_reverse" in state, "weight_norm": weight_norm}
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        hint = "Use a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
+        hint = "Use a checkpoint of SCAN's training code, or model.safetensors of a training by capbench"
         message = f"is not a checkpoint of SCAN ({type(error).__name__}: {str(error)[:60]})"
         raise ModelError(message, code="wrong-weights", path=file, hint=hint) from error
     for ours, theirs in _RELEASED.items():
@@ -105,7 +101,6 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """Properties that networks of an ensemble share; attention may differ."""
         return ("is a SCAN network",)
 
     def signature_parts(self) -> dict[str, str]:
@@ -122,15 +117,12 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
     @torch.inference_mode()
     def encode_image(self, features: NDArray[Any]) -> NDArray[np.float32]:
-        """Region features (n, image_dim) → (n, D) float32, l2-normed unless the model was trained without.
-
-        Equal regions get equal vectors: rounding in a matrix product depends on the row, and would otherwise rank the
-        regions of an image of one colour.
-        """
+        """Region features (n, image_dim) → (n, D) float32, l2-normed unless the model was trained without."""
         rows = np.asarray(features, dtype=np.float32)
         if not len(rows) or not np.isfinite(rows).all():
             message = "the features of an image are empty, or have NaN or infinity"
             raise ModelError(message, code="not-a-number", path=self.path, hint="Extract them again")
+        # Equal regions get equal vectors: rounding would otherwise rank the regions of an image of one colour.
         first: dict[bytes, int] = {}
         same = [first.setdefault(row.tobytes(), place) for place, row in enumerate(rows)]
         encoded: NDArray[np.float32] = self.network.encode_images(torch.from_numpy(rows).to(self.device)).cpu().numpy()
@@ -138,10 +130,7 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
     @torch.inference_mode()
     def encode_captions(self, captions: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """Each distinct caption with its word vectors (m, D) float32; m includes ``<start>`` and ``<end>``.
-
-        Captions of similar length are encoded together, each distinct sequence of words once.
-        """
+        """Each distinct caption with its word vectors (m, D) float32; m includes ``<start>`` and ``<end>``."""
         keys = {text: tuple(self.vocabulary.encode(text)) for text in captions}
         distinct = sorted(set(keys.values()), key=lambda key: (len(key), key))
         vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
@@ -154,11 +143,7 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
 
 def save_scan(path: str | os.PathLike[str], network: Scan, vocabulary: Vocabulary, training: Mapping[str, Any]) -> None:
-    """Write one self-contained ``.safetensors``, atomically.
-
-    ``path``: the file; ``network``: its options and weights; ``vocabulary``: the vocabulary, with the network's number
-    of words; ``training``: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
-    """
+    """Write one self-contained ``.safetensors``, with facts of the training (JSON values)."""
     write_trained(path, KIND, network, network.options, vocabulary, training)
 
 
@@ -183,9 +168,7 @@ def load_scan(
 ) -> GroundingModel:
     """Load a model from a file of capbench or a released checkpoint.
 
-    ``path``: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any name;
-    ``vocabulary``: the vocabulary JSON; required for a released checkpoint unless it is next to it; ``device``: ``cpu``
-    or ``cuda``.
+    ``vocabulary``: the vocabulary JSON, required for a released checkpoint unless it is next to it.
     """
     file = Path(path)
     digest = sha256_file(file)

@@ -76,15 +76,6 @@ class ScanOptions(Options):
 
         self.checked("scan", vars(self), reject)
 
-    @property
-    def parameters(self) -> int:
-        """Number of weights of the network."""
-        size, ways = self.embed_dim, 2 if self.bidirectional else 1
-        first = 3 * size * (self.word_dim + size + 2) * ways
-        others = (self.layers - 1) * 3 * size * (ways * size + size + 2) * ways
-        image = self.image_dim * size + size + self.weight_norm
-        return self.vocabulary_size * self.word_dim + first + others + image
-
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:
     """x / (‖x‖ + 1e-8) along a dimension; a zero vector stays zero, and its gradient is finite."""
@@ -115,7 +106,6 @@ class ImageEncoder(nn.Module):
         self.fc: nn.Module = layer(options.image_dim, options.embed_dim)
 
     def forward(self, regions: Tensor) -> Tensor:
-        """(…, image_dim) → (…, D)."""
         x: Tensor = self.fc(regions)
         return l2norm(x) if self.normalise else x
 
@@ -136,10 +126,7 @@ class TextEncoder(nn.Module):
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """ids (b, m) int64, lengths (b,) → (b, m, D), rows past a caption's length zero.
-
-        Both directions read only a caption's words, so padding and the order of captions have no effect.
-        """
+        """ids (b, m) int64, lengths (b,) → (b, m, D), rows past a caption's length zero."""
         words = functional.dropout(self.embed(ids), dropout, self.training)  # (b, m, word_dim)
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=ids.shape[1])[0]
@@ -162,7 +149,7 @@ class Attention:
 def attend(o: Attention, images: Tensor, captions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Attention of every query to the values of every image or caption (section 3.1).
 
-    ``o``: settings; ``images``: (a, n, D); ``captions``: (b, m, D), zero past a length; ``lengths``: (b,).
+    ``images``: (a, n, D); ``captions``: (b, m, D), zero past a length; ``lengths``: (b,).
     Returns weights (a, n, b, m), which sum to 1 over the values, an image's regions (``t2i``) or a caption's words
     (``i2t``); and the products of regions and words (a, n, b, m), cosines if the vectors have length 1.
     """
@@ -199,10 +186,7 @@ def context_cosines(o: Attention, images: Tensor, captions: Tensor, lengths: Ten
 
 
 class Scan(nn.Module):
-    """The network; ``image`` and ``text`` have the weight names of the published models.
-
-    ``options``: sizes and attention; ``generator``: draws the initial weights; the global one if None.
-    """
+    """The network; ``image`` and ``text`` have the weight names of the published models."""
 
     def __init__(self, options: ScanOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -243,12 +227,7 @@ class Scan(nn.Module):
         return self.text(ids, lengths, dropout)  # type: ignore[no-any-return]
 
     def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
-        """Similarity of every image with every caption, differentiable.
-
-        ``images``: (a, n, D), n of 1 or more; ``captions``: (b, m, D), zero past a length; ``lengths``: (b,) from 1 to
-        m.
-        Returns (a, b).
-        """
+        """(a, b) similarities of images (a, n, D) and captions (b, m, D), zero past their ``lengths`` (b,)."""
         order = lengths.argsort()
         columns = []
         for some in torch.split(order, _CAPTIONS):  # of similar lengths, so that there is little padding

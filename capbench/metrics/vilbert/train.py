@@ -65,8 +65,8 @@ class VilbertLoss(settings.Section):
     words: settings.Number = 1.0  # masked words
     regions: settings.Number = 1.0  # masked regions
     region_target: Literal["classes", "features"] = "features"
-    """``classes``, as published: Kullback-Leibler divergence from the detector's probabilities, or else from its
-    class's confidence and equal shares of the rest; ``features``: squared error / variance."""
+    """``classes``, as published: Kullback-Leibler divergence from the detector's probabilities; ``features``: squared
+    error / variance."""
     alignment: settings.Number = 1.0  # alignment of caption and image
     negatives: Literal["random", "hard"] = "random"  # captions of other images; hard: by similarity (``contrast``)
     contrast: settings.Number = 0.0  # InfoNCE of captions and images of a batch, by the first connection's attention
@@ -169,39 +169,25 @@ def read_split(
 
 
 def _classes(config: VilbertTraining, pairs: data.Pairs, store: FeatureStore, regions: int) -> Classes:
-    """Probabilities of background and classes, or else the best class's confidence and equal shares of the rest."""
-    if store.header.probabilities:
-
-        def read(image: int) -> list[NDArray[Any]]:
-            probabilities = store[pairs.images[image]].class_probabilities
-            assert probabilities is not None
-            return [probabilities[:regions]]
-
-        probabilities = Regions(len(pairs.images), read, config.memory_mb)
-
-        def exact(images: NDArray[np.int64]) -> Tensor:
-            (shares,) = probabilities.take(images)
-            return shares / shares.sum(dim=2, keepdim=True)  # they are rounded to half precision
-
-        number = probabilities.shape[2]
-        return Classes(number, f"probabilities of {number} classes, background included", exact)
-    names = store.header.class_names
-    if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
-        message = "has neither class probabilities nor classes with names and confidences ('region_target: classes')"
-        hint = "Set 'region_target: features', or import features with --class-probabilities"
+    """Probabilities of background and classes."""
+    if not store.header.probabilities:
+        message, hint = (
+            "has no class probabilities ('region_target: classes')",
+            "Import them with --class-probabilities",
+        )
         raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
-    fields = [store[image].flat() for image in pairs.images]
-    ids = torch.from_numpy(np.stack([each["class_ids"][:regions] for each in fields]).astype(np.int64))
-    scores = torch.from_numpy(np.stack([each["class_scores"][:regions] for each in fields]).astype(np.float32))
-    number = len(names)
 
-    def best(images: NDArray[np.int64]) -> Tensor:
-        chosen = torch.as_tensor(images)
-        score = scores[chosen].clamp(0, 1)[..., None]
-        rest = (1.0 - score) / max(1, number - 1)
-        return rest.repeat(1, 1, number).scatter(2, ids[chosen][..., None], score)
+    def read(image: int) -> list[NDArray[Any]]:
+        return [cast(NDArray[Any], store[pairs.images[image]].class_probabilities)[:regions]]
 
-    return Classes(number, f"most probable of {number} classes and its confidence", best)
+    probabilities = Regions(len(pairs.images), read, config.memory_mb)
+
+    def shares(images: NDArray[np.int64]) -> Tensor:
+        (of_images,) = probabilities.take(images)
+        return of_images / of_images.sum(dim=2, keepdim=True)  # they are rounded to half precision
+
+    number = probabilities.shape[2]
+    return Classes(number, f"probabilities of {number} classes, background included", shares)
 
 
 # Batches: masking, and pairs of captions of the same image.
