@@ -2,10 +2,10 @@
 
 Three sources of captions are recognised by their files:
 
-- captions with named splits: Karpathy's JSON (``train``, ``restval``, ``val``, ``test``), Multi30k's folder;
+- captions with named splits: Karpathy's JSON, Multi30k's folder;
 - Flickr8k's folder: ``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``;
-- the folder format of the original SCAN: ``{split}_caps.txt`` (one caption per line), ``{split}_ids.txt`` and
-  ``{split}_ims.npy`` (images, regions, columns): one row for each caption, or one row for every five captions.
+- the original SCAN's: ``{split}_caps.txt`` (one caption per line), ``{split}_ids.txt`` and ``{split}_ims.npy`` (images,
+  regions, columns), with one row for each caption, or for every five captions.
 """
 
 from __future__ import annotations
@@ -135,16 +135,15 @@ def fingerprint(lines: Iterable[str]) -> str:
 
 
 def locate(name: str, root: DataRoot | None, what: str) -> Path:
-    """An existing path, or one below the data folder. Raises MissingFileError with both paths."""
+    """An existing path, or one below the data folder."""
     path = Path(name).expanduser()
     below = path if root is None else root.path / path
-    if path.exists() or not below.exists():
-        if path.exists():
-            return path
+    found = next((place for place in (path, below) if place.exists()), None)
+    if found is None:
         nor = f", nor {below}" if below != path else ""
         hint = "Correct the training file, whose first lines may make the features, or set the data folder with --data"
         raise MissingFileError(f"there is no such file or folder of {what}{nor}", value=name, path=path, hint=hint)
-    return below
+    return found
 
 
 def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
@@ -180,7 +179,7 @@ def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
 
 
 def training_pairs(config: Any, root: DataRoot | None, say: Say) -> list[Pairs]:
-    """The captions for train and dev. Raises DataError if an image is for both."""
+    """The captions for train and dev, of different images."""
     pairs = read_pairs(config, root, "train", "dev")
     both = set(pairs[0].images) & set(pairs[1].images)
     if both and pairs[0].array is None:
@@ -233,7 +232,7 @@ def _scan_split(folder: Path, split: str, arrays: bool) -> Pairs:
 
 
 def open_array(path: Path) -> NDArray[np.floating]:
-    """SCAN's ``{split}_ims.npy`` as a memory map. Raises DataError or MissingFileError."""
+    """SCAN's ``{split}_ims.npy`` as a memory map."""
     files.check_readable(path)
     try:
         array: NDArray[np.floating] = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -254,7 +253,7 @@ def training_record(train: Pairs, dev: Pairs, more: Iterable[str] = ()) -> Train
 def read_systems(
     names: Sequence[str], root: DataRoot | None, people: Mapping[str, Sequence[str]], say: Say
 ) -> Mapping[str, Mapping[str, str]]:
-    """Captions by system and image from files of systems' captions; reports systems that are left out."""
+    """Captions by system and image from files of systems' captions."""
     machine = read_machine_captions([locate(name, root, "captions of systems") for name in names], people)
     for note in machine.notes:
         say(note)
@@ -265,7 +264,7 @@ def read_systems(
 
 
 def build_vocabulary(texts: Iterable[str], min_count: int, say: Say) -> Vocabulary:
-    """The words that occur so often. Raises DataError if there is none."""
+    """The words that occur so often."""
     vocabulary = Vocabulary.build(texts, min_count)
     if len(vocabulary) == len(SPECIAL):
         message, hint = f"no word of the captions occurs {min_count} times", "Lower 'min_count' in the training file"

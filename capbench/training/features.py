@@ -24,16 +24,13 @@ More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
 
 
 class Regions:
-    """Arrays of images by index, in memory if they fit, otherwise read on request.
+    """Arrays of images by index, features first, in memory if they fit, otherwise read on request.
 
-    ``shape``: (images, regions, columns); ``in_memory``: True if they are read once.
-
-    ``images``: number of images; ``read``: returns the arrays of an image: (regions, columns) features first;
-    ``memory_mb``: maximum size in memory.
+    ``shape`` is (images, regions, columns).
     """
 
     def __init__(self, images: int, read: Callable[[int], Sequence[NDArray[Any]]], memory_mb: float) -> None:
-        self._read = read
+        self._read = read  # returns the arrays of an image
         self._lock = threading.Lock()  # the prefetching thread and evaluations both use HDF5
         first = read(0)
         self.shape = (images, *first[0].shape)
@@ -65,16 +62,11 @@ class Regions:
 def open_regions(
     config: CaptionTraining, root: DataRoot | None, pairs: Pairs, more: More | None = None
 ) -> tuple[Regions, str | None, str]:
-    """The features of a split's images.
-
-    ``config``: names the store, or SCAN's arrays; ``root``: the data folder; ``pairs``: the split; ``more``: what the
-    network reads besides features; None: nothing.
-    Returns the features, their kind (:attr:`Fingerprint.kind`; None for arrays), and a line that identifies them.
-    """
+    """The features of a split's images, their kind (None for arrays), and a line that identifies them."""
     if config.features == ARRAYS:
         if more is not None:
-            message, hint = "SCAN's arrays have no boxes, which this network requires", "Set 'features' to a store"
-            raise UsageError(message, code="wrong-features", path=pairs.source, hint=hint)
+            message = "SCAN's arrays have no boxes: set 'features' to a store"
+            raise UsageError(message, code="wrong-features", path=pairs.source)
         assert pairs.array is not None
         return _of_array(pairs.array, pairs, config)
     store = open_store(locate(config.features, root, "features"))

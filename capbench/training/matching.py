@@ -214,29 +214,24 @@ IMAGES, CAPTIONS = 128, 256  # Images and captions that are encoded at once
 
 @torch.inference_mode()
 def similarity_matrix(
-    network: nn.Module,  # in evaluation mode during this function
+    network: nn.Module,
     images: int,  # number of images
-    lengths: Sequence[int],  # length of each caption; captions of similar lengths are encoded together
-    encode_images: Callable[[NDArray[np.int64]], Any],  # encodes a block of images, by their indices
-    encode_captions: Callable[[NDArray[np.int64]], Any],  # encodes a block of captions, by their indices
-    compare: Callable[[Any, Any], Tensor],  # (block of images, block of captions) similarities of two encoded blocks
-    # called with numbers of captions done; may raise an exception to stop
-    progress: Callable[[int], None] = lambda _done: None,
+    lengths: Sequence[int],  # of the captions; those of similar lengths are encoded together
+    encode_images: Callable[[NDArray[np.int64]], Any],  # a block, by indices
+    encode_captions: Callable[[NDArray[np.int64]], Any],
+    compare: Callable[[Any, Any], Tensor],  # similarities of two encoded blocks
+    progress: Callable[[int], None] = lambda _done: None,  # called with numbers of captions done
 ) -> NDArray[np.float32]:
     """(images, captions) similarities; each image and each caption is encoded once."""
-    training = network.training
     network.eval()
-    try:
-        encoded = [encode_images(np.arange(i, min(i + IMAGES, images))) for i in range(0, images, IMAGES)]
-        matrix = np.empty((images, len(lengths)), dtype=np.float32)
-        order = np.argsort(lengths, kind="stable")
-        for first in range(0, len(order), CAPTIONS):
-            chosen = order[first : first + CAPTIONS]
-            progress(len(chosen))
-            captions = encode_captions(chosen)
-            matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
-    finally:
-        network.train(training)
+    encoded = [encode_images(np.arange(i, min(i + IMAGES, images))) for i in range(0, images, IMAGES)]
+    matrix = np.empty((images, len(lengths)), dtype=np.float32)
+    order = np.argsort(lengths, kind="stable")
+    for first in range(0, len(order), CAPTIONS):
+        chosen = order[first : first + CAPTIONS]
+        progress(len(chosen))
+        captions = encode_captions(chosen)
+        matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
     return matrix
 
 
@@ -269,9 +264,7 @@ class Batch:
 
 
 class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
-    """A task of a network with ``encode_images(regions)``, ``encode_captions(ids, lengths)`` and
-    ``similarities(images, captions, lengths)``.
-    """
+    """A task of a network with ``encode_images``, ``encode_captions`` and ``similarities``, as SCAN's."""
 
     load: ClassVar[Callable[..., Any]]  # reads a weight file: path, vocabulary of a released checkpoint, device=
 
@@ -290,12 +283,11 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
 
     @classmethod
     def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
-        """Recalls of a trained model on a split, or the mean over equal parts of its images (``folds``)."""
         begin, device = time.monotonic(), torch.device(choose_device(config.device))
         loaded = cls.load(model, *filter(None, [asked.vocabulary]), device=str(device))
         chosen: Split[list[int]] = split_for(config, asked, loaded, Reader())
-        if len(chosen.pairs.images) % asked.folds:
-            message = f"{len(chosen.pairs.images):,} images cannot be divided into {asked.folds} equal parts"
+        if (images := len(chosen.pairs.images)) % asked.folds:
+            message = f"{images:,} images cannot be divided into {asked.folds} equal parts"
             raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
         with asked.watcher.bar("comparing captions", len(chosen.captions)) as step:
             found = recalls(loaded.network, chosen, device, asked.folds, step)

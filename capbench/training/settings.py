@@ -147,7 +147,7 @@ def shipped_trainings() -> dict[str, Path]:
 
 
 def find_training(name: str) -> Path:
-    """A training file by its path, or by the name of a shipped one. Raises StudyError if neither exists."""
+    """A training file by its path, or by the name of a shipped one."""
     path, shipped = Path(name), shipped_trainings()
     if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises without permission
         return path
@@ -158,11 +158,7 @@ def find_training(name: str) -> Path:
 
 
 def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence[str] = ()) -> T:
-    """Read a training file.
-
-    ``kind``: the class of the settings; ``path``: the YAML file; ``changes``: ``key=value`` with dotted keys
-    (``loss.temperature=0.2``), which override the file.
-    """
+    """Read a training file; ``changes`` are ``key=value`` with dotted keys, which override it."""
     raw = read_yaml(path, "a training file (a mapping with 'schema' and 'name')")
     for change in changes:
         key, equals, text = change.partition("=")
@@ -181,7 +177,7 @@ def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence
 
 
 def parse_training(kind: type[T], raw: Mapping[Any, Any], path: str | os.PathLike[str] | None = None) -> T:
-    """Settings from a raw mapping. Raises one StudyError that reports all problems."""
+    """Settings from a raw mapping; one StudyError reports all problems."""
     try:
         return kind.model_validate({str(key): value for key, value in raw.items()})
     except ValidationError as error:

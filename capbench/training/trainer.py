@@ -1,9 +1,7 @@
 """The trainer of every network: the interface of a network, the loop over its batches, and the folder of a run.
 
-The folder of a run contains ``log.jsonl``, ``checkpoint.pt`` and, in the end, ``model.safetensors``. An interrupted or
-killed run resumes from its checkpoint and ends with the same weights, bit for bit, as an uninterrupted one (on a CPU,
-with the same machine, libraries and number of threads): the batches of an epoch are drawn from (seed, epoch) and all
-random numbers of a step from (seed, step), so a checkpoint requires no random state.
+An interrupted or killed run resumes from its checkpoint and ends with the same weights, bit for bit, as an uninterrupted
+one (on a CPU): the batches of an epoch are drawn from (seed, epoch) and all random numbers of a step from (seed, step).
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Watcher:
         """A line was written to the log."""
 
     def stopped(self) -> bool:
-        """True to save a checkpoint and stop; asked after every step, and during evaluations."""
+        """True to save a checkpoint and stop."""
         return False
 
 
@@ -142,7 +140,8 @@ class Trained:
         """The result as JSON values."""
         model = None if self.model is None else str(self.model)
         values = {**vars(self), "model": model, "seconds": round(self.seconds, 1)}
-        return {key: value for key, value in values.items() if key != "run"}
+        del values["run"]
+        return values
 
 
 def train(
@@ -370,13 +369,8 @@ class _Loop(Generic[M, B]):
         state |= {"seconds": time.monotonic() - self.begin, "log_bytes": (self.folder / LOG).stat().st_size}
         state |= {key: getattr(self, key) for key in self.KEPT}
         state["parts"] = [part.state_dict() for part in self._parts()]
-        path = self.folder / CHECKPOINT
-        try:
-            with files.atomic_write(path, "wb") as stream:
-                torch.save(state, stream)
-        except RuntimeError as error:  # torch's error for a failed write
-            message, hint = f"cannot be written ({str(error).splitlines()[0]})", "Free disk space and resume"
-            raise UsageError(message, code="unwritable", path=path, hint=hint) from error
+        with files.atomic_write(self.folder / CHECKPOINT, "wb") as stream:
+            torch.save(state, stream)
         self.saved = time.monotonic()
 
 
@@ -402,8 +396,7 @@ def average_of(network: M) -> M:
 def update_average(average: nn.Module, network: nn.Module, ema: float, step: int) -> None:
     """Add the weights after a step, counted from 0; buffers are copied.
 
-    The weights of a step count ema^age, divided by the sum over all steps so far; the initial weights do not count.
-    That is an average that began at zero, divided by 1 - ema^steps (Kingma and Ba 2015, section 3).
+    The weights of a step count ema^age, divided by the sum over all steps so far (Kingma and Ba 2015, section 3).
     """
     decay = ema * (1 - ema**step) / (1 - ema ** (step + 1))
     torch._foreach_lerp_(list(average.parameters()), list(network.parameters()), 1 - decay)
@@ -421,6 +414,6 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
 
 
 def adam(model: nn.Module, options: OptimiserOptions) -> torch.optim.Adam:
-    """Adam for the trainable weights; the loop sets its learning rate at each step."""
+    """Adam for the trainable weights."""
     learned = [weight for weight in model.parameters() if weight.requires_grad]
     return torch.optim.Adam(learned, lr=options.lr, weight_decay=options.weight_decay)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, ModelError, count, require
+from capbench.core.errors import DataError, count, require
 from capbench.core.files import sha256_file
 from capbench.core.options import Count, Options, option
 from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
@@ -41,28 +41,18 @@ class TrainedVectors:
 
     path: Path  # the file, for WMD's option ``vectors``
     words: int  # number of words
-    dimension: int  # dimension of the vectors
+    dimension: int
     captions: int  # number of training captions
-    sha256: str  # SHA-256 of the file
+    sha256: str  # of the file
     judged: int = 0  # number of images whose captions were left out because they are judged
 
 
-def train_word_vectors(
-    captions: Sequence[str], options: WordVectorOptions, progress: Callable[[int], None] = lambda _done: None
-) -> tuple[list[str], NDArray[np.float32]]:
-    """Train vectors of the PTB tokens of captions as published, see :func:`train_sequence_vectors`."""
-    return train_sequence_vectors([text.split() for text in ptb.tokenize(captions)], options, progress)
-
-
 def train_sequence_vectors(
-    sentences: Sequence[Sequence[str]],  # words; repeats count as often as they occur
-    options: WordVectorOptions,  # settings
+    sentences: Sequence[Sequence[str]],
+    options: WordVectorOptions,
     progress: Callable[[int], None] = lambda _done: None,  # called with 1 after each epoch
 ) -> tuple[list[str], NDArray[np.float32]]:
-    """Train skip-gram vectors with negative sampling on sequences of words.
-
-    One thread, so that the same sequences in the same order and the same seed yield the same vectors, bit for bit, with
-    the same gensim and numpy on the same kind of processor.
+    """Train skip-gram vectors with negative sampling on sequences of words, in one thread, so that a seed repeats them.
 
     Returns the words, most frequent first, and their (n, dimension) float32 vectors.
     """
@@ -80,10 +70,7 @@ def train_sequence_vectors(
         message, hint = f"no word occurs {options.min_count} times in {len(sentences)} captions", "Lower --min-count"
         raise DataError(message, code="too-few", value=options.min_count, hint=hint)
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs, callbacks=[Epochs()])
-    matrix = np.array(model.wv.vectors, dtype=np.float32)
-    if not np.isfinite(matrix).all():
-        raise ModelError("a vector is not finite", code="not-converged", hint="Try fewer epochs")
-    return list(model.wv.index_to_key), matrix
+    return list(model.wv.index_to_key), np.array(model.wv.vectors, dtype=np.float32)
 
 
 def train_caption_vectors(
@@ -117,7 +104,7 @@ def train_caption_vectors(
         )
     texts = [text for captions in read for image in captions if image in remaining for text in captions[image]]
     with caller.progress("training word vectors", options.epochs) as done:
-        words, matrix = train_word_vectors(texts, options, done)
+        words, matrix = train_sequence_vectors([text.split() for text in ptb.tokenize(texts)], options, done)
     write_word2vec(out, words, matrix)
     facts = {"included": True} if include_judged else {"left_out": sorted(judged), "images": number}
     photographs = photographs_of(image for image in images if image in remaining)

@@ -141,7 +141,7 @@ def test_training_goes_as_with_the_released_code(released: tuple[dict[str, Any],
     for step in range(3):
         optimiser.zero_grad()
         scores = network.similarities(network.encode_images(regions), network.encode_captions(ids, lengths), lengths)
-        loss = hinge_loss(scores, given["margin"], given["max_violation"], "sum")
+        loss = hinge_loss(scores, given["margin"], given["max_violation"])
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), given["grad_clip"])

@@ -121,7 +121,7 @@ def test_a_training_step_is_that_of_the_plain_network(seed: int, case: tuple[Any
 
     sizes = torch.tensor(lengths)
     scores = network.similarities(network.encode_images(regions), network.encode_captions(ids, sizes), sizes)
-    loss = hinge_loss(scores, margin, hardest, "sum")
+    loss = hinge_loss(scores, margin, hardest)
     loss.backward()  # type: ignore[no-untyped-call]
 
     weights = {name: value.detach().clone().requires_grad_() for name, value in network.state_dict().items()}
