@@ -47,7 +47,8 @@ class Meteor(TokenMetric):
             try:
                 meteor.normalised_words(tokens)  # which may split tokens further
             except MetricError as error:
-                row = f"image '{item.image}', {f'reference {i}' if i else f'the candidate {item.candidate_id}'}"
+                name = f" '{item.candidate_id}'" if item.candidate_id else ""
+                row = f"image '{item.image}', {f'reference {i}' if i else f'the candidate{name}'}"
                 raise MetricError(
                     error.message, code=error.code, value=error.value, row=row, hint=error.hint
                 ) from error

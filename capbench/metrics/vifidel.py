@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -67,7 +65,7 @@ class VifidelOptions(Options):
     labels: str | None = option(
         None,
         File("object labels"),
-        "file of labels by image, instead of the features' classes: .json, .csv, .tsv, or .npz of boxes",
+        "file of labels by image, instead of the features' classes: .json, or .npz of boxes",
         quiet=True,
     )
     classes: str | None = option(
@@ -285,8 +283,6 @@ def read_labels(file: str, names: str | None = None) -> FileLabels:
     """Read a label file; ``names`` are those of the classes of an ``.npz`` file without names.
 
     - JSON: ``{"im1.jpg": ["dog", "ball"], "im2.jpg": [{"label": "cat", "score": 0.9}], "im3.jpg": []}``;
-    - CSV or TSV with the columns ``image``, ``label`` and optionally ``score``, one label per line. An image without
-      objects has one line with an empty label;
     - ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
     """
     path = Path(file).expanduser()
@@ -296,34 +292,19 @@ def read_labels(file: str, names: str | None = None) -> FileLabels:
         objects = boxes.images.items()
         return FileLabels(path, {i: _named(i, of.class_ids, of.class_scores, known, path) for i, of in objects})
     labels: dict[str, list[ObjectLabel]] = {}
-    form = 'Write JSON {"image": ["label", {"label": "label", "score": 0.9}]}, or CSV with columns image,label[,score]'
-    for row, image, objects in _rows(path, form):
+    form = 'Write JSON {"image": ["label", {"label": "label", "score": 0.9}]}'
+    content = files.read_json(path, unique_keys=True)
+    if not isinstance(content, dict) or not content:
+        raise DataError("has no labels by image", code="wrong-format", path=path, hint=form)
+    for image, objects in content.items():
         try:
             if not isinstance(objects, list) or not image.strip():
                 raise TypeError
             labels.setdefault(image_id(image.strip()), []).extend(map(_label, objects))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            message = f"{str(objects)[:80]} is not a list of labels with scores from 0 to 1, for an image"
+            message, row = f"{str(objects)[:80]} is not a list of labels with scores from 0 to 1", f"image '{image}'"
             raise DataError(message, code="wrong-value", value=objects, path=path, row=row, hint=form) from error
-    if not labels:
-        raise DataError("has no labels", code="missing-value", path=path, hint=form)
     return FileLabels(path, {image: tuple(of_image) for image, of_image in labels.items()})
-
-
-def _rows(path: Path, form: str) -> Iterator[tuple[int | str, Any, Any]]:
-    """Row, image and list of labels."""
-    try:
-        if path.suffix.lower() == ".json":
-            data = files.read_json(path, unique_keys=True)
-            yield from ((f"image '{image}'", image, objects) for image, objects in data.items())
-        else:
-            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-            reader = csv.DictReader(io.StringIO(files.read_text(path), newline=""), delimiter=delimiter, strict=True)
-            for record in reader:
-                objects = None if None in record or None in record.values() else [record]  # too many cells or too few
-                yield reader.line_num, record["image"], objects if record["label"] != "" else []
-    except (AttributeError, KeyError, csv.Error) as error:
-        raise DataError(f"is not a file of labels ({error})", code="wrong-format", path=path, hint=form) from error
 
 
 def _label(entry: Any) -> ObjectLabel:

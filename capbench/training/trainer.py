@@ -1,7 +1,7 @@
 """The trainer of every network: the interface of a network, the loop over its batches, and the folder of a run.
 
-An interrupted or killed run resumes from its checkpoint and ends with the same weights, bit for bit, as an uninterrupted
-one (on a CPU): the batches of an epoch are drawn from (seed, epoch) and all random numbers of a step from (seed, step).
+An interrupted or killed run resumes from its checkpoint and ends with the same weights, bit for bit (on a CPU): the
+batches of an epoch are drawn from (seed, epoch) and all random numbers of a step from (seed, step).
 """
 
 from __future__ import annotations

@@ -117,10 +117,10 @@ class Leic(PairMetric, RegionMetric):
             rows = [row for row, pair in enumerate(pairs) if place in scoring[pair.image]]
             if not rows:
                 continue
-            images, candidates, references = zip(*(pairs[row] for row in rows), strict=True)
+            of_images, candidates, references = zip(*(pairs[row] for row in rows), strict=True)
             states = (np.stack([encodings[text][place] for text in texts]) for texts in (references, candidates))
-            found = model.human(np.stack([vectors[image] for image in images]), *states)
-            human[rows] += found / [len(scoring[image]) for image in images]
+            found = model.human(np.stack([vectors[image] for image in of_images]), *states)
+            human[rows] += found / [len(scoring[image]) for image in of_images]
         return human
 
     def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:

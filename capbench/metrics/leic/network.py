@@ -139,7 +139,8 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
     @torch.inference_mode()
     def human(self, images: NDArray[Any], references: NDArray[Any], candidates: NDArray[Any]) -> FloatArray:
         """(n,) probabilities that captions are human-written, from vectors of images and states of captions."""
-        logits = self.network.logits(*map(torch.from_numpy, (images, references, candidates)))
+        image, reference, candidate = map(torch.from_numpy, (images, references, candidates))
+        logits = self.network.logits(image, reference, candidate)
         human: FloatArray = logits.double().softmax(dim=1)[:, HUMAN].numpy()
         return human
 

@@ -202,18 +202,18 @@ class NNEvalModule(nn.Module):
 
 
 class Examples(NamedTuple):
-    """Captions: (n, 8) scores in the network's order, and (n,) 1 for human, 0 for machine captions."""
+    """Captions of people and machines."""
 
-    inputs: FloatArray
-    human: IntArray
+    inputs: FloatArray  # (n, 8) scores in the network's order
+    human: IntArray  # (n,) 1 for human, 0 for machine captions
 
 
 class Judged(NamedTuple):
-    """Captions with ratings: (n, 8) scores; (m,) caption and value of each rating; the correlation coefficient."""
+    """Captions with ratings."""
 
-    inputs: FloatArray
-    item: IntArray
-    value: FloatArray
+    inputs: FloatArray  # (n, 8) scores in the network's order
+    item: IntArray  # (m,) caption of each rating
+    value: FloatArray  # (m,)
     coefficient: Coefficient
 
 

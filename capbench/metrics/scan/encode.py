@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from capbench.metrics.image_metric import (
     signed_together,
     store_key,
 )
-from capbench.metrics.needs import Features, References, Resources, Weights
+from capbench.metrics.needs import Features, Need, References, Resources, Weights
 from capbench.metrics.pair_metric import PairMetric
 from capbench.weights.encodings import Encodings
 
@@ -166,7 +166,7 @@ class GroundedMetric(PairMetric, RegionMetric):
     """A metric over a grounding model, which encodes regions and words into one space."""
 
     packages = ("torch", "nltk")
-    needs = (
+    needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),
         Weights("a grounding model", "capbench train scan", "tiger"),

@@ -7,7 +7,6 @@ which require the vocabulary JSON of their training.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -74,13 +73,8 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         if theirs in settings:
             value = _plain(settings[theirs])
             chosen[ours] = not value if theirs.startswith("no_") else value
-    training: dict[str, Any] = {"source": "released"}
-    for ours, theirs in {"epoch": "epoch", "best_recall_sum": "best_rsum", "steps": "Eiters"}.items():
-        fact = _plain(checkpoint.get(theirs))
-        if isinstance(fact, int | float) and math.isfinite(fact):
-            training[ours] = fact
     name = settings.get("data_name")
-    return state, ScanOptions(**chosen), training, name if isinstance(name, str) else None
+    return state, ScanOptions(**chosen), {"source": "released"}, name if isinstance(name, str) else None
 
 
 def _plain(value: Any) -> Any:
@@ -97,7 +91,7 @@ _BATCH = 128  # captions encoded at once
 
 
 class GroundingModel(TrainedModel[Scan, ScanOptions]):
-    """A trained SCAN with its vocabulary; for released checkpoints, ``training`` contains epoch and scores."""
+    """A trained SCAN with its vocabulary."""
 
     @property
     def alike(self) -> tuple[str, ...]:

@@ -21,23 +21,22 @@ from capbench.metrics.vilbert.files import VilbertModel, load_vilbert
 from capbench.metrics.vilbert.network import Streams, Vilbert
 
 RELEASED_DETECTOR = "x152-fpn"  # Detector of the features that the released weights were trained on
+WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)  # Place of the mean of all regions
 MOST_REGIONS = 100  # Maximum number of regions of an image, the first ones; the published features have 100
 _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 """Rows of the image stream processed at once; on a CPU, as many as fit in its caches."""
 
 
-def open_models(model: str, vocabulary: str | None, device: str, precision: str) -> tuple[VilbertModel, ...]:
-    """The networks of a weight file or of an ensemble (path or name) in ``precision``; the last three are kept."""
+def open_models(model: str, vocabulary: str | None, device: str) -> tuple[VilbertModel, ...]:
+    """The networks of a weight file or of an ensemble (path or name); the last three are kept."""
     files = opened_networks(model, "vilbertscore")
     each = zip(files.paths, files.sha256, strict=True)
-    return tuple(_opened(path, sha256, vocabulary, device, precision) for path, sha256 in each)
+    return tuple(_opened(path, sha256, vocabulary, device) for path, sha256 in each)
 
 
 @lru_cache(maxsize=3)
-def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str, precision: str) -> VilbertModel:
-    loaded = load_vilbert(path, vocabulary, device)
-    loaded.network.to(getattr(torch, precision))  # once, not at every call
-    return loaded
+def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str) -> VilbertModel:
+    return load_vilbert(path, vocabulary, device)
 
 
 def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool) -> None:
@@ -64,15 +63,19 @@ class ImageRows:
 
 def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
     """The rows of an image as in the released code: the mean of all regions, then the first ``most`` regions."""
-    assert regions.boxes is not None
-    features, boxes = regions.features.astype(np.float32), regions.boxes.astype(np.float32)
-    width, height = regions.width, regions.height
-    places = np.empty((len(boxes) + 1, 5), dtype=np.float32)
-    places[0] = (0.0, 0.0, 1.0, 1.0, 1.0)
-    places[1:, :4] = boxes / np.array([width, height, width, height], dtype=np.float32)
-    places[1:, 4] = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / np.float32(width * height)
+    features = regions.features.astype(np.float32)
     rows = np.concatenate((features.mean(axis=0, dtype=np.float64).astype(np.float32)[None], features))
+    places = np.concatenate((np.array(WHOLE, np.float32)[None], places_of(regions)))
     return ImageRows(rows[: most + 1], places[: most + 1])
+
+
+def places_of(regions: RegionFeatures) -> NDArray[np.float32]:
+    """(n, 5): x1, y1, x2, y2 and the area of each region as fractions of the image."""
+    assert regions.boxes is not None
+    boxes, width, height = regions.boxes.astype(np.float32), regions.width, regions.height
+    corners = boxes / np.array([width, height, width, height], dtype=np.float32)
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / np.float32(width * height)
+    return np.column_stack((corners, areas))
 
 
 Pair = tuple[str, tuple[int, ...]]  # An image's id and the ids of a caption's word pieces, ``[CLS]`` first
@@ -104,7 +107,7 @@ def states(
             )
             connected, _ = network.connect(streams, last=max(layers))
             kept = torch.stack([connected[layer - 1].text for layer in layers], dim=1)
-            found |= zip(batch, kept.float().cpu().numpy(), strict=True)
+            found |= zip(batch, kept.cpu().numpy(), strict=True)
     return found
 
 
@@ -116,11 +119,11 @@ def attention(
     maps: list[Tensor] = []
     numbers, _, tasks = _numbers(network, task, [ids])
     network(numbers, *_inputs(network, rows), tasks=tasks, last=layer, maps=maps)
-    return np.asarray(maps[-2][0].float().mean(dim=0).cpu().numpy())
+    return np.asarray(maps[-2][0].mean(dim=0).cpu().numpy())
 
 
 def _inputs(network: Vilbert, rows: ImageRows) -> tuple[Tensor, Tensor]:
-    """Features (1, n, d) and places (1, n, 5) in the network's precision, on its device."""
+    """Features (1, n, d) and places (1, n, 5) on the network's device."""
     weight = network.text_pooler.weight
     return torch.from_numpy(rows.features)[None].to(weight), torch.from_numpy(rows.places)[None].to(weight)
 

@@ -88,13 +88,6 @@ class ViLBERTScoreOptions(ImageOptions):
         Choice("released", "masked"),
         "released: a word can match the padding of a short text with similarity 0; masked: padding is not matched",
     )
-    precision: str = option(
-        "float32",
-        Choice("float32", "bfloat16"),
-        "precision of the network; with bfloat16, F differs by at most .003, on average .0005, on Flickr8k Expert "
-        "with a small network (tau-c by .0001)",
-        quiet=True,
-    )
     vocabulary: str | None = option(
         None, File("a vocabulary"), "vocab.txt of a released checkpoint, if it is in another folder", sign_as=""
     )
@@ -358,4 +351,4 @@ def _models(resources: Resources, options: ViLBERTScoreOptions) -> tuple[Vilbert
     from capbench.metrics.vilbert.encode import open_models
 
     assert resources.model is not None
-    return open_models(resources.model, options.vocabulary, choose_device(options.device), options.precision)
+    return open_models(resources.model, options.vocabulary, choose_device(options.device))

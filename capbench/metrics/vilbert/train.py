@@ -27,8 +27,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from capbench.core.errors import DataError, FeatureError
 from capbench.core.machine import without_cudnn_attention
 from capbench.datasets.root import DataRoot
-from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.vilbert.encode import image_rows
+from capbench.features.records import RegionFeatures
+from capbench.metrics.vilbert.encode import WHOLE, places_of
 from capbench.metrics.vilbert.files import VOCABULARY, read_bert, save_vilbert
 from capbench.metrics.vilbert.network import Connection, Heads, Streams, Vilbert, VilbertOptions, mask_of
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
@@ -116,30 +116,23 @@ class VilbertTraining(data.CaptionTraining):
 # Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
 
 
-class Classes(NamedTuple):
-    """Targets of masked regions: images → (b, regions, number) probabilities of classes."""
-
-    number: int
-    name: str  # in a training's record: do not change the wording
-    shares: Callable[[NDArray[np.int64]], Tensor]
-
-
 @dataclass(frozen=True, eq=False)
 class PiecedSplit:
     """A split with its captions as word pieces and its images as the network reads them (:func:`image_rows`)."""
 
     pairs: data.Pairs
     captions: list[list[int]]  # word pieces, ``[CLS]`` first, in the order of ``pairs.captions``
-    regions: Regions  # features, in the order of ``pairs.images``
-    places: Tensor  # (images, regions + 1, 5)
-    classes: Classes | None  # targets of masked regions; None: the features are
+    regions: Regions  # features, places and, with ``region_target: classes``, probabilities, by ``pairs.images``
 
     def images(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
         """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of some images; the mean's target is 0."""
-        (regions,) = self.regions.take(chosen)
+        regions, places, *shares = self.regions.take(chosen)
         features = torch.cat((regions.mean(dim=1, keepdim=True), regions), dim=1)
-        targets = features if self.classes is None else functional.pad(self.classes.shares(chosen), (0, 0, 1, 0))
-        return features, self.places[torch.as_tensor(chosen)], targets
+        places = torch.cat((torch.tensor(WHOLE).expand(len(places), 1, 5), places), dim=1)
+        targets = features
+        if shares:  # they are rounded to half precision
+            targets = functional.pad(shares[0] / shares[0].sum(dim=2, keepdim=True), (0, 0, 1, 0))
+        return features, places, targets
 
 
 def read_pieces(
@@ -156,38 +149,17 @@ def read_split(
     config: VilbertTraining, root: DataRoot | None, pairs: data.Pairs, pieces: WordPieces
 ) -> tuple[PiecedSplit, str | None, str]:
     """A split for training or evaluation, and its features' kind and identity (:func:`open_regions`)."""
-    regions, kind, named = open_regions(config, root, pairs)
-    number = regions.shape[1]
-    store = open_store(data.locate(config.features, root, "features"))
-    if not store.header.boxes:
-        message, hint = "has no boxes, but the network reads the positions of regions", "Use features with boxes"
-        raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
-    places = torch.from_numpy(np.stack([image_rows(store[image], number).places for image in pairs.images]))
-    classes = None if config.loss.region_target == "features" else _classes(config, pairs, store, number)
-    captions = [pieces.sequence(text, config.pieces.longest) for text in pairs.captions]
-    return PiecedSplit(pairs, captions, regions, places, classes), kind, named
 
+    def more(regions: RegionFeatures) -> list[NDArray[Any]]:
+        shares = [regions.class_probabilities] if config.loss.region_target == "classes" else []
+        if regions.boxes is None or any(of is None for of in shares):
+            message = "the network reads boxes, and with 'region_target: classes' class probabilities"
+            hint = "Import the features with boxes, and with --class-probabilities"
+            raise FeatureError(message, code="wrong-features", value=regions.image, hint=hint)
+        return [places_of(regions), *(cast(NDArray[Any], of) for of in shares)]
 
-def _classes(config: VilbertTraining, pairs: data.Pairs, store: FeatureStore, regions: int) -> Classes:
-    """Probabilities of background and classes."""
-    if not store.header.probabilities:
-        message, hint = (
-            "has no class probabilities ('region_target: classes')",
-            "Import them with --class-probabilities",
-        )
-        raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
-
-    def read(image: int) -> list[NDArray[Any]]:
-        return [cast(NDArray[Any], store[pairs.images[image]].class_probabilities)[:regions]]
-
-    probabilities = Regions(len(pairs.images), read, config.memory_mb)
-
-    def shares(images: NDArray[np.int64]) -> Tensor:
-        (of_images,) = probabilities.take(images)
-        return of_images / of_images.sum(dim=2, keepdim=True)  # they are rounded to half precision
-
-    number = probabilities.shape[2]
-    return Classes(number, f"probabilities of {number} classes, background included", shares)
+    regions, kind, named = open_regions(config, root, pairs, more)
+    return PiecedSplit(pairs, [pieces.sequence(t, config.pieces.longest) for t in pairs.captions], regions), kind, named
 
 
 # Batches: masking, and pairs of captions of the same image.
@@ -402,13 +374,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         self._dev, *_ = read_split(config, root, sample, self._pieces)
         self._specials = specials_of(self._pieces)
         self._trials = draw_trials(sample)
-        regions, classes = self._split.regions, self._split.classes
+        regions = self._split.regions
         _, each, columns = regions.shape
+        outputs = self._split.images(np.zeros(1, np.int64))[2].shape[2]
         options = dataclasses.replace(
             config.network,
             vocabulary_size=len(self._pieces),
             feature_dim=columns,
-            region_outputs=columns if classes is None else classes.number,
+            region_outputs=outputs,
         )
         model = VilbertLearner(options, torch.Generator().manual_seed(config.seed), config.initial)
         if config.word_start.epochs:
@@ -419,12 +392,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             tensors, started["text_start"] = read_bert(bert, model.network)
             model.network.load_state_dict(tensors, strict=False)
         super().__init__(config, train, regions, model, device)
-        (first,) = regions.take(range(min(1000, regions.shape[0])))
-        variance = float(first.flatten(0, 1).var(dim=0, correction=0).mean())  # the mean over columns
-        self._variance = variance if classes is None else None
+        first = regions.take(range(min(1000, regions.shape[0])))[0]
+        classes = config.loss.region_target == "classes"
+        # The mean over columns.
+        self._variance = None if classes else float(first.flatten(0, 1).var(dim=0, correction=0).mean())
         self.data = {"captions": train.fingerprint(), "dev captions": sample.fingerprint(), "features": named}
         self.data |= {"pieces": self._pieces.sha256, "regions": f"{each} x {columns}", **started}
-        self.data |= {} if classes is None else {"region targets": classes.name}
+        if classes:
+            self.data["region targets"] = f"probabilities of {outputs} classes, background included"
         record = data.training_record(train, dev).to_json()
         self._facts = {"features": features, "longest": longest, KEY: record, **started}
 

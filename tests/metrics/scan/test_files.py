@@ -82,7 +82,7 @@ def test_checkpoints_of_the_released_code_are_read_in_every_form(tmp_path: Path,
     assert _same(model, network)
     assert model.options == network.options
     assert model.vocabulary == VOCABULARY
-    assert model.training == {"source": "released", "epoch": 7, "best_recall_sum": 123.5, "steps": 42}
+    assert model.training == {"source": "released"}
     assert model.features is None
     assert not model.network.training
     assert len(model.sha256) == 64
@@ -112,15 +112,13 @@ def test_weight_norm_of_other_versions_of_pytorch_is_read(tmp_path: Path) -> Non
 
 def test_a_checkpoint_of_several_gpus_in_half_precision_is_read(tmp_path: Path) -> None:
     network = _network()
-    found = _checkpoint(network, best_rsum=np.float64(1.5), Eiters=torch.tensor(3))
+    found = _checkpoint(network)
     found["model"] = [{f"module.{k}": v.half() for k, v in side.items()} for side in found["model"]]
     numbers = {"lambda_lse": torch.tensor(5.0), "vocab_size": np.int64(9), "no_txtnorm": np.bool_(True)}
     found["opt"] = {**vars(found["opt"]), **numbers}  # some tools keep options as a dictionary
     model = load_scan(_write(tmp_path, found))
     name = "image.fc.weight"
     assert torch.equal(model.network.state_dict()[name], network.state_dict()[name].half().float())
-    assert model.training["best_recall_sum"] == 1.5
-    assert model.training["steps"] == 3
     assert (model.options.lambda_lse, model.options.normalise_captions) == (5.0, False)
 
 
@@ -198,7 +196,6 @@ def test_the_published_form_gives_the_released_embeddings(parity: Path, name: st
     if not path.exists():
         pytest.skip(f"the parity numbers lack {path.name}")
     model = load_scan(path)
-    assert model.training == {"source": "released", "epoch": 7, "best_recall_sum": 123.4, "steps": 4321}
     with np.load(parity / "scan" / "scan_vectors.npz") as vectors:
         ids, lengths = (torch.from_numpy(vectors[name]) for name in ("captions", "lengths"))
         with torch.inference_mode():

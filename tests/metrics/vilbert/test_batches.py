@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from capbench.core.errors import FeatureError
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.vilbert import train as vilbert_train
@@ -21,8 +22,9 @@ from capbench.metrics.vilbert.train import (
     specials_of,
 )
 from capbench.text.word_pieces import WordPieces
+from tests.errors import raises
 from tests.metrics.vilbert.world import boxed_world, settings
-from tests.training.world import THINGS, StopAfter
+from tests.training.world import StopAfter
 
 PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(50))))
 
@@ -95,20 +97,6 @@ def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertTask, m
     assert 0.75 < float(torch.cat(zeros).double().mean() / share) < 1
 
 
-def test_classes_become_distributions(world: Path) -> None:
-    data = prepare(settings(world, loss={"region_target": "classes"}))
-    _, _, targets = data._split.images(np.array([3]))
-    with open_store(world / "world.h5") as store:
-        regions = store[data._split.pairs.images[3]]
-    assert targets.shape == (1, len(regions) + 1, len(THINGS))
-    assert targets[0, 1:].sum(dim=1).tolist() == pytest.approx([1.0] * len(regions))
-    assert regions.class_ids is not None
-    for row in range(len(regions)):
-        share = 0.5 + 0.5 * row / (len(regions) - 1)
-        assert float(targets[0, row + 1, regions.class_ids[row]]) == pytest.approx(share)
-        assert float(targets[0, row + 1].min()) == pytest.approx((1 - share) / (len(THINGS) - 1))
-
-
 def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tmp_path: Path) -> None:
     given = {}
     with open_store(world / "world.h5") as store:
@@ -122,8 +110,7 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
     changes = {"features": str(tmp_path / "shares.h5"), "loss": {"region_target": "classes"}}
     for memory_mb in (100, 0):
         data = prepare(settings(world, **changes, memory_mb=memory_mb))
-        assert data._split.classes is not None
-        assert data._split.classes.number == 5
+        assert data.model.network.options.region_outputs == 5
         _, _, targets = data._split.images(np.array([3, 0]))
         for row, place in enumerate((3, 0)):
             expected = given[data._split.pairs.images[place]].astype(np.float64)
@@ -132,6 +119,8 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
             assert not targets[row, 0].any()
         assert data.data["region targets"] == "probabilities of 5 classes, background included"
     assert "region targets" not in prepare(settings(world)).data
+    with raises(FeatureError, "wrong-features"):
+        prepare(settings(world, loss={"region_target": "classes"}))
 
 
 def test_trials_ask_for_captions_of_other_images(data: VilbertTask) -> None:
