@@ -1,8 +1,8 @@
 """The interface of detectors, and opening a detector by name.
 
-A detector turns images into regions. Its preprocessor prepares an image (in worker processes, without the network),
-:meth:`Detector.detect` passes prepared images through the network, and :meth:`Detector.fingerprint` identifies
-everything that can change a feature. Detectors are registered under the entry points ``capbench.detectors``.
+Its preprocessor prepares an image (in worker processes, without the network), :meth:`Detector.detect` passes prepared
+images through the network, and :meth:`Detector.fingerprint` identifies everything that can change a feature. Detectors
+are registered under the entry points ``capbench.detectors``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Numbers(Kind):
         self._number = Number(0, maximum)
 
     def read(self, value: object) -> tuple[float, ...]:
-        """The parsed numbers."""
         entries = [float(text) for text in value.split(",")] if isinstance(value, str) else value
         numbers = tuple(map(self._number.read, entries if isinstance(entries, list | tuple) else [entries]))
         if not numbers:
@@ -56,7 +55,6 @@ class Numbers(Kind):
         return numbers
 
     def sign(self, value: tuple[float, ...]) -> str:
-        """The numbers separated by commas."""
         return ",".join(f"{number:g}" for number in value)
 
 
@@ -79,9 +77,7 @@ class Detector(abc.ABC):
     feature_size: int  # d, the length of a region's feature
     class_names: tuple[str, ...] | None = None  # names by class id, or None if they are unknown
     attribute_names: tuple[str, ...] | None = None  # names by attribute id, or None
-    # True if :meth:`detect` accepts more than one image. False in reference mode, where an image's features must not
-    # depend on other images.
-    batchable: bool = False
+    batchable: bool = False  # False in reference mode: an image's features must not depend on other images
     # implementation of :meth:`preprocess`: small, picklable, without the network; other processes may run it
     preprocessor: Callable[[NDArray[np.uint8]], Any]
     device: str = "cpu"  # device of the network (``cpu``, ``cuda``, ``cuda:1``)
@@ -102,7 +98,7 @@ class Detector(abc.ABC):
         """Everything that can change a feature."""
 
     def preprocess(self, image: NDArray[np.uint8]) -> Any:
-        """Prepare one image, uint8 (h, w, 3) RGB. Raises DataError for another array."""
+        """Prepare one image, uint8 (h, w, 3) RGB."""
         return self.preprocessor(image)
 
     @abc.abstractmethod
@@ -139,7 +135,6 @@ class Network(Detector):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Build the network and load its weights; see :func:`load_detector`."""
         import torch
 
         from capbench.weights.checkpoints import read_checkpoint
@@ -166,10 +161,7 @@ class Network(Detector):
             batch="single" if self.batch == 1 else f"batched:{self.batch}",
             precision=self.precision,
             # The build (+cpu, +cu130) depends on the machine.
-            versions=(
-                ("torch", torch.__version__.split("+")[0]),
-                ("torchvision", torchvision.__version__.split("+")[0]),
-            ),
+            versions=tuple((of.__name__, of.__version__.split("+")[0]) for of in (torch, torchvision)),
         )
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
@@ -187,19 +179,17 @@ class Network(Detector):
 
 @contextlib.contextmanager
 def forward_pass(device: str, precision: str) -> Iterator[None]:
-    """The context in which a network runs: no gradients, float32 or the requested mixed precision.
+    """The context in which a network runs: no gradients, float32 (not TensorFloat-32) or mixed precision.
 
-    On a GPU, float32 excludes TensorFloat-32, which convolutions use by default and which has only 10 bits. Kernels
-    that are selected by timing, or that add in varying order, are disabled: features would change between runs.
+    Kernels that are selected by timing, or that add in varying order, are disabled: features would change between runs.
     """
     import torch
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         if torch.device(device).type == "cuda":
-            stack.enter_context(
-                torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-            )
+            exact = {"benchmark": False, "deterministic": True, "allow_tf32": False}
+            stack.enter_context(torch.backends.cudnn.flags(enabled=True, **exact))
         if precision != "float32":
             kind = torch.bfloat16 if precision == "amp-bfloat16" else torch.float16
             stack.enter_context(torch.autocast(torch.device(device).type, dtype=kind))
@@ -233,13 +223,9 @@ _OF_PHOTOGRAPHS = ("bottom-up-caffe", "bottom-up-hf", _DOWNLOADED)  # defaults i
 
 def detector_of_photographs(
     note: Callable[[str], None],  # receives one line before a download
-    # makes the progress of the download, in MB
-    progress: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]],
+    progress: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]],  # of the download, in MB
 ) -> str:
-    """The default detector of photographs: bottom-up attention if it is installed, else torchvision's.
-
-    The weights of torchvision's are downloaded if they are missing.
-    """
+    """The default detector of photographs: bottom-up attention if it is installed, else torchvision's, downloaded."""
     from capbench.weights.download import announcement, download, find_source
     from capbench.weights.registry import entries
 
@@ -293,8 +279,7 @@ def detector_class(name: str) -> tuple[type[Detector], str]:
 def load_detector(
     name: str,  # one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``
     *,
-    # a file; None for the one that ``capbench models`` lists under this name; ``"random"`` or ``"random:SEED"`` for an
-    # untrained network, to measure speed (the fingerprint shows it)
+    # a file; None for the one that ``capbench models`` lists; ``random:SEED`` for an untrained network
     weights: str | os.PathLike[str] | None = None,
     device: str = "cpu",  # ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one
     options: Mapping[str, Any] | None = None,
@@ -321,10 +306,7 @@ def check_box_limits(detector: str, min_boxes: int, max_boxes: int) -> None:
 
 
 def read_names(path: str | None, number: int, kind: str) -> tuple[str, ...] | None:
-    """A vocabulary file: one name per line, in order; the first of several names separated by commas.
-
-    ``number``: of names that the network requires; ``kind``: ``classes`` or ``attributes``.
-    """
+    """A vocabulary file of so many classes or attributes: one per line, the first of names separated by commas."""
     if path is None:
         return None
     from capbench.core.files import read_lines
@@ -343,8 +325,7 @@ def region_features(
 ) -> RegionFeatures:
     """One image's record: boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes."""
     if not features.isfinite().all() or not boxes.isfinite().all():
-        hint = "Check the weights; on a GPU try float32"
-        raise FeatureError("the network returned NaN or infinity", code="not-a-number", hint=hint)
+        raise FeatureError("the network returned NaN or infinity", code="not-a-number", hint="Check the weights")
     fields: dict[str, Any] = {
         name: values.int().cpu().numpy() if "_ids" in name else numpy32(values) for name, values in flat.items()
     }

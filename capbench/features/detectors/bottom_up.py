@@ -53,9 +53,6 @@ class Chosen:
     class_scores: Tensor  # float (n,)
 
 
-# -- first stage ------------------------------------------------------------------------------------------------------
-
-
 def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
     """Scores (h * w * a,) and deltas (h * w * a, 4) of one image, in the order of :func:`boxes.grid`."""
     if len(logits) == 2 * anchors:
@@ -105,11 +102,10 @@ def caffe_proposals(
     nms: float = 0.7,
     min_size: float = 16.0,
 ) -> tuple[Tensor, Tensor]:
-    """Proposals of py-faster-rcnn's proposal layer: clipped, without small ones, then the best.
+    """Proposals of py-faster-rcnn's proposal layer: clipped, without small ones, then the best; inclusive boxes.
 
-    The arguments are those of :func:`hf_proposals`, for inclusive boxes; sides must have at least ``min_size`` pixels.
-
-    Returns boxes (n, 4), and probabilities (n,) (with one logit per anchor: logits), best first.
+    Arguments as of :func:`hf_proposals`. Returns boxes (n, 4), and probabilities (n,) (with one logit per anchor:
+    logits), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
     all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
@@ -121,8 +117,6 @@ def caffe_proposals(
     keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
     return boxes[keep], scores[keep]
 
-
-# -- second stage -----------------------------------------------------------------------------------------------------
 
 _DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # factors of the box deltas in training
 
@@ -138,8 +132,7 @@ def caffe_selection(
 ) -> tuple[Tensor, Tensor]:
     """Proposals that Caffe mode selects: those whose best class score after class-wise suppression reaches a threshold.
 
-    Returns rows int64 (k,), in the proposals' order, or best first (equal scores in the proposals' order) if a limit
-    applies; and the best scores (n,) of all proposals.
+    Returns rows int64 (k,), in the proposals' order, or best first if a limit applies; and all best scores (n,).
     """
     best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
     rows = (best >= threshold).nonzero()[:, 0]
@@ -163,7 +156,7 @@ def hf_detections(
     """Regions that HF mode selects: each proposal's best class and its regressed box, suppressed over all classes.
 
     Thresholds are tried in turn until ``min_boxes`` regions remain. If none leaves that many, the original code
-    crashes; this function then selects the ``min_boxes`` regions with the best scores.
+    crashes; here, the ``min_boxes`` regions with the best scores are selected.
     """
     scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
     class_boxes = bx.decode(proposals.float(), deltas.float(), weights=_DELTA_WEIGHTS).reshape(len(proposals), -1, 4)
@@ -314,14 +307,12 @@ class BottomUpCaffe(_BottomUp):
         return f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}", ""
 
     def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        """Proposals of one image; their minimum side is in pixels of the image."""
         o = self.options
         _, h, w = image.pixels.shape
         side = o.rpn_min_size * image.scale
         return caffe_proposals(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=side)[0]
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
-        """The selected proposals, each with its best class."""
         limits = {name: getattr(self.options, name) for name in ("threshold", "nms", "min_boxes", "max_boxes")}
         # Only the whole image as a region can exceed it, since its sides in pixels are rounded.
         original = bx.clip(regions / image.scale, image.height, image.width)
@@ -351,7 +342,6 @@ class BottomUpHF(_BottomUp):
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> BottomUp:
-        """The network of the weights, which must number the background last."""
         network = super().build(options, variant, checkpoint, seed)
         if network.config.background_first:
             message = "these weights number the background first, as Caffe's do"

@@ -3,9 +3,8 @@
 Anderson et al., Bottom-Up and Top-Down Attention for Image Captioning and Visual Question Answering, CVPR 2018
 (Section 3.1); Ren et al., Faster R-CNN, NeurIPS 2015; He et al., Deep Residual Learning, CVPR 2016.
 
-This file has the network only; ``capbench/features/detectors/bottom_up.py`` selects boxes from its outputs, in the two
-published ways. Parameters have the names of the published weights in detectron2's form; :func:`load_bottom_up` also
-accepts the other published names. Every size is read from the weights, so reduced networks load, too.
+``capbench/features/detectors/bottom_up.py`` selects boxes from its outputs, in the two published ways. Parameters have
+the names of the published weights in detectron2's form; every size is read from the weights.
 """
 
 from __future__ import annotations
@@ -56,13 +55,12 @@ class BottomUpConfig:
 
 
 class HeadOutputs(NamedTuple):
-    """Outputs of the second stage for r regions: features (r, d), res5 averaged over space; class logits (r, outputs);
-    box deltas (r, 4 * box_outputs); attribute logits (r, attribute_outputs), or None."""
+    """Outputs of the second stage for r regions."""
 
-    features: Tensor
-    classes: Tensor
-    boxes: Tensor
-    attributes: Tensor | None
+    features: Tensor  # (r, d), res5 averaged over space
+    classes: Tensor  # logits (r, outputs)
+    boxes: Tensor  # deltas (r, 4 * box_outputs)
+    attributes: Tensor | None  # logits (r, attribute_outputs)
 
 
 class _Conv(nn.Conv2d):
@@ -202,10 +200,7 @@ class BottomUp(nn.Module):
         return logits, deltas
 
     def pool(self, res4: Tensor, boxes: list[Tensor]) -> Tensor:
-        """RoIPool: regions (r, 1024, 14, 14) of boxes in pixels of the network's input, (r_i, 4) for each image.
-
-        Coordinates are multiplied by 1/16 and rounded half away from zero, as in Caffe.
-        """
+        """RoIPool: regions (r, 1024, 14, 14) of boxes in pixels of the network's input, (r_i, 4) for each image."""
         from torchvision.ops import roi_pool
 
         # torchvision's kernel has no reduced precision on the CPU.
@@ -283,12 +278,8 @@ _NOT_NEEDED = re.compile(r"(^|\.)(pixel_mean|pixel_std)$|^(iteration|__author__)
 
 
 def load_bottom_up(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "weights") -> BottomUp:
-    """Build the network of some weights and load them.
-
-    Accepted names: detectron2's (``backbone.res2.0.conv1.norm.weight`` ...), as in ``unc-nlp/frcnn-vg-finetuned`` and
-    ``faster_rcnn_from_caffe_attr.pkl``; the attribute layers may be ``cls_embedding``, ``fc_attr``, ``attr_score`` or
-    ``cls_embed``, ``attr_linear1``, ``attr_linear2``; and the blobs of the original Caffe net (``bn2a_branch1.0``).
-    """
+    """The network of weights with the names of detectron2's ports (``unc-nlp/frcnn-vg-finetuned``,
+    ``faster_rcnn_from_caffe_attr.pkl``), or of the original Caffe net."""
     if is_bottom_up(tensors):
         tensors = bottom_up_names(tensors)
     renamed = {_network_name(name): tensor for name, tensor in tensors.items() if not _NOT_NEEDED.search(name)}

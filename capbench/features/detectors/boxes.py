@@ -70,16 +70,11 @@ def decode(
     deltas: Tensor,  # (n, 4 * k): dx, dy, dw, dh for each of k classes
     *,
     weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),  # factors of the four deltas in training
-    # sizes are ``x2 - x1 + 1``. As in Caffe's code, the new corners are centre -/+ size / 2, without subtracting the 1
-    # again.
-    inclusive: bool = False,
+    inclusive: bool = False,  # sizes are x2 - x1 + 1; as in Caffe's code, the 1 is not subtracted again
     last_pixel: bool = False,  # subtract 1 from the new x2 and y2, as in Detectron
     limit: float | None = DELTA_LIMIT,  # maximum of dw and dh, to which they are clamped; None for no limit
 ) -> Tensor:
-    """Move and stretch boxes: centre + d * size, size * exp(d).
-
-    Returns (n, 4 * k).
-    """
+    """Move and stretch boxes: centre + d * size, size * exp(d); (n, 4 * k)."""
     pixel = 1.0 if inclusive else 0.0
     size = boxes[:, 2:] - boxes[:, :2] + pixel  # (n, 2)
     centre = boxes[:, :2] + 0.5 * size
@@ -122,10 +117,7 @@ def iou(first: Tensor, second: Tensor, *, inclusive: bool = False) -> Tensor:
 
 
 def nms(boxes: Tensor, scores: Tensor, threshold: float, *, inclusive: bool = False) -> Tensor:
-    """Greedy non-maximum suppression: indices of the remaining boxes, best first.
-
-    A box is removed if its IoU with a better remaining one is > ``threshold``. Equal scores are ordered by index.
-    """
+    """Greedy non-maximum suppression of IoUs > ``threshold``: indices of the remaining boxes, best first."""
     if len(boxes) == 0:
         return torch.zeros(0, dtype=torch.int64, device=boxes.device)
     from torchvision.ops import nms as torchvision_nms
@@ -139,8 +131,6 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, *, inclusive: bool = Fa
 
 def best_class_scores(boxes: Tensor, scores: Tensor, threshold: float, *, inclusive: bool = False) -> Tensor:
     """A box's best score among the classes for which it survives class-wise NMS; 0 if it survives for none.
-
-    All classes share the boxes, so their overlaps are computed once and all classes go through NMS together.
 
     From boxes (n, 4), the same for every class, and scores (n, c) without the background.
     """

@@ -53,9 +53,7 @@ class Grid(Network):
         from torchvision import models
 
         children = dict(network.named_children())
-        self._last = next((module for module in _LAST if module in children), "")
-        if not self._last and _TOKENS in children:
-            self._last = _TOKENS
+        self._last = next((module for module in (*_LAST, _TOKENS) if module in children), "")
         if not self._last:
             message = f"{name}: the last feature map of this backbone is not known"
             raise UsageError(message, code="unsupported", value=name)
@@ -74,15 +72,11 @@ class Grid(Network):
         self.feature_size, rows, columns = maps.shape[1:]
         n = options.cells
         if n > max(rows, columns, GridOptions().cells):
-            message = (
-                f"{name}: cells={n} is {n} per side, {n * n:,} regions, but the feature map has {rows} x {columns}"
-            )
-            hint = "Use fewer, such as 6 for 36 regions, or a larger 'size'"
-            raise UsageError(message, code="out-of-range", value=n, hint=hint)
+            message = f"{name}: cells={n} is {n} per side, but the feature map has {rows} x {columns}"
+            raise UsageError(message, code="out-of-range", value=n, hint="Use fewer, such as 6 for 36 regions")
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> nn.Module:
-        """Torchvision's backbone ``variant``."""
         from torchvision import models
 
         entry(f"{cls.name}:{variant}")  # raises for names that torchvision does not have
@@ -101,8 +95,7 @@ class Grid(Network):
         try:
             self.network(batch)
         except (AssertionError, RuntimeError) as error:
-            line = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
-            message = f"{self.name} does not accept {self.options.size} pixels ({line})"
+            message = f"{self.name} does not accept {self.options.size} pixels ({str(error).strip()[:120]})"
             hint = "Set the option size to the input size of this backbone"
             raise UsageError(message, code="unsupported", value=self.options.size, hint=hint) from error
         output = self._seen.pop()
@@ -114,7 +107,6 @@ class Grid(Network):
         return F.relu(output) if type(self.network).__name__ == "DenseNet" else output
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The cells of prepared images, row by row."""
         n = self.options.cells
         maps = self._maps(torch.from_numpy(pad_batch(prepared)).to(self.device)).float()
         if maps.shape[2:] != (n, n):

@@ -1,6 +1,6 @@
 """Preprocessing of an image to a network's input: resizing, means, padding; without PyTorch, for worker processes.
 
-No function uses matrix products: NumPy's take all cores, and two processes that use them slow each other down.
+No function uses matrix products, which take all cores in NumPy.
 
 Both published ways of resizing are bilinear interpolation with half-pixel centres and no smoothing; they differ in the
 rounding of the size and in the sampling scale.
@@ -81,11 +81,7 @@ def _between(
 
 
 def resize_smooth(image: NDArray[Any], height: int, width: int) -> Floats:
-    """Resize with a triangle filter of the width of a result pixel, so that fine detail is averaged.
-
-    The filter is Pillow's, on floating-point values: nothing is rounded to 8 bits. Turns uint8 (h, w, 3) into float32
-    (3, height, width).
-    """
+    """Resize uint8 (h, w, 3) to float32 (3, height, width) with Pillow's triangle filter on floating-point values."""
     planes = np.empty((3, height, width), dtype=np.float32)
     if image.shape[:2] == (height, width):
         planes[...] = image.transpose(2, 0, 1)
@@ -114,13 +110,12 @@ class ShortestEdge:
 
     minimum: int = 800  # length of the shorter side
     maximum: int = 1333  # maximum length of the longer side
-    # True for OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even; False
-    # for detectron2: sample at the ratio of sizes, round half up, subtract the mean last
+    # OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even; otherwise
+    # detectron2: sample at the ratio of sizes, round half up, subtract the mean last
     caffe: bool = False
     multiple: int = 1  # pad the result with zeros to a multiple of this, at the right and the bottom
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         return self.prepare_bgr(image[:, :, ::-1])
 
@@ -130,9 +125,8 @@ class ShortestEdge:
         mean = np.array(BGR_MEAN, dtype=np.float32)
         new_height, new_width, scale = self.size(height, width)
         if self.caffe:
-            pixels = resize_bilinear(
-                image.astype(np.float32) - mean, new_height, new_width, step_y=1 / scale, step_x=1 / scale
-            )
+            values, step = image.astype(np.float32) - mean, 1 / scale
+            pixels = resize_bilinear(values, new_height, new_width, step_y=step, step_x=step)
             scale_x = scale_y = 1 / scale
         else:
             pixels = resize_bilinear(image, new_height, new_width)
@@ -172,7 +166,6 @@ class TorchvisionPreparation:
     longer: int = 1333
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         height, width = image.shape[:2]
         scale = min(self.shorter / min(height, width), self.longer / max(height, width))
@@ -191,7 +184,6 @@ class GridPreparation:
     deviation: tuple[float, ...]
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         height, width = image.shape[:2]
         pixels = resize_smooth(image, self.size, self.size)
@@ -209,7 +201,6 @@ class SamplePreparation:
     side: int = 160
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         height, width = image.shape[:2]
         scale = self.side / max(height, width)

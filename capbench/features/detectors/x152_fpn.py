@@ -184,11 +184,7 @@ class X152FPN(nn.Module):
         return [self.get_submodule("rpn.head")(level) for level in levels]
 
     def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
-        """RoIAlign of one image's boxes (r, 4), each on the level for its size: (r, 512, 7, 7).
-
-        ``levels``: pyramid levels of one image, each (1, 512, h, w); ``boxes``: inclusive, in pixels of the network's
-        input.
-        """
+        """RoIAlign (r, 512, 7, 7) of one image's inclusive boxes (r, 4), each on the level (1, 512, h, w) for its size."""
         from torchvision.ops import roi_align
 
         side = (boxes[:, 2:] - boxes[:, :2] + 1.0).prod(dim=1).clamp(min=0.0).sqrt()
@@ -246,11 +242,7 @@ def _from_detectron(name: str) -> str | None:
 
 
 def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "weights") -> X152FPN:
-    """Build the network of some weights and load them.
-
-    Accepted names: maskrcnn-benchmark's (``backbone.body.layer1.0.conv1.weight``) and Detectron's
-    (``res2_0_branch2a_w``).
-    """
+    """The network of weights with maskrcnn-benchmark's names, or Detectron's (``res2_0_branch2a_w``)."""
     detectron = "conv1_w" in tensors
     if detectron:
         names = {name: _from_detectron(name) for name in tensors}
@@ -325,10 +317,7 @@ def level_proposals(
     after: int = 1000,  # maximum number of proposals after suppression, of each level and in total
     nms: float = 0.7,  # maximum IoU within a level
 ) -> Tensor:
-    """Proposals of one image over all pyramid levels, best first.
-
-    Returns inclusive boxes (n, 4).
-    """
+    """Proposals of one image over all pyramid levels, best first: inclusive boxes (n, 4)."""
     level_boxes, level_scores = [], []
     for (logits, deltas), stride, side in zip(outputs, X152FPN.strides, _ANCHOR_SIZES, strict=True):
         count = len(logits)
@@ -352,8 +341,7 @@ def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: i
     """Indices of the ``count`` regions with the best class scores after class-wise suppression, best first.
 
     ``regions``: inclusive boxes (n, 4) in pixels of the original image; ``probabilities``: (n, classes), without the
-    background; ``nms``: maximum IoU within a class; ``count``: number of regions; equal scores are in the regions'
-    order.
+    background; ``nms``: maximum IoU within a class.
     """
     best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
     return best.sort(descending=True, stable=True).indices[:count]
@@ -393,9 +381,8 @@ class X152Detector(Network):
             _, h, w = image.pixels.shape
             of_image = [(logits[i], deltas[i]) for logits, deltas in outputs]
             regions = level_proposals(of_image, (h, w), after=self.options.rpn_after)
-            features, classes = self.network.describe(
-                self.network.pool([level[i : i + 1] for level in levels], regions)
-            )
+            pooled = self.network.pool([level[i : i + 1] for level in levels], regions)
+            features, classes = self.network.describe(pooled)
             probabilities = classes.float().softmax(dim=1)[:, 1:]
             boxes = regions / image.scale
             rows = select(boxes, probabilities, nms=self.options.nms, count=self.options.boxes)
