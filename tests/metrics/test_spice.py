@@ -135,13 +135,3 @@ def test_counts_are_the_originals_on_flickr8k_expert(real_data: Path, parity: Pa
     expected = np.array([[float(row[name.replace(" ", "_")]) for name in COUNTS] for row in rows])
     assert (statistics != expected).sum() == 0
     assert Spice().scores(statistics)["spice"].tolist() == [float(row["f"]) for row in rows]
-
-
-def test_many_captions_of_several_sentences_are_counted() -> None:
-    items = [
-        Item("1", "A dog runs. It is red.", ("a dog.", "a cat")),
-        Item("2", "Two cats. a dog", ("a hill", "a boat")),
-    ]
-    (line,) = Spice().warnings("mine", items[:1])
-    assert line.startswith("1 of 3 captions")
-    assert Spice().warnings("mine", items) == []

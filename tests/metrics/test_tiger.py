@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import CapbenchError, FeatureError
-from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
-from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.needs import Resources
-from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import NORMS
 from capbench.metrics.scan.network import Attention, attend, context_cosines
-from capbench.metrics.scoring import score
 from capbench.metrics.tiger import D_RELS, Tiger, d_rel, divergence, rrs, wds
 from tests.metrics.scan.models import DIMENSION, FINGERPRINT, Files, make_files, make_items
 from tests.metrics.scan.plain import slow_grounding
@@ -46,9 +40,6 @@ def fresh() -> None:
 
 def statistics(metric: Tiger, items: tuple[Item, ...] = ITEMS) -> FloatArray:
     return metric.statistics(items, lambda _: None)
-
-
-# -- equations --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.real_data
@@ -119,9 +110,6 @@ def test_d_rel_and_wds_at_their_edges() -> None:
     assert wds(np.full(3, 1e9), ones, 1e9) == 1
 
 
-# -- the metric -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.real_data
 def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> None:
     with np.load(parity / "tiger" / "end_to_end.npz") as stored:
@@ -156,31 +144,6 @@ def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> No
             for column in ("rrs", "wds", "tiger"):
                 if wanted[column] is not None:
                     assert found[column][row] == pytest.approx(wanted[column], abs=1e-6), (image, row, column)
-
-
-def test_other_features_of_the_same_fingerprint_are_scored_anew(made: Files, tmp_path: Path) -> None:
-    """Imported files often do not tell what computed them."""
-    files = make_files(tmp_path, [item.image for item in ITEMS])
-    requests = resolve_metrics(["tiger"])
-    first = score(ITEMS, requests, files.resources, dataset="invented")
-    changed = ITEMS[0].image
-    store = open_store(files.features)
-    kept = list(store)
-    store.close()
-    files.features.unlink()
-    with StoreWriter(files.features, FINGERPRINT) as writer:
-        for regions in kept:
-            sign = np.float32(-1 if regions.image == changed else 1)
-            writer.add(dataclasses.replace(regions, features=regions.features.astype(np.float32) * sign))
-        writer.finish()
-    second = score(ITEMS, requests, files.resources, dataset="invented")
-    assert first.signatures == second.signatures
-    of_it = np.array([item.image == changed for item in ITEMS])
-    assert second.cached["tiger"] == (~of_it).sum()
-    before, after = (table.values[ScoreColumn("tiger", "tiger")] for table in (first, second))
-    assert np.array_equal(before[~of_it], after[~of_it])
-    assert (before[of_it] != after[of_it]).all()
-    assert score(ITEMS, requests, files.resources, dataset="invented").cached["tiger"] == len(ITEMS)
 
 
 def test_an_image_of_one_colour_ranks_nothing(made: Files, tmp_path: Path) -> None:
@@ -242,23 +205,3 @@ def test_every_option_is_that_of_the_plain_equations(seed: int, made: Files) -> 
         wds = 1 - 1 / (1 + np.exp(-tau * distance))
         wanted = {"tiger": (rrs + wds) / 2, "rrs": rrs, "wds": wds, "grounding": own.mean()}
         assert {name: values[i] for name, values in found.items()} == pytest.approx(wanted, abs=1e-9), item
-
-
-def error_of(resources: Resources, **options: Any) -> CapbenchError:
-    with pytest.raises(CapbenchError) as caught:
-        Tiger(resources, **options)
-    assert "\n" not in str(caught.value)
-    return caught.value
-
-
-def test_features_of_another_fingerprint_are_rejected_unless_requested(made: Files, tmp_path: Path) -> None:
-    other = make_files(tmp_path, [item.image for item in ITEMS], trained_on="0123456789abcdef")
-    error = error_of(other.resources)
-    assert isinstance(error, FeatureError)
-    for part in (FINGERPRINT.kind, "0123456789abcdef", str(other.model), str(other.features), "any_features=true"):
-        assert part in str(error)
-    metric = Tiger(other.resources, any_features=True)
-    assert "|any_features:true" in metric.signature()
-    assert "any_features" not in Tiger(made.resources).signature()
-    unknown = make_files(tmp_path / "unknown", ["imagex"], trained_on=None)
-    assert Tiger(unknown.resources).source.model.features is None

@@ -144,18 +144,6 @@ def test_long_captions_are_cut_and_counted_and_keep_their_end(world: Path) -> No
     assert metric.warnings("mine", [Item("one", "on", ())]) == ()
 
 
-def test_another_picture_of_the_same_name_is_encoded_anew(world: Path, tmp_path: Path) -> None:
-    pictures = plain.write_pictures(tmp_path, ["x", "y"])
-    resources = complete(Resources(model=str(world / "transformers"), images=str(pictures)), cache=True)
-    before = ClipScore(resources)
-    keys = [before.cache_key(Item("x", "a", ()))]
-    (pictures / "x.jpg").write_bytes((world / "pictures" / "three.jpg").read_bytes())
-    after = ClipScore(resources)
-    keys.append(after.cache_key(Item("x", "a", ())))
-    assert keys[0] != keys[1]
-    assert scored(after, [Item("x", "on", ("on",))]) == scored(made(world), [Item("three", "on", ("on",))])
-
-
 def test_negative_cosines_count_as_zero() -> None:
     metric_rows = np.array([[1.0, -0.5, 0.5], [1.0, 0.5, -0.5], [2.0, -0.1, -0.1], [0.0, 0.4, 0.0]])
     columns = ClipScore.scores(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import FeatureError, ModelError, UsageError
+from capbench.core.errors import FeatureError, UsageError
 from capbench.core.explanations import Bars, RegionMaps, Subject, Table
 from capbench.core.records import FloatArray, Item
 from capbench.features.store import open_store
@@ -19,9 +19,6 @@ from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import encode
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import VARIANTS, load_faier
-from capbench.metrics.needs import Parser
-from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import slow_work
 from capbench.text.vocabulary import tokenize_caption
 from tests.errors import raises
 from tests.metrics.faier.models import (
@@ -158,22 +155,6 @@ def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
             Faier(made.resources, references=wrong)
 
 
-def test_missing_parses_are_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make_files(tmp_path)
-    monkeypatch.setattr(Parser, "missing", lambda *_: None)
-    items = [Item("harbour", "a new caption", (TEXTS[0], "an old reference"))]
-    requests = resolve_metrics(["faier"], {}, made.resources)
-    (work,) = slow_work(items, requests, made.resources, cache=False)["faier"]
-    assert work.units == {"a new caption", "an old reference"}
-    free = resolve_metrics(["faier"], {"faier": {"references": "none"}}, made.resources)
-    (work,) = slow_work(items, free, made.resources, cache=False)["faier"]
-    assert work.units == {"a new caption"}
-    fier = Files(write_model(tmp_path / "fier.safetensors", variant="fier"), made.features)
-    assert Faier(fier.resources).slow_work(items).units == {"a new caption"}  # type: ignore[union-attr]
-    objects = Files(write_model(tmp_path / "objects.safetensors", variant="faier-object"), made.features)
-    assert Faier(objects.resources).slow_work(items) is None
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"similarity": "cosine", "variant": "fier"}, {"variant": "faier-object"}], ids=str
 )
@@ -202,14 +183,8 @@ def test_features_that_the_model_cannot_read_are_rejected(tmp_path: Path) -> Non
     with raises(FeatureError, "wrong-features", path=bare):
         Faier(Files(model, bare).resources)
     assert statistics(Faier(Files(objects, bare).resources)).shape == (len(ITEMS), 3)
-    wide = write_features(tmp_path / "wide.h5", columns=10)
-    with raises(ModelError, "wrong-features", path=model, value=10):
-        Faier(Files(model, wide).resources)
     good = write_features(tmp_path / "good.h5")
     other = write_model(tmp_path / "other.safetensors", trained_on="0" * 16)
     with raises(FeatureError, "wrong-features", path=good):
         Faier(Files(other, good).resources)
     assert "any_features:true" in Faier(Files(other, good).resources, any_features=True).signature()
-    metric = Faier(Files(model, good).resources)
-    with raises(FeatureError, "missing-features"):
-        metric.prepare([Item("nowhere", "dog", ())])

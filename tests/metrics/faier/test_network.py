@@ -97,16 +97,6 @@ def test_networks_score_what_the_equations_give_for_every_number_of_references(v
         np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_captions_without_any_word_score_nothing(variant: str) -> None:
-    case = Case(6, FaierOptions(**SIZES, variant=variant))
-    case.texts = [Text((START, END))] * 10
-    with torch.no_grad():
-        total = case.scores()[0, ..., 0]
-    bias = case.network.merge.bias.item() if case.network.options.parts == "fier+aier" else 0.0
-    assert total.tolist() == [[pytest.approx(bias)] * 10] * 4
-
-
 def test_captions_are_read_as_words_and_triplets_as_subject_relation_object() -> None:
     vocabulary = Vocabulary((*SPECIAL, "kid", "stand", "in", "grass", "two", "kids", "."))
     options = FaierOptions(vocabulary_size=11)

@@ -141,21 +141,9 @@ def test_an_ensemble_scores_the_mean_and_folds_leave_out_what_saw_the_image(worl
 
 
 def test_items_and_files_that_cannot_be_used(world: Path, model: Path, tmp_path: Path) -> None:
-    with raises(MetricError, "missing-features", value="leic") as caught:
-        Leic()
-    assert "--features STORE" in caught.value.message
-    assert "a LEIC network (--model leic=FILE" in caught.value.message
     with raises(MetricError, "missing-references", value="test00"):
         scored(made(world, model), (Item("test00", "a kite", (), candidate_id="c7"),))
     with raises(ModelError, "wrong-features", path=tmp_path / "dim.safetensors"):
         made(world, write_model(tmp_path / "dim.safetensors", dim=4))
-    with raises(FeatureError, "wrong-features") as of_kind:
+    with raises(FeatureError, "wrong-features"):
         made(world, write_model(tmp_path / "kind.safetensors", features="0123456789abcdef"))
-    assert "0123456789abcdef" in of_kind.value.message
-    (tmp_path / "text.safetensors").write_text("no weights")
-    with pytest.raises(ModelError, match=r"text\.safetensors"):
-        made(world, tmp_path / "text.safetensors")
-    data = model.read_bytes()
-    (tmp_path / "cut.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ModelError):
-        made(world, tmp_path / "cut.safetensors")

@@ -160,27 +160,17 @@ def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
 
 
 def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> None:
-    for change, named in (
-        ({"batch": 7}, "batch=7"),
-        ({"negatives": None}, "no negative captions"),
-        ({"negatives": ["shuffled"]}, "negatives.0=shuffled"),
-        ({"folds": {"out": 2}}, "'folds.out' is 2"),
-        ({"systems": ["one"]}, "'systems' has no effect"),
-    ):
-        with pytest.raises(StudyError) as caught:
+    for change in ({"negatives": None}, {"folds": {"out": 2}}, {"systems": ["one"]}):
+        with raises(StudyError, "wrong-value"):
             settings(world, **change)
-        assert named in str(caught.value)
     with raises(UsageError, "unknown-name", value="three"):
         task_of(world, machine=system_files(world), systems=["three"])
     with raises(DataError, "too-few"):
         task_of(world, folds={"of": 99})
-    with raises(DataError, "too-few", value=999):
-        task_of(world, min_count=999)
     few = json.loads((world / "one.json").read_text())[:20]
     (tmp_path / "few.json").write_text(json.dumps(few))
-    with raises(DataError, "missing-caption", value="val02") as missing:
+    with raises(DataError, "missing-caption", value="val02"):
         task_of(world, machine=[str(tmp_path / "few.json")])
-    assert "'few' has no captions of 4 of 24 images" in missing.value.message
 
 
 def test_the_papers_file_has_the_papers_settings() -> None:

@@ -78,21 +78,6 @@ def test_it_is_the_network_over_the_columns_of_other_metrics(tmp_path: Path, res
     assert np.ptp(of_column["nneval"]) > 0
 
 
-def test_its_inputs_are_extracted_once_for_all_and_kept(tmp_path: Path, resources: Resources) -> None:
-    asked = requests(tmp_path, "wmd", "cider")
-    first = score(ITEMS, asked, resources, dataset="mine")
-    again = score(ITEMS, asked, resources, dataset="mine")
-    assert (first.cached["nneval"], again.cached["nneval"]) == (0, len(ITEMS))
-    assert (
-        again.values[ScoreColumn("nneval", "nneval")].tolist() == first.values[ScoreColumn("nneval", "nneval")].tolist()
-    )
-    # Nothing of the network itself is kept: other weights cost no scoring.
-    other = Resources(models={"nneval": str(write_weights(tmp_path / "w2.npz", seed=2))})
-    changed = score(ITEMS, asked, other, dataset="mine")
-    assert changed.cached["nneval"] == len(ITEMS)
-    assert changed.signatures["nneval"] != first.signatures["nneval"]
-
-
 def test_min_max_needs_the_range_of_the_training(tmp_path: Path, resources: Resources) -> None:
     with raises(MetricError, "missing-key", path=tmp_path / "w.npz", value="min-max"):
         scored(tmp_path, resources, mapping="min-max")

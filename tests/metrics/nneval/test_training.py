@@ -11,13 +11,9 @@ import pytest
 import torch
 
 from capbench.core.errors import DataError, UsageError
-from capbench.core.records import Item
 from capbench.datasets.root import DataRoot, sample_dir
-from capbench.metrics.needs import Resources
 from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
 from capbench.metrics.nneval.training import Examples, Judged, NetworkOptions, NNEvalModule, NNEvalTask
-from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score
 from capbench.training.trainer import Trained, train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
@@ -57,18 +53,6 @@ def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path:
     assert facts["counts"]["images"] == 14
     assert facts["about"].startswith("were trained on 84 captions of 14 images, those of machines by 4 systems")
     assert set(facts["inputs"]) == {"meteor", "wmd", "bleu", "spice", "cider"}
-
-
-def test_the_trained_model_is_a_metric_with_the_scores_of_its_training(world: Path, tmp_path: Path) -> None:
-    result = trained(world, tmp_path / "run")
-    assert result.model is not None
-    options = {"nneval": {"vectors": str(world / "v.bin"), "df": str(world / "people.json")}}
-    references = ("a dog sits on the grass", "a cat near a boat")
-    items = [Item("x", "a dog sits", references), Item("x", "the red ball", references)]
-    requests = resolve_metrics(["nneval"], options)
-    table = score(items, requests, Resources(model=str(result.model)), dataset="mine", cache=False)
-    assert table.signatures["nneval"].endswith("|mapping:min-max")
-    assert len(set(next(iter(table.values.values())).tolist())) == 2
 
 
 def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path: Path) -> None:

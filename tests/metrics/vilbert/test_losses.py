@@ -7,13 +7,10 @@ import pytest
 import torch
 from scipy.special import rel_entr
 
-from capbench.metrics.vilbert.network import VilbertOptions
 from capbench.metrics.vilbert.train import (
-    VilbertLearner,
     alignment_loss,
     f_scores,
     late_similarities,
-    matching_loss,
     region_loss,
 )
 from capbench.text.greedy_matching import Tokens, match, unit
@@ -62,23 +59,3 @@ def test_alignment_weighs_both_answers_the_same() -> None:
     together = torch.tensor([True, True, False])
     right, wrong = math.log1p(math.exp(-2)), math.log1p(math.exp(2))
     assert float(alignment_loss(logits, together)) == pytest.approx((right + wrong) / 2)
-
-
-def test_matching_compares_every_own_with_every_foreign_score() -> None:
-    own, foreign = torch.tensor([0.5, 0.2]), torch.tensor([0.3, 0.1, 0.6])
-    terms = [math.log1p(math.exp((f - o) / 0.05)) for o in own.tolist() for f in foreign.tolist()]
-    assert float(matching_loss(own, foreign)) == pytest.approx(np.mean(terms), rel=1e-5)
-
-
-def test_fit_is_the_mean_cosine_of_the_words_that_count() -> None:
-    options = VilbertOptions(
-        vocabulary_size=5, text_dim=4, text_heads=1, image_dim=4, image_heads=1, common_dim=4, common_heads=1,
-        text_layers=1, image_layers=1, connections=1, feature_dim=3, region_outputs=3,
-    )  # fmt: skip
-    learner = VilbertLearner(options, torch.Generator().manual_seed(0), 0.5)
-    states = torch.from_numpy(np.random.default_rng(3).normal(size=(2, 3, 4)).astype(np.float32))
-    present = torch.tensor([[True, False, True], [False, True, False]])
-    direction = learner.fit_direction.detach().numpy()
-    cosines = states.numpy() @ direction / np.linalg.norm(states.numpy(), axis=2) / np.linalg.norm(direction)
-    expected = [(cosines[0, 0] + cosines[0, 2]) / 2, cosines[1, 1]]
-    assert learner.fits(states, present).detach().numpy() == pytest.approx(np.array(expected), abs=1e-6)

@@ -12,7 +12,6 @@ import torch
 from capbench.core.errors import FeatureError, ModelError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
@@ -142,27 +141,6 @@ def test_an_ensemble_is_the_mean_of_its_networks(folder: Path) -> None:
     write_model(paths[1], 2, dataclasses.replace(OPTIONS, tasks=0))
     with raises(ModelError, "changed", path=paths[1]):
         _metric(folder, "both.json")
-
-
-def test_growing_references_give_what_scoring_each_set_gives(folder: Path) -> None:
-    items = ITEMS[:4]
-    orders = tuple(
-        tuple(tuple(np.random.default_rng(draw).permutation(len(item.references)).tolist()) for item in items)
-        for draw in range(2)
-    )
-    sweep = ReferenceSweep(items, orders, (1, 2, 6))
-    for references in ("all", "first-5"):
-        metric = _metric(folder, references=references, layer="2,3")
-        metric.prepare(items)
-        counts: list[int] = []
-        draws = metric.sweep(sweep, counts.append)
-        assert draws is not None
-        for draw, rows in enumerate(draws):
-            for step, count in enumerate(sweep.counts):
-                expected = metric.statistics(sweep.subset(draw, count), lambda _: None)
-                np.testing.assert_allclose(rows[step], expected, atol=1e-6)
-        assert sum(counts) == 2 * len(items)
-    assert _metric(folder, idf="corrected").sweep(sweep, lambda _: None) is None
 
 
 def test_invalid_layers_are_rejected(folder: Path) -> None:

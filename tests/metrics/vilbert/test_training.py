@@ -56,7 +56,6 @@ def test_an_interrupted_training_ends_with_the_same_file(world: Path, tmp_path: 
     [
         {"words": 1.0},
         {"regions": 1.0},
-        {"regions": 1.0, "region_target": "classes"},
         {"alignment": 1.0},
         {"contrast": 1.0},
         {"matching": 1.0},
