@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError
+from capbench.core.errors import DataError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Detector, load_detector, names
 from capbench.features.detectors.bottom_up import (
@@ -61,9 +61,6 @@ def image() -> np.ndarray[Any, Any]:
 
 
 QUICK = {"shorter": 120, "longer": 200, "rpn_after": 40}
-
-
-# -- the original's numbers -------------------------------------------------------------------------------------------
 
 
 def test_the_whole_chain_gives_the_original_detections(tiny: Arrays) -> None:
@@ -135,9 +132,6 @@ def test_thresholds_are_tried_in_turn_as_in_the_original(parity: Path) -> None:
         assert torch.equal(attributes.indices, z[f"{case}__attrs"])
 
 
-# -- Caffe mode -------------------------------------------------------------------------------------------------------
-
-
 def test_caffe_mode_reads_the_background_from_the_weights(
     weights: Path, caffe_weights: Path, image: np.ndarray[Any, Any]
 ) -> None:
@@ -158,9 +152,6 @@ def test_caffe_mode_reads_the_background_from_the_weights(
 def test_hf_mode_refuses_weights_that_number_the_background_first(caffe_weights: Path) -> None:
     with raises(ModelError, "wrong-weights"):
         load_detector("bottom-up-hf", weights=caffe_weights)
-
-
-# -- the detector -----------------------------------------------------------------------------------------------------
 
 
 def test_a_detectron2_pickle_gives_the_same_features(
@@ -188,9 +179,7 @@ def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, i
     assert both.batchable
     assert both.fingerprint().batch == "batched:2"
     assert both.fingerprint().digest != single.fingerprint().digest
-    tall = both.preprocess(np.ascontiguousarray(image[:, :40]))
-    records = both.detect([prepared, tall])
-    assert [(f.height, f.width) for f in records] == [(60, 90), (60, 40)]
+    records = both.detect([prepared, both.preprocess(np.ascontiguousarray(image[:, :40]))])
     alone = single.detect([prepared])[0]
     # Padding is seen by the network at the picture's edge: near, not the same.
     assert np.allclose(records[0].features[0], alone.features[0], atol=0.02 * np.abs(alone.features).max())
@@ -227,50 +216,22 @@ def test_names_of_classes_come_from_a_vocabulary(weights: Path, tmp_path: Path) 
         load_detector("bottom-up-hf", weights=weights, options={"attributes": str(tmp_path / "short.txt")})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_boxs": 3},
-        {"min_boxes": "many"},
-        {"min_boxes": 40, "max_boxes": 10},
-        {"nms": []},
-        {"nms": "0.5,x"},
-        {"batch": 0},
-        {"precision": "half"},
-        {"nms": [float("nan")]},
-    ],
-)
-def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_detector("bottom-up-hf", weights=weights, options=options)
-    assert all(name in str(caught.value) for name in options)
-    assert "\n" not in str(caught.value)
-
-
 def test_unknown_names_devices_and_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
-    with pytest.raises(UsageError, match="unknown detector 'bottom-up'"):
+    with raises(UsageError, "unknown-name", value="bottom-up"):
         load_detector("bottom-up")
-    with raises(UsageError, "unsupported", value="gpu"):
-        load_detector("sample", device="gpu")
-    with raises(MissingFileError, "missing-file", path=tmp_path / "none.bin"):
-        load_detector("bottom-up-hf", weights=tmp_path / "none.bin")
     with pytest.raises(ModelError, match="capbench models download frcnn-vg-finetuned"):
         load_detector("bottom-up-hf")
-    with raises(UsageError, "wrong-value", value="random:x"):
-        load_detector("bottom-up-hf", weights="random:x")
+    with raises(UsageError, "conflict", value=40):
+        load_detector("bottom-up-hf", weights="random", options={"min_boxes": 40, "max_boxes": 10})
     assert set(names()) == {"bottom-up-caffe", "bottom-up-hf", "x152-fpn", "torchvision-frcnn", "grid", "sample"}
 
 
-@pytest.mark.parametrize("name", ["bottom-up-hf", "bottom-up-caffe", "sample", "grid:resnet18"])
-def test_mixed_precision_is_marked_and_stays_near(name: str, weights: Path, image: np.ndarray[Any, Any]) -> None:
+def test_mixed_precision_is_marked_and_stays_near(weights: Path, image: np.ndarray[Any, Any]) -> None:
     means = []
     for precision in ("float32", "amp-bfloat16"):
-        options: dict[str, Any] = {"precision": precision}
-        if name.startswith("bottom-up"):
-            options |= QUICK | {"min_boxes": 3, "max_boxes": 20}
-        source = {"sample": None, "grid:resnet18": "random"}.get(name, weights)
-        detector = load_detector(name, weights=source, options=options)
+        options = QUICK | {"min_boxes": 3, "max_boxes": 20, "precision": precision}
+        detector = load_detector("bottom-up-hf", weights=weights, options=options)
         assert detector.fingerprint().precision == precision
         regions = detector.detect([detector.preprocess(image)])[0]
         dataclasses.replace(regions, image="a").check()

@@ -170,22 +170,6 @@ def test_damaged_images_are_listed_and_stop_nothing(
     assert len(report_path(tmp_path / "a.h5").read_text().splitlines()) == len(listed)
 
 
-def test_features_that_do_not_hold_are_failures(images: list[ImageFile], tmp_path: Path) -> None:
-    class Outside(FakeDetector):
-        def detect(self, prepared):  # type: ignore[no-untyped-def]
-            records = super().detect(prepared)
-            if len(self.seen) == 3:
-                boxes = records[0].boxes
-                assert boxes is not None
-                boxes[0, 2] += 100
-            return records
-
-    result = extract(images, Outside(), tmp_path / "a.h5")
-    assert [failure.image for failure in result.failures] == [images[2].image]
-    assert "box 0" in result.failures[0].reason
-    assert len(result.store) == COUNT - 1
-
-
 # -- kill -9 at any moment --------------------------------------------------------------------------------------------
 
 

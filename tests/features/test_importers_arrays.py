@@ -16,8 +16,6 @@ from tests.errors import raises
 from tests.features.fakes import assert_same, made_up
 from tests.features.foreign_files import b64, make_lmdb, vilbert
 
-# -- NumPy files ------------------------------------------------------------------------------------------------------
-
 
 def test_milvlg_with_info_and_with_columns_for_boxes(tmp_path: Path) -> None:
     image = made_up("one.jpg", regions=4)
@@ -34,8 +32,6 @@ def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\n")
     with raises(UsageError, "missing-option", value="--ids"):
         import_features([tmp_path / "ims.npy"], tmp_path / "a.h5")
-    with raises(DataError, "mismatch", path=tmp_path / "ids.txt", value=2):
-        import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt")
     (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")
     store = import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt").store
     assert store.ids == ["a", "b", "c"]
@@ -45,9 +41,6 @@ def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
     (tmp_path / "of-captions.txt").write_text("a.jpg\n" * 5 + "b.jpg\n" * 6 + "c.jpg\n" * 4)
     with raises(DataError, "mismatch", path=tmp_path / "of-captions.txt", value=15):
         import_features([tmp_path / "ims.npy"], tmp_path / "d.h5", ids=tmp_path / "of-captions.txt")
-    np.save(tmp_path / "flat.npy", np.ones((3, 8), np.float32))
-    with raises(DataError, "wrong-shape", path=tmp_path / "flat.npy"):
-        import_features([tmp_path / "flat.npy"], tmp_path / "b.h5", ids=tmp_path / "ids.txt")
 
 
 def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
@@ -83,16 +76,6 @@ def test_vilbert_confidences_are_those_of_the_best_class_but_the_background(
     np.testing.assert_array_equal(regions.flat()["class_scores"], class_shares[:, 1:].max(axis=1))
 
 
-def test_a_region_that_is_mostly_background_has_its_best_class(tmp_path: Path) -> None:
-    class_shares = probabilities(3, 0)
-    columns = class_shares.argmax(axis=1)  # as the script's --background writes objects
-    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=class_shares, objects=columns)
-    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
-    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
-    assert regions.flat()["class_ids"].tolist() == [2, int(class_shares[1, 1:].argmax())]
-    np.testing.assert_array_equal(regions.flat()["class_scores"], class_shares[:, 1:].max(axis=1))
-
-
 def test_vilbert_without_probabilities_has_classes_and_no_confidences(tmp_path: Path) -> None:
     record = vilbert(made_up("a", regions=2, fields=False), cls_prob=np.zeros((2, 6)), objects=np.array([1599, 4]))
     np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
@@ -111,24 +94,8 @@ def test_regions_that_vilbert_does_not_count_are_kept_as_its_reader_does(tmp_pat
     ("changes", "code", "value"),
     [
         ({"cls_prob": probabilities(1, 2) * 2}, "out-of-range", "cls_prob"),
-        ({"cls_prob": probabilities(1, 2) - 1}, "out-of-range", "cls_prob"),
-        ({"cls_prob": np.full((2, 6), np.nan, np.float32)}, "out-of-range", "cls_prob"),
-        (
-            {"cls_prob": np.ones((2, 1), np.float32)},
-            "out-of-range",
-            "cls_prob",
-        ),
         ({"cls_prob": probabilities(1, 2, 3)}, "wrong-shape", "cls_prob"),
-        (
-            {"cls_prob": probabilities(1, 2), "objects": np.array([0, 4])},
-            "mismatch",
-            "objects",
-        ),
-        (
-            {"cls_prob": probabilities(1, 2), "objects": np.array([0, 9])},
-            "mismatch",
-            "objects",
-        ),
+        ({"cls_prob": probabilities(1, 2), "objects": np.array([0, 4])}, "mismatch", "objects"),
         ({"objects": np.array([0, 1, 2, 3])}, "wrong-shape", "objects"),
     ],
 )
@@ -162,8 +129,6 @@ def test_lmdb_with_arrays_or_base64(tmp_path: Path, subdir: bool, coded: bool) -
     for image in images:
         assert_same(made.store[image.image], image)
 
-
-# -- the plain .npz ---------------------------------------------------------------------------------------------------
 
 NAMES = np.array(["a.jpg", "b.jpg"])
 HALVES = [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
@@ -215,6 +180,7 @@ def test_ragged_npz(tmp_path: Path) -> None:
 
 
 ONES = np.ones((2, 2, 3), np.float32)
+SHAPE = ("wrong-shape", "boxes", None)
 
 
 @pytest.mark.parametrize(
@@ -227,18 +193,7 @@ ONES = np.ones((2, 2, 3), np.float32)
         ({"image_names": NAMES[:1], "features": ONES}, "wrong-shape", "features", None),
         ({"image_names": NAMES, "features": ONES[0], "offsets": np.array([0, 2, 3])}, "mismatch", "offsets", None),
         ({"image_names": NAMES, "features": ONES, "boxes": np.ones((2, 4))}, "missing-key", "image_sizes", None),
-        (
-            {"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((3, 4))},
-            "wrong-shape",
-            "boxes",
-            None,
-        ),
-        (
-            {"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((2, 5))},
-            "wrong-shape",
-            "boxes",
-            None,
-        ),
+        ({"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((2, 5))}, *SHAPE),
         ({"image_names": NAMES, "features": ONES * np.nan}, "not-a-number", "a", "image 0"),
         ({"image_names": np.array(["a", "a"]), "features": ONES}, "duplicate", "a", "image 1"),
         ({"image_names": NAMES, "features": ONES, "class_ids": np.arange(3)}, "wrong-shape", "class_ids", None),

@@ -13,7 +13,7 @@ import pytest
 
 from capbench.core.errors import FeatureError
 from capbench.features.importers import import_features
-from capbench.features.maintenance import describe, export_store, verify_store
+from capbench.features.maintenance import describe, verify_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
@@ -85,13 +85,3 @@ def test_vilberts_cls_prob_is_kept_whole_if_asked_for(tmp_path: Path, coded: boo
     assert kept.class_ids is not None
     assert kept.class_ids.tolist() == given[:, 1:].argmax(axis=1).tolist()
     assert import_features([path], tmp_path / "without.h5").store["a"].class_probabilities is None
-
-
-def test_an_export_to_npz_can_be_imported_again(tmp_path: Path) -> None:
-    with write(tmp_path / "a.h5") as store:
-        export_store(store, tmp_path / "a.npz")
-        with raises(FeatureError, "unsupported", path=tmp_path / "a.h5", value="butd-tsv"):
-            export_store(store, tmp_path / "a.tsv")
-    again = import_features([tmp_path / "a.npz"], tmp_path / "b.h5").store
-    for image in IMAGES:
-        assert_same(again[image], with_shares(image))

@@ -252,14 +252,11 @@ def _nan(values: Any) -> Any:
     [
         (lambda f: f.attrs.__setitem__("format", "else"), "wrong-format", None),
         (lambda f: f.attrs.__setitem__("version", 99), "wrong-version", "99"),
-        (lambda f: f.attrs.__setitem__("fingerprint", "{"), "wrong-format", None),
         (lambda f: f.attrs.__setitem__("fingerprint_id", "0" * 16), "changed", None),
         (lambda f: f.__delitem__("offsets"), "missing-key", "offsets"),
         (_change("features", lambda x: x.astype(np.float64)), "wrong-shape", "features"),
         (_change("features", lambda x: x[:-1]), "wrong-shape", "boxes"),
-        (_change("boxes", lambda x: x.astype(np.int32)), "wrong-shape", "boxes"),
         (_change("class_ids", lambda x: x[:-1]), "wrong-shape", "class_ids"),
-        (_change("image_sizes", lambda x: x[:-1]), "wrong-shape", "image_sizes"),
     ],
 )
 def test_files_that_are_not_as_documented_are_refused_when_opened(
@@ -278,10 +275,8 @@ def test_files_that_are_not_as_documented_are_refused_when_opened(
     [
         (_change("offsets", lambda x: x[::-1].copy()), "damaged", None),
         (_change("image_ids", lambda x: x[::-1].copy()), "damaged", None),
-        (_change("image_ids", lambda x: np.repeat(x[:1], len(x))), "damaged", None),
         (_change("features", _nan), "damaged", "img_002"),
         (_change("boxes", lambda x: x + 1000), "damaged", "img_001"),
-        (_change("image_sizes", lambda x: x + 1), "damaged", "img_001"),
         (_change("checksums", lambda x: x ^ 1), "damaged", "img_001"),
     ],
 )

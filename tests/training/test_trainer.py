@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from capbench.core import files
 from capbench.core.errors import DataError, ModelError, UsageError
-from capbench.training.trainer import average_of, learning_rate, prefetch, train, update_average
+from capbench.training.trainer import average_of, prefetch, train, update_average
 from capbench.weights.checkpoints import read_checkpoint
 from tests.errors import raises
 from tests.training.interruptions import check_stopped
@@ -122,7 +122,6 @@ def test_gradients_are_clipped_and_the_learning_rate_is_the_schedules(tmp_path: 
     assert norms == pytest.approx([0.5] * 20, rel=1e-4)
     wanted = [0.005, 0.01, 0.015, *[0.02] * 7, *[0.002] * 10]
     assert rates == pytest.approx(wanted)
-    assert [learning_rate(chosen, 5, step) for step in range(20)] == pytest.approx(wanted)
     assert [line["lr"] for line in log_of(tmp_path / "run") if line["kind"] == "step"] == pytest.approx(wanted)
 
 
@@ -147,10 +146,8 @@ def test_the_average_weights_steps_by_age_and_copies_buffers() -> None:
 def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Toy, settings(), run)
-    with raises(UsageError, "conflict", path=run, value="width") as caught:
+    with raises(UsageError, "conflict", path=run, value="width"):
         train(Toy, settings(width=6), run)
-    assert "width (4 there, 6 now)" in caught.value.message
-    assert "--restart" in str(caught.value.hint)
 
     class Moved(Toy):
         def __init__(self, *arguments: Any) -> None:
