@@ -122,9 +122,6 @@ def test_best_class_scores_are_those_of_suppression_class_by_class(seed: int) ->
     assert np.array_equal(bx.best_class_scores(boxes, scores, 0.3, inclusive=True), expected)
 
 
-# -- pictures ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def image() -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, (37, 53, 3), dtype=np.uint8)

@@ -135,17 +135,3 @@ def test_a_failed_pooling_leaves_what_was_there(tmp_path: Path) -> None:
         pool_store(good, target, parse_pooling("3x3/1"))
     with raises(UsageError, "conflict", path=tmp_path / "good.h5"):
         pool_store(good, tmp_path / "good.h5", parse_pooling("3x3/1"), replace=True)
-
-
-@pytest.mark.real_data
-def test_flickr8k_cells_are_a_grid(real_data: Path) -> None:
-    path = real_data / "flickr8k" / "mobilenetv2_grid49_pca256_int8.npz"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    with np.load(path) as arrays:
-        features = (arrays["features_int8"][0] * arrays["scale"]).astype(np.float32)
-        boxes = arrays["boxes_normalised_xyxy"].astype(np.float32)
-    cells = RegionFeatures("first", 1, 1, boxes, features)
-    pooled = pool_regions(cells, parse_pooling("pyr30"))
-    assert len(pooled) == 30
-    np.testing.assert_allclose(pooled.features[-1], features.mean(axis=0), rtol=1e-4, atol=1e-4)

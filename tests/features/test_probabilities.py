@@ -60,22 +60,6 @@ def test_a_changed_probability_is_damage(tmp_path: Path) -> None:
         store["a"]
 
 
-@pytest.mark.parametrize(
-    ("values", "code"),
-    [
-        (shares(4) * 2, "out-of-range"),
-        (shares(4) - 1, "out-of-range"),
-        (np.full((4, 3), np.nan, np.float32), "out-of-range"),
-        (np.ones((4, 1), np.float32), "wrong-shape"),
-        (shares(3), "wrong-shape"),
-        (shares(4).astype(np.float64), "wrong-type"),
-    ],
-)
-def test_what_is_no_distribution_is_refused(values: Any, code: str) -> None:
-    with raises(FeatureError, code, value="a"):
-        dataclasses.replace(made_up("a", regions=4), class_probabilities=values).check()
-
-
 @pytest.mark.parametrize("coded", [True, False])
 def test_vilberts_cls_prob_is_kept_whole_if_asked_for(tmp_path: Path, coded: bool) -> None:
     image, given = made_up("a", regions=3, fields=False), shares(3)

@@ -52,10 +52,8 @@ def test_images_with_unequal_numbers_of_regions_are_an_error(world: Path, tmp_pa
         writer.finish()
     config = settings(world, features=str(store))
     pairs = Pairs(("a", "b"), ("one", "two"), np.array([0, 1]), tmp_path)
-    with raises(FeatureError, "mismatch", path=store) as caught:
+    with raises(FeatureError, "mismatch", path=store):
         open_regions(config, None, pairs)
-    assert "2 to 3 regions" in caught.value.message
-    assert "'regions: 2'" in str(caught.value.hint)
     config = settings(world, features=str(store), regions=2)
     assert open_regions(config, None, pairs)[0].shape == (2, 2, 4)
     missing = Pairs(("a", "z"), ("one", "two"), np.array([0, 1]), tmp_path)
