@@ -184,7 +184,7 @@ class X152FPN(nn.Module):
         return [self.get_submodule("rpn.head")(level) for level in levels]
 
     def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
-        """RoIAlign (r, 512, 7, 7) of one image's inclusive boxes (r, 4), each on the level (1, 512, h, w) for its size."""
+        """RoIAlign (r, 512, 7, 7) of inclusive boxes (r, 4), each on the level (1, 512, h, w) for its size."""
         from torchvision.ops import roi_align
 
         side = (boxes[:, 2:] - boxes[:, :2] + 1.0).prod(dim=1).clamp(min=0.0).sqrt()

@@ -135,16 +135,6 @@ class PiecedSplit:
         return features, places, targets
 
 
-def read_pieces(
-    config: VilbertTraining, root: DataRoot | None, captions: Sequence[str]
-) -> tuple[WordPieces, Path | None]:
-    """The word pieces, learned from captions or those of ``text_start``'s BERT, whose folder is the second."""
-    if config.text_start.folder is None:
-        return learn_word_pieces(captions, config.pieces.size), None
-    bert = data.locate(config.text_start.folder, root, "a BERT")
-    return read_word_pieces(bert / VOCABULARY), bert
-
-
 def read_split(
     config: VilbertTraining, root: DataRoot | None, pairs: data.Pairs, pieces: WordPieces
 ) -> tuple[PiecedSplit, str | None, str]:
@@ -363,7 +353,11 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
     def __init__(self, config: VilbertTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
         train, dev = data.training_pairs(config, root, watcher.say)
-        self._pieces, bert = read_pieces(config, root, train.captions)
+        folder = config.text_start.folder
+        if bert := None if folder is None else data.locate(folder, root, "a BERT"):
+            self._pieces = read_word_pieces(bert / VOCABULARY)
+        else:
+            self._pieces = learn_word_pieces(train.captions, config.pieces.size)
         watcher.say(f"word pieces: {len(self._pieces):,}")
         longest, evaluation = config.pieces.longest, config.evaluation
         cut = sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in train.captions)
@@ -377,12 +371,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         regions = self._split.regions
         _, each, columns = regions.shape
         outputs = self._split.images(np.zeros(1, np.int64))[2].shape[2]
-        options = dataclasses.replace(
-            config.network,
-            vocabulary_size=len(self._pieces),
-            feature_dim=columns,
-            region_outputs=outputs,
-        )
+        sizes = {"vocabulary_size": len(self._pieces), "feature_dim": columns, "region_outputs": outputs}
+        options = dataclasses.replace(config.network, **sizes)
         model = VilbertLearner(options, torch.Generator().manual_seed(config.seed), config.initial)
         if config.word_start.epochs:
             watcher.say("training word vectors on the captions for the first embeddings")
@@ -409,9 +399,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     @torch.no_grad()
     def _start_from_vectors(self, config: VilbertTraining, model: VilbertLearner) -> None:
         """Initialise embeddings of the captions' word pieces with skip-gram vectors, at the same standard deviation."""
-        options = WordVectorOptions(
-            dimension=config.network.text_dim, window=5, epochs=config.word_start.epochs, seed=config.seed
-        )
+        dimension, epochs = config.network.text_dim, config.word_start.epochs
+        options = WordVectorOptions(dimension=dimension, window=5, epochs=epochs, seed=config.seed)
         sequences = [[str(number) for number in caption[1:-1]] for caption in self._split.captions]
         numbers, vectors = train_sequence_vectors(sequences, options)
         vectors = vectors - vectors.mean(axis=0)
