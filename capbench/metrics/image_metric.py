@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ from capbench.weights.registry import locate
 
 if TYPE_CHECKING:
     from capbench.features.store import FeatureStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,16 @@ def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
     ensemble.verify()
     parts = ensemble.parts
     return NetworkFiles(tuple(part.path for part in parts), tuple(part.sha256 for part in parts), ensemble.path)
+
+
+@lru_cache(maxsize=8)
+def _loaded(load: Callable[..., T], path: Path, _sha256: str, *how: Any) -> T:
+    return load(path, *how)
+
+
+def loaded_networks(files: NetworkFiles, load: Callable[..., T], *how: Any) -> tuple[T, ...]:
+    """The networks of files, from memory if this process has read them before."""
+    return tuple(_loaded(load, *file, *how) for file in zip(files.paths, files.sha256, strict=True))
 
 
 def store_key(store: FeatureStore) -> tuple[object, ...]:

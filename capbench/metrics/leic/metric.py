@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +16,7 @@ from capbench.metrics.image_metric import (
     ImageOptions,
     RegionMetric,
     check_features,
+    loaded_networks,
     opened_networks,
     signed_together,
 )
@@ -26,14 +25,7 @@ from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.weights.training_files import record_in_facts
 
 if TYPE_CHECKING:
-    from capbench.metrics.leic.network import LeicModel
-
-
-@lru_cache(maxsize=16)
-def _opened(path: Path, _sha256: str) -> LeicModel:
-    from capbench.metrics.leic.network import load_leic
-
-    return load_leic(path)
+    pass
 
 
 @dataclass(frozen=True)
@@ -63,19 +55,16 @@ class Leic(PairMetric, RegionMetric):
     titles: ClassVar[Mapping[str, str]] = {"leic": "LEIC"}
     citation = "Cui et al., Learning to Evaluate Image Captioning, CVPR 2018"
     packages = ("torch",)
-    needs = (
-        References(),
-        Features(),
-        Weights("a LEIC network", "capbench train leic", "leic"),
-    )
-
+    needs = (References(), Features(), Weights("a LEIC network", "capbench train leic", "leic"))
     option_type = LeicOptions
     options: LeicOptions
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
+        from capbench.metrics.leic.network import load_leic
+
         files = opened_networks(str(self.resources.model), self.name)
-        self._models = [_opened(*file) for file in zip(files.paths, files.sha256, strict=True)]
+        self._models = loaded_networks(files, load_leic)
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]

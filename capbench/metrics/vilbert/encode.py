@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,8 +14,8 @@ from capbench.core.errors import FeatureError
 from capbench.core.machine import without_cudnn_attention
 from capbench.features.records import UNKNOWN, RegionFeatures
 from capbench.features.store import FeatureStore
-from capbench.metrics.image_metric import check_features, opened_networks
-from capbench.metrics.vilbert.files import VilbertModel, load_vilbert
+from capbench.metrics.image_metric import check_features
+from capbench.metrics.vilbert.files import VilbertModel
 from capbench.metrics.vilbert.network import Streams, Vilbert
 
 RELEASED_DETECTOR = "x152-fpn"  # Detector of the features that the released weights were trained on
@@ -25,18 +23,6 @@ WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)  # Place of the mean of all regions
 MOST_REGIONS = 100  # Maximum number of regions of an image, the first ones; the published features have 100
 _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 """Rows of the image stream processed at once; on a CPU, as many as fit in its caches."""
-
-
-def open_models(model: str, vocabulary: str | None, device: str) -> tuple[VilbertModel, ...]:
-    """The networks of a weight file or of an ensemble (path or name); the last three are kept."""
-    files = opened_networks(model, "vilbertscore")
-    each = zip(files.paths, files.sha256, strict=True)
-    return tuple(_opened(path, sha256, vocabulary, device) for path, sha256 in each)
-
-
-@lru_cache(maxsize=3)
-def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str) -> VilbertModel:
-    return load_vilbert(path, vocabulary, device)
 
 
 def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool) -> None:

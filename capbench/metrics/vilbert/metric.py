@@ -17,7 +17,7 @@ from capbench.core.options import Choice, File, Flag, Kind, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.image_metric import ImageOptions, RegionMetric, signed_together
+from capbench.metrics.image_metric import ImageOptions, RegionMetric, loaded_networks, opened_networks, signed_together
 from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, similarities, unit
@@ -123,11 +123,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
     }
     citation = "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, Eval4NLP 2020"
     packages = ("torch", "tokenizers")
-    needs = (
-        References(),
-        Features(),
-        Weights("a ViLBERT", "capbench train vilbert", "vilbertscore"),
-    )
+    needs = (References(), Features(), Weights("a ViLBERT", "capbench train vilbert", "vilbertscore"))
     explains_ensembles = False
     batch_size = 256
     texts_at_once = 128  # half a minute with the published network on one core
@@ -348,7 +344,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
 
 def _models(resources: Resources, options: ViLBERTScoreOptions) -> tuple[VilbertModel, ...]:
     from capbench.core.machine import choose_device
-    from capbench.metrics.vilbert.encode import open_models
+    from capbench.metrics.vilbert.files import load_vilbert
 
-    assert resources.model is not None
-    return open_models(resources.model, options.vocabulary, choose_device(options.device))
+    networks = opened_networks(str(resources.model), "vilbertscore")
+    return loaded_networks(networks, load_vilbert, options.vocabulary, choose_device(options.device))
