@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -185,58 +186,21 @@ def write_checkpoint(path: Path, state: State, merges: bool = True) -> Path:
     return path
 
 
-def write_transformers(folder: Path, state: State, heads: int = 1, act: str = "quick_gelu") -> Path:
-    """A folder as ``save_pretrained`` writes it, from weights in the released layout."""
+def write_transformers(folder: Path) -> Any:
+    """A folder as ``save_pretrained`` writes it, with random weights; returns the network."""
     import transformers
 
-    sizes = {"num_hidden_layers": LAYERS, "num_attention_heads": heads, "hidden_size": WIDTH, "hidden_act": act}
-    config = transformers.CLIPConfig(
-        text_config={
-            **sizes,
-            "vocab_size": len(vocabulary()),
-            "intermediate_size": 4 * WIDTH,
-            "max_position_embeddings": CONTEXT,
-        },
-        vision_config={**sizes, "intermediate_size": 4 * WIDTH, "image_size": PICTURE, "patch_size": PATCH},
-        projection_dim=EMBEDDING,
-    )
-    network = transformers.CLIPModel(config)
-    with torch.no_grad():
-        for side, own, final in (
-            (network.text_model, "", network.text_model.final_layer_norm),
-            (network.vision_model, "visual.", network.vision_model.post_layernorm),
-        ):
-            for n, layer in enumerate(side.encoder.layers):
-                block = f"{own}transformer.resblocks.{n}"
-                for kind in ("weight", "bias"):
-                    parts = state[f"{block}.attn.in_proj_{kind}"].chunk(3)
-                    attention = layer.self_attn
-                    for projection, part in zip(
-                        (attention.q_proj, attention.k_proj, attention.v_proj), parts, strict=True
-                    ):
-                        getattr(projection, kind).copy_(part)
-                    getattr(attention.out_proj, kind).copy_(state[f"{block}.attn.out_proj.{kind}"])
-                    getattr(layer.mlp.fc1, kind).copy_(state[f"{block}.mlp.c_fc.{kind}"])
-                    getattr(layer.mlp.fc2, kind).copy_(state[f"{block}.mlp.c_proj.{kind}"])
-                    getattr(layer.layer_norm1, kind).copy_(state[f"{block}.ln_1.{kind}"])
-                    getattr(layer.layer_norm2, kind).copy_(state[f"{block}.ln_2.{kind}"])
-            for kind in ("weight", "bias"):
-                getattr(final, kind).copy_(state[f"{'visual.ln_post' if own else 'ln_final'}.{kind}"])
-        for kind in ("weight", "bias"):
-            getattr(network.vision_model.pre_layrnorm, kind).copy_(state[f"visual.ln_pre.{kind}"])
-        text, vision = network.text_model.embeddings, network.vision_model.embeddings
-        text.token_embedding.weight.copy_(state["token_embedding.weight"])
-        text.position_embedding.weight.copy_(state["positional_embedding"])
-        vision.class_embedding.copy_(state["visual.class_embedding"])
-        vision.position_embedding.weight.copy_(state["visual.positional_embedding"])
-        vision.patch_embedding.weight.copy_(state["visual.conv1.weight"])
-        network.text_projection.weight.copy_(state["text_projection"].T)
-        network.visual_projection.weight.copy_(state["visual.proj"].T)
-        network.logit_scale.copy_(state["logit_scale"])
+    layers = {"num_hidden_layers": LAYERS, "num_attention_heads": 2, "hidden_size": WIDTH, "hidden_act": "gelu"}
+    layers["intermediate_size"] = 4 * WIDTH
+    text = {**layers, "vocab_size": len(vocabulary()), "max_position_embeddings": CONTEXT}
+    vision = {**layers, "image_size": PICTURE, "patch_size": PATCH}
+    torch.manual_seed(1)
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=EMBEDDING)
+    network = transformers.CLIPModel(config).eval()
     network.save_pretrained(folder)
     (folder / "vocab.json").write_text(json.dumps(vocabulary()))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES]) + "\n")
-    return folder
+    return network
 
 
 def write_pictures(folder: Path, names: Sequence[str] = ("one", "two", "three")) -> Path:

@@ -33,9 +33,8 @@ ITEMS = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights in three forms, and pictures."""
+    """Weights and pictures."""
     folder = tmp_path_factory.mktemp("clip")
-    plain.write_transformers(folder / "transformers", STATE)
     plain.write_checkpoint(folder / "pacs" / "clip_ViT.pth", STATE)
     plain.write_pictures(folder / "pictures")
     return folder
@@ -44,7 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(
     world: Path, kind: type[ClipMetric] = ClipScore, weights: Path | None = None, cache: bool = False, **options: Any
 ) -> ClipMetric:
-    source = weights or (world / "transformers" if kind is ClipScore else world / "pacs" / "clip_ViT.pth")
+    source = weights or world / "pacs" / "clip_ViT.pth"
     resources = complete(Resources(model=str(source), images=str(world / "pictures")), cache=cache)
     return kind(resources, **options)
 
@@ -106,13 +105,26 @@ def test_pictures_of_every_kind_are_those_of_plain_code(world: Path, tmp_path: P
     colour.resize((1, 300)).save(folder / "thin.png")
     Image.fromarray(noise[..., 0].astype(np.uint16) * 257).save(folder / "deep.png")
     items = [Item(path.stem, "the dog", ("a cat",)) for path in sorted(folder.iterdir())]
-    resources = complete(Resources(model=str(world / "transformers"), images=str(folder)), cache=False)
+    resources = complete(Resources(model=str(world / "pacs" / "clip_ViT.pth"), images=str(folder)), cache=False)
     columns = np.transpose(list(scored(ClipScore(resources), items).values()))
     texts = [plain.text_vector(f"A photo depicts {text}", STATE) for text in ("the dog", "a cat")]
     pictures = [plain.image_vector(path, STATE) for path in sorted(folder.iterdir())]
     wanted = [plain.scores(picture, texts[0], texts[1:], 2.5) for picture in pictures]
     np.testing.assert_allclose(columns, wanted, atol=1e-5)
     assert len(np.unique(columns[:, 0].round(6))) > 6
+
+
+def test_a_folder_of_transformers_has_its_networks_vectors(world: Path, tmp_path: Path) -> None:
+    network = plain.write_transformers(tmp_path)
+    clip = made(world, weights=tmp_path).clip
+    pieces = clip.pieces(["the dog on a cat"])
+    assert list(pieces[0]) == plain.pieces("the dog on a cat")
+    pixels = np.stack([plain.pixels(next((world / "pictures").glob("one.*")))]).astype(np.float32)
+    with torch.no_grad():
+        text = network.text_projection(network.text_model(torch.tensor(pieces)).last_hidden_state[:, -1])
+        image = network.visual_projection(network.vision_model(torch.from_numpy(pixels)).pooler_output)
+    np.testing.assert_allclose(clip.encode_texts(pieces), text, atol=1e-5)
+    np.testing.assert_allclose(clip.encode_pictures(list(pixels)), image, atol=1e-5)
 
 
 def test_a_folder_of_open_clip_says_its_activation_and_its_heads(world: Path, tmp_path: Path) -> None:
