@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, DataError
+from capbench.core.errors import CapbenchError, DataError, count
 from capbench.core.options import Choice, Count, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
@@ -153,7 +153,7 @@ class Vifidel(Metric):
         return frozenset({"vifidel"})
 
     @cached_property
-    def labels(self) -> StoreLabels | FileLabels:
+    def labels(self) -> FileLabels:
         """The objects in images."""
         if self.options.labels is not None:
             return read_labels(self.options.labels, self.options.classes)
@@ -242,21 +242,6 @@ class ObjectLabel(NamedTuple):
     score: float | None = None
 
 
-class StoreLabels:
-    """Classes of a store's regions; ``names`` are those of the classes if the store has none."""
-
-    def __init__(self, store: FeatureStore, names: str | None) -> None:
-        self._store, self.require, self.path = store, store.require, store.paths[0]
-        self._names = _class_names(names, store.header.class_names, self.path)
-
-    def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        regions = self._store[image]
-        return _named(image, regions.class_ids, regions.class_scores, self._names, self.path)
-
-    def key(self, image: str) -> bytes:
-        return (self._store.checksum(image) or 0).to_bytes(4, "little")
-
-
 class FileLabels:
     """Labels of images from a file."""
 
@@ -264,19 +249,40 @@ class FileLabels:
         self.path, self._labels = path, labels
 
     def require(self, images: Sequence[str]) -> None:
+        """Check that all images have labels."""
         missing = [image for image in dict.fromkeys(images) if image not in self._labels]
         if missing:
-            named = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
-            message = f"has no labels of {len(missing):,} of {len(set(images)):,} images: {named}"
+            message = f"has no labels of {count(len(missing), 'image')}, such as '{missing[0]}'"
             hint = f"Its images look like '{next(iter(self._labels))}'; one without objects has an empty list"
             raise DataError(message, code="missing-image", value=missing[0], path=self.path, hint=hint)
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
+        """An image's objects."""
         self.require([image])
         return self._labels[image]
 
     def key(self, image: str) -> bytes:
+        """A CRC-32 of the image's labels and scores."""
         return zlib.crc32(repr(self.of(image)).encode()).to_bytes(4, "little")
+
+
+class StoreLabels(FileLabels):
+    """Classes of a store's regions; ``names`` are those of the classes if the store has none."""
+
+    def __init__(self, store: FeatureStore, names: str | None) -> None:
+        super().__init__(store.paths[0], {})
+        self._store = store
+        self._names = _class_names(names, store.header.class_names, self.path)
+
+    def require(self, images: Sequence[str]) -> None:
+        self._store.require(images)
+
+    def of(self, image: str) -> tuple[ObjectLabel, ...]:
+        regions = self._store[image]
+        return _named(image, regions.class_ids, regions.class_scores, self._names, self.path)
+
+    def key(self, image: str) -> bytes:
+        return (self._store.checksum(image) or 0).to_bytes(4, "little")
 
 
 def read_labels(file: str, names: str | None = None) -> FileLabels:

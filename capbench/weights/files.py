@@ -91,6 +91,19 @@ class TrainedWeights(Generic[O]):
         return kind if isinstance(kind, str) else None
 
     @property
+    def shared(self) -> tuple[str, ...]:
+        """Predicates that networks of an ensemble must share; vocabularies and sizes may differ."""
+        raise NotImplementedError
+
+    def signature_parts(self) -> dict[str, str]:
+        """All properties of the model that can change a score, for a metric's signature."""
+        raise NotImplementedError
+
+    def summary(self) -> dict[str, object]:
+        """Properties for listings."""
+        raise NotImplementedError
+
+    @property
     def trained_on_kind(self) -> str:
         """Predicate about the training that networks of an ensemble must share."""
         return f"was trained on features of the kind {self.features or 'unknown'}"
@@ -109,21 +122,12 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Predicates that networks of an ensemble must share; vocabularies and sizes may differ."""
         reads = f"reads features of {self.network.options.image_dim} columns"  # type: ignore[union-attr]
         return (*self.alike, reads, self.trained_on_kind)
 
     @property
     def alike(self) -> tuple[str, ...]:
         """Predicates of :attr:`shared` that are specific to this kind of network, beginning with the kind."""
-        raise NotImplementedError
-
-    def signature_parts(self) -> dict[str, str]:
-        """All properties of the model that can change a score, for a metric's signature."""
-        raise NotImplementedError
-
-    def summary(self) -> dict[str, object]:
-        """Properties for listings."""
         raise NotImplementedError
 
     @property

@@ -24,9 +24,8 @@ def test_a_file_has_labels_with_and_without_scores(tmp_path: Path) -> None:
     assert labels.of("im1") == (ObjectLabel("dog"), ObjectLabel("red ball", 0.5))
     assert labels.of("im2") == ()
     assert labels.key("im1") != labels.key("im2")
-    with raises(DataError, "missing-image", path=tmp_path / "a.json", value="im3") as caught:
+    with raises(DataError, "missing-image", path=tmp_path / "a.json", value="im3"):
         labels.require(["im1", "im3", "im3"])
-    assert "1 of 2 images" in caught.value.message
 
 
 BAD = {

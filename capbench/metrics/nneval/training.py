@@ -292,6 +292,7 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         self.learn(train, dev, device)
 
     def learn(self, train: Examples, dev: Examples | Judged, device: torch.device) -> None:
+        """Make the network and its optimiser for some data."""
         inputs, config = train.inputs, self.config
         if (inputs.min(axis=0) == inputs.max(axis=0)).all() or train.human.min() == train.human.max():
             raise DataError("all captions have the same scores", code="undefined", hint="Sample more images")
