@@ -19,7 +19,6 @@ from capbench.core.arguments import Unit as Unit
 from capbench.core.errors import UsageError
 from capbench.core.errors import count as count
 from capbench.core.progress import LONG_S, console
-from capbench.core.progress import images_progress as images_progress
 from capbench.core.progress import progress as progress
 from capbench.core.progress import speed as speed
 

@@ -91,7 +91,7 @@ def extract_features(
     planned = plan_extraction(images or [], options, settings, caller)
     number, model = common.count(len(planned.images), "image"), planned.model
     common.note(f"{number}, detector {model.name} on {model.device}, output {planned.target}")
-    result = planned.run(common.images_progress, processes, place.engine(processes, settings.get("threads")))
+    result = planned.run(common.progress, processes, place.engine(processes, settings.get("threads")))
     _print(result, json_output)
     if result.failed:
         raise typer.Exit(1)
@@ -115,7 +115,7 @@ def _estimate(
         raise UsageError("--workers 0 does not apply to --dry-run", code="out-of-range", value=0, hint=hint)
     images, missing, _, opener = find_images_and_detector(paths, options, settings, caller)
     numbers, threads = sorted(set(workers)), settings["threads"] or 1
-    with common.images_progress("measuring", min(measure + 1, len(images))) as step:
+    with common.progress("measuring", min(measure + 1, len(images))) as step:
         dtype = settings.get("dtype", "float32")
         plan = extraction.measure(images, opener, count=measure, dtype=dtype, progress=step)
     if json_output:

@@ -50,7 +50,7 @@ def import_(
     """
     from capbench.api.features import import_features
 
-    made = import_features(files, out, **settings, progress=common.images_progress)
+    made = import_features(files, out, **settings, progress=common.progress)
     if json_output:
         common.print_json(made.to_dict())
     else:
@@ -133,7 +133,7 @@ def _verify(stores: list[Path], *, json_output: bool) -> None:
 
     with (
         open_store(stores if len(stores) > 1 else stores[0]) as store,
-        common.images_progress("verifying", len(store)) as step,
+        common.progress("verifying", len(store)) as step,
     ):
         verified = verify_store(store, step)
     if json_output:
@@ -164,7 +164,7 @@ def merge(
     """
     from capbench.features.maintenance import merge_stores
 
-    with common.images_progress("merging", None) as step:
+    with common.progress("merging", None) as step:
         store = merge_stores(out, stores, compression=compression, replace=replace, progress=step)
     if json_output:
         common.print_json({"store": str(out), "images": len(store), "signature": store.signature()})
@@ -222,7 +222,7 @@ def pool(
     detected = None
     if boxes is not None:
         detected = BoxPooling(read_boxes(boxes), top, class_columns is not None, class_columns or 1.0)
-    with open_store(store) as cells, common.images_progress("pooling", len(cells)) as step:
+    with open_store(store) as cells, common.progress("pooling", len(cells)) as step:
         made = pool_store(
             cells,
             out,
@@ -276,7 +276,7 @@ def export(
     from capbench.features.maintenance import export_store
     from capbench.features.store import open_store
 
-    with open_store(store) as opened, common.images_progress("writing", len(opened)) as step:
+    with open_store(store) as opened, common.progress("writing", len(opened)) as step:
         kind = export_store(opened, out, format=format, replace=replace, progress=step)
         count, signature = len(opened), opened.signature()
     if json_output:

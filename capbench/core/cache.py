@@ -1,9 +1,8 @@
 """Caches on disk that several runs share: bytes by space and key in SQLite, and arrays parsed from other files.
 
-A cache can be deleted at any time, and its failures never stop a run: a file that SQLite cannot use is renamed and made
-anew, and without write permission the run goes on without the cache; each with a warning. Every entry has a checksum
-over its space, key and value; an entry with a wrong one counts as missing, and is written again when it is computed.
-Batches are written atomically, and several runs may write at the same time.
+A cache can be deleted at any time, and its failures never stop a run: a damaged file is deleted and made anew, and
+without write permission the run goes on without the cache; each with a warning. An entry with a wrong checksum counts
+as missing. Batches are written atomically, and several runs may write at the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import hashlib
 import os
 import shutil
 import sqlite3
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -113,7 +111,7 @@ class Cache:
         except sqlite3.OperationalError as error:  # permissions, disk, locks
             self._give_up(str(error))
         except sqlite3.DatabaseError as error:
-            self._set_aside(str(error))
+            self._make_anew(str(error))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[sqlite3.Connection | None]:
@@ -123,20 +121,18 @@ class Cache:
         except sqlite3.OperationalError as error:
             self._give_up(str(error))
         except (sqlite3.DatabaseError, TypeError, UnicodeDecodeError) as error:  # damage gives columns any type
-            self._set_aside(str(error))
+            self._make_anew(str(error))
 
-    def _set_aside(self, reason: str) -> None:
-        """Rename a damaged file, and create a new one; its content may have taken hours."""
+    def _make_anew(self, reason: str) -> None:
+        """Delete a damaged file, and create a new one."""
         self.close()
         path = files.cache_dir() / f"{self._name}.sqlite"
-        aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
         try:
-            os.replace(path, aside)
-            for ending in ("-wal", "-shm"):
+            for ending in ("", "-wal", "-shm"):
                 path.with_name(path.name + ending).unlink(missing_ok=True)
         except OSError as error:
             return self._give_up(str(error))
-        message = f"the cache {path} was damaged ({reason}); it is renamed to {aside.name} and a new one is created"
+        message = f"the cache {path} was damaged ({reason}); it is deleted and a new one is created"
         warnings.warn(message, CapbenchWarning, stacklevel=4)
         return self._open()
 
@@ -181,8 +177,7 @@ Arrays = Mapping[str, NDArray[Any]]
 def derived_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> dict[str, np.memmap[Any, Any]]:
     """Arrays parsed from other files, read-only and mapped into memory; built if absent.
 
-    ``name``: the table's name. It contains everything that determines the content except ``version``; ``version``:
-    version of the code that builds the table.
+    ``name`` contains everything that determines the content except ``version``, that of the code that builds the table.
     """
     path = files.cache_dir(folder) / f"{name}-{version}"
     if not path.is_dir():

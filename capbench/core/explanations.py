@@ -1,15 +1,7 @@
 """Explanations of scores: named arrays that metrics return and :mod:`capbench.reports.explain` draws.
 
-A metric offers explanations with a method ``explain(subject: Subject) -> Explanation``. For each candidate it returns
-its scores and named arrays:
-
-- :class:`RegionMaps`: a row of weights over the image's regions for each name, drawn as heat maps;
-- :class:`Matrix`: a number for each pair of names, drawn as coloured cells;
-- :class:`Bars`: a number for each name;
-- :class:`Table`: rows of texts and numbers, folded on a page.
-
-``--json`` prints the same arrays at full precision. Arrays are float64; an array with a number that is not finite, or
-whose shape differs from its names, raises MetricError.
+A metric offers explanations with a method ``explain(subject: Subject) -> Explanation``. Arrays are float64; one with a
+number that is not finite, or whose shape differs from its names, raises MetricError.
 """
 
 from __future__ import annotations
@@ -45,14 +37,6 @@ class Subject:
     # phrases that human raters marked in each candidate as ``extra`` and ``missing``; may be empty
     errors: tuple[Mapping[str, Sequence[str]], ...] = ()
 
-    def __post_init__(self) -> None:
-        if not self.items or any(item.image != self.image for item in self.items):
-            message = f"there are no captions of the image '{self.image}' to explain, or captions of another image"
-            raise MetricError(message, code="missing-caption", value=self.image)
-        _check_length("human ratings", len(self.humans), len(self.items))
-        if self.errors:
-            _check_length("candidates with named errors", len(self.errors), len(self.items))
-
 
 @dataclass(frozen=True, eq=False)
 class Regions:
@@ -62,10 +46,6 @@ class Regions:
     boxes: FloatArray | None = None  # (n, 4) x1, y1, x2, y2 in units of ``size``; None if unknown
     # width and height of the image in the units of the boxes: pixels, (1, 1) for fractions, (0, 0) if unknown
     size: tuple[int, int] = (0, 0)
-
-    def __post_init__(self) -> None:
-        if self.boxes is not None:
-            _check_length("boxes", len(self.boxes), len(self.names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +76,7 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class RegionMaps:
-    """Weights of the explanation's regions, one map per row, on a common scale."""
+    """Weights of the explanation's regions, one map per row, on a common scale; drawn as heat maps."""
 
     title: str  # meaning of the weights
     rows: tuple[str, ...]  # (r) names: the candidate's words, or the compared captions
@@ -122,10 +102,6 @@ class Table:
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str | float, ...], ...]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            _check_length(f"cells of '{self.title}'", len(row), len(self.heads))
 
 
 Panel = RegionMaps | Matrix | Bars | Table
@@ -171,7 +147,7 @@ class Explanation:
         known = 0 if self.regions is None else len(self.regions.names)
         for panel in (*(panel for candidate in self.candidates for panel in candidate.panels), *self.comparison):
             if isinstance(panel, RegionMaps):
-                _check_length(f"weights of '{panel.title}'", panel.values.shape[1], known)
+                _check_array(panel.title, panel.values, (len(panel.rows), known))
 
 
 def _check_array(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:
@@ -181,8 +157,3 @@ def _check_array(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:
     if not np.isfinite(values).all():
         message = f"the explanation's '{name}' contains a number that is not finite"
         raise MetricError(message, code="not-a-number", value=name)
-
-
-def _check_length(name: str, length: int, expected: int) -> None:
-    if length != expected:
-        raise MetricError(f"the explanation has {length} {name} instead of {expected}", code="mismatch", value=length)

@@ -12,7 +12,6 @@ from pathlib import Path
 from capbench.core.errors import UsageError
 
 _GROUP_CORES = Path("/sys/fs/cgroup/cpu.max")
-_OLD_GROUP_CORES = (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us"))
 _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 # From glibc's malloc.h.
@@ -27,13 +26,11 @@ _core_limit: int | None = None
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse the memory of freed arrays (glibc only).
+    """Let this process reuse the memory of freed arrays (glibc only). Returns True if the setting was made.
 
     glibc returns arrays of more than 32 MB to the system at once, and the next one of that size gets fresh, zeroed
-    pages. The layers of a network repeat this on a CPU; it took a quarter of the processor time of bottom-up attention.
-    In return, the process keeps its peak memory and slightly more.
-
-    Returns True if the setting was made. It lasts until the process ends.
+    pages. This took a quarter of the processor time of bottom-up attention. In return, the process keeps its peak
+    memory.
     """
     import ctypes
     import platform
@@ -53,15 +50,13 @@ def usable_cores() -> int:
 
 
 def _group_cores() -> int | None:
-    """Cores of the container: processor time per period, in either version of cgroups."""
-    for paths in ((_GROUP_CORES,), _OLD_GROUP_CORES):
-        try:
-            numbers = [part for path in paths for part in path.read_text(encoding="ascii").split()]
-        except (OSError, ValueError):
-            continue
-        if len(numbers) == 2 and all(number.isdigit() and int(number) for number in numbers):
-            return max(1, math.ceil(int(numbers[0]) / int(numbers[1])))
-    return None
+    """Cores of the container: processor time per period."""
+    try:
+        numbers = _GROUP_CORES.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    is_limited = len(numbers) == 2 and all(number.isdigit() and int(number) for number in numbers)
+    return max(1, math.ceil(int(numbers[0]) / int(numbers[1]))) if is_limited else None
 
 
 def limit_cores(count: int) -> None:
@@ -141,8 +136,8 @@ def choose_device(name: str) -> str:
 def without_cudnn_attention() -> Iterator[None]:
     """A context, or decorator, in which attention in half precision does not use cuDNN.
 
-    PyTorch prefers cuDNN's attention on some GPUs (compute capability 9.0 and 10.0, cuDNN 9.15). It builds a plan for
-    every new shape of a batch, which takes longer than a batch of captions.
+    cuDNN's (9.15, on GPUs of compute capability 9.0 and 10.0) builds a plan for every new shape of a batch, which takes
+    longer than a batch of captions.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

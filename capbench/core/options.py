@@ -4,10 +4,8 @@ A metric, a detector or a training file lists its options as fields::
 
     @dataclass(frozen=True)
     class CiderOptions(Options):
-        df: str = option("items", Text("coco-val"), "source of document frequencies")
         sigma: float = option(6.0, Positive(), "width of the length penalty")
 
-    CiderOptions.read("cider", {"sigma": 5})      # valid
     CiderOptions.read("cider", {"sigma": -1})     # UsageError: cider.sigma=-1: not a number above 0
 
 Each field has a *kind*, which defines the valid values and their form in help texts and signatures.
@@ -28,8 +26,7 @@ from capbench.core.errors import UsageError, suggest
 class Kind:
     """The set of valid values of an option.
 
-    ``schema``: the valid values as a JSON schema, for editors; an empty one allows everything; ``hint``: the remedy for
-    an invalid value; by default the example.
+    ``schema``: as a JSON schema, for editors; ``hint``: the remedy for an invalid value; by default the example.
     """
 
     def __init__(self, words: str, example: str, schema: Mapping[str, Any] | None = None, hint: str = "") -> None:
@@ -69,13 +66,11 @@ class Choice(Kind):
         self.choices = choices
 
     def read(self, value: object) -> str:
-        """The name."""
         if value not in self.choices:
             raise ValueError
         return str(value)
 
     def hint(self, value: object) -> str:
-        """The nearest name, and all of them."""
         return suggest(str(value), list(self.choices))
 
 
@@ -87,13 +82,11 @@ class Flag(Kind):
         self._signed = words
 
     def read(self, value: object) -> bool:
-        """The value, which must be a bool: ``0`` and ``"no"`` are invalid."""
         if not isinstance(value, bool):
             raise ValueError
         return value
 
     def sign(self, value: Any) -> str:
-        """One of the two words."""
         return self._signed[bool(value)]
 
 
@@ -107,7 +100,6 @@ class Number(Kind):
         self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> float:
-        """The number."""
         # bool is a subclass of int in Python, but users do not mean a number.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError
@@ -146,7 +138,6 @@ class Count(Kind):
         self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> int:
-        """The number."""
         if isinstance(value, bool) or not isinstance(value, int) or not self._minimum <= value <= self._maximum:
             raise ValueError
         return value
@@ -159,7 +150,6 @@ class Text(Kind):
         super().__init__(f"a text such as {such_as}", such_as, {"type": "string"})
 
     def read(self, value: object) -> str:
-        """The text."""
         if not isinstance(value, str) or not value.strip():
             raise ValueError
         return value
@@ -172,13 +162,11 @@ class File(Kind):
         super().__init__(f"a file of {content}", "FILE", hint="Pass the path of a file")
 
     def read(self, value: object) -> str:
-        """The path; the reader of the file checks that it exists."""
         if not isinstance(value, str | Path) or not str(value).strip():
             raise ValueError
         return str(value)
 
     def sign(self, value: Any) -> str:
-        """The first digits of the file's SHA-256."""
         from capbench.core import files
 
         return files.sha256_file(value)[:16]
@@ -275,12 +263,8 @@ class Options:
     def _read_one(cls, owner: str, name: str, value: object) -> Any:
         options = {declared.name: declared for declared in cls.declared()}
         if name not in options:
-            raise UsageError(
-                f"{owner} has no option '{name}'",
-                code="unknown-option",
-                value=name,
-                hint=suggest(str(name), list(options)),
-            )
+            hint = suggest(str(name), list(options))
+            raise UsageError(f"{owner} has no option '{name}'", code="unknown-option", value=name, hint=hint)
         return options[name].read(owner, value)
 
     def signature_parts(self, *, recombining: bool = True) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Progress of long computations: steps done, total, and estimated time left.
 
 A simple progress is a function that takes numbers of steps. A display may also distinguish several tasks
-(:class:`Parts`), each with a name, a unit and a total. Their steps exclude cached results, which would make the
-estimates too optimistic. :func:`progress` writes to stderr: a bar on a terminal, otherwise a line every half minute.
+(:class:`Parts`). :func:`progress` writes to stderr: a bar on a terminal, otherwise a line every half minute.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ import os
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
     from capbench.core.workers import Engine
 
@@ -39,10 +37,7 @@ class Parts(Protocol):
     """A progress that distinguishes several tasks."""
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-        """The progress of one task.
-
-        ``expected_s``: expected seconds for all units, if known: long work is announced before its first unit.
-        """
+        """The progress of one task; long work is announced before its first unit, if its seconds are expected."""
         ...
 
 
@@ -84,8 +79,8 @@ class Tally:
     def __init__(
         self, name: str, total: int | None, unit: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.name, self.total, self.done = name, total, 0
-        self._unit, self._clock = unit, clock
+        self.name, self.total, self.unit, self.done = name, total, unit, 0
+        self._clock = clock
         self._start = clock()
         self._measured_s = 0.0  # until the end of the last step, since an unfinished step has no speed
         self._first = (0, 0.0)  # the first step and its end: it includes the start of networks and other programs
@@ -117,7 +112,7 @@ class Tally:
         total = "" if self.total is None else f" of {self.total:,}"
         left = self.left()
         estimate = "" if left is None or self.done >= (self.total or 0) else f", {words(left)} left"
-        return f"{self.name} {self.done:,}{total} {self._unit}".strip() + estimate
+        return f"{self.name} {self.done:,}{total} {self.unit}".strip() + estimate
 
 
 def words(seconds: float) -> str:
@@ -131,12 +126,47 @@ def words(seconds: float) -> str:
     return f"about {hours} hours"
 
 
-# Display on stderr.
-
 _CHECK_S = 1.0
 
 
-class Lines:
+class Display(ABC):
+    """Shows the whole work on stderr, or the task in progress, if tasks are distinguished.
+
+    Tasks exclude cached results, so their estimates are better.
+    """
+
+    def __init__(self, description: str, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._description, self._clock = description, clock
+        self._whole = self._current = Tally("", total, clock=clock)
+
+    def __call__(self, done: int) -> None:
+        """Count completed steps of the whole."""
+        self._whole.add(done)
+        if self._current is self._whole:
+            self.update()
+
+    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
+        """See :class:`Parts`."""
+        tally = self._current = Tally(name, total, unit, self._clock)
+        self._begin(expected_s)
+
+        def step(done: int) -> None:
+            tally.add(done)
+            self._current = tally
+            self.update()
+
+        return step
+
+    @abstractmethod
+    def update(self) -> None:
+        """Show the task in progress."""
+
+    @abstractmethod
+    def _begin(self, expected_s: float | None) -> None:
+        """Show that a task begins."""
+
+
+class Lines(Display):
     """A line when long work starts, and every half minute until it ends."""
 
     def __init__(
@@ -146,38 +176,20 @@ class Lines:
         write: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._description, self._write, self._clock = description, write, clock
-        self._whole = self._current = Tally("", total, clock=clock)
+        super().__init__(description, total, clock)
+        self._write = write
         self._last_line = clock()
         self._is_announced = False
         self._lock = threading.Lock()
 
-    def __call__(self, done: int) -> None:
-        """Count completed steps of the whole."""
-        self._whole.add(done)
-        # Tasks exclude cached results, so their estimates are better.
-        if self._current is self._whole:
-            self.update()
-
-    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-        """See :class:`capbench.core.progress.Parts`."""
-        tally = self._current = Tally(name, total, unit, self._clock)
-        if expected_s is not None and expected_s > LONG_S:
-            self._write_line()
-
-        def step(done: int) -> None:
-            tally.add(done)
-            self._current = tally
-            self.update()
-
-        return step
-
     def update(self) -> None:
-        """Write a line if one is due."""
-        tally = self._current
-        left = tally.left()
+        left = self._current.left()
         is_long = left is not None and left > LONG_S
         if self._clock() - self._last_line >= LONG_S or (is_long and not self._is_announced):
+            self._write_line()
+
+    def _begin(self, expected_s: float | None) -> None:
+        if expected_s is not None and expected_s > LONG_S:
             self._write_line()
 
     @contextlib.contextmanager
@@ -203,36 +215,21 @@ class Lines:
             self._write(f"{self._description}: {self._current}")
 
 
-class Bars:
-    """A progress bar for each task, or one for the whole if tasks are not distinguished."""
+class Bars(Display):
+    """A progress bar."""
 
     def __init__(self, description: str, total: int | None, bar: Bar) -> None:
-        self._description, self._bar = description, bar
-        self._whole = Tally("", total)
-        self._whole_task = bar.add_task(description, total=total, left="")
+        super().__init__(description, total)
+        self._bar, self._task = bar, bar.add_task(description, total=total, left="")
 
-    def __call__(self, done: int) -> None:
-        """Count completed steps of the whole."""
-        self._advance(self._whole_task, self._whole, done)
+    def update(self) -> None:
+        tally, left = self._current, self._current.left()
+        text = f"{self._description}: {tally.name}, {tally.unit}" if tally.name else self._description
+        shown = "" if left is None else f"{words(left)} left"
+        self._bar.update(self._task, description=text, total=tally.total, completed=tally.done, left=shown)
 
-    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-        """See :class:`capbench.core.progress.Parts`."""
-        tally = Tally(name, total, unit)
-        self._bar.update(self._whole_task, visible=False)
-        task = self._bar.add_task(f"{self._description}: {name}, {unit}", total=total, left="")
-
-        def step(done: int) -> None:
-            self._advance(task, tally, done)
-            if tally.done >= total:
-                self._bar.update(task, visible=False)
-
-        step(0)
-        return step
-
-    def _advance(self, task: TaskID, tally: Tally, done: int) -> None:
-        tally.add(done)
-        left = tally.left()
-        self._bar.update(task, advance=done, left="" if left is None else f"{words(left)} left")
+    def _begin(self, expected_s: float | None) -> None:
+        self.update()
 
 
 def console(file: TextIO, **settings: Any) -> Console:
@@ -251,40 +248,20 @@ def _is_terminal() -> bool:
     return (sys.stderr.isatty() or is_forced) and console(sys.stderr).is_terminal
 
 
-def _write(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 @contextlib.contextmanager
-def progress(description: str, total: int | None, *, images: bool = False) -> Iterator[Callable[[int], None]]:
+def progress(description: str, total: int | None) -> Iterator[Progress]:
     """Show progress on stderr; yields a function that takes numbers of completed steps."""
     if not _is_terminal():
-        with Lines(description, total, _write).watched() as lines:
+        with Lines(description, total, lambda line: print(line, file=sys.stderr)).watched() as lines:
             yield lines
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
-    from rich.text import Text
 
-    class Speed(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            rate = task.finished_speed or task.speed
-            return Text(speed(1, 1 / rate) if rate else "")
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Speed() if images else TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
+    left = TextColumn("{task.fields[left]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left)
     with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
         yield Bars(description, total, bar)
-
-
-def images_progress(description: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
-    """The :func:`progress` of images."""
-    return progress(description, total, images=True)
 
 
 def speed(images: int, seconds: float) -> str:

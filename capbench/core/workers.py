@@ -3,10 +3,8 @@
 The split into parts does not depend on the number of workers, and one process gathers all results. The number of
 workers therefore changes no byte of the output.
 
-Ray starts, monitors and restarts the workers, which are Ray actors. This uses Ray's "actor fault tolerance": an actor
-whose process dies is restarted (``max_restarts``), and the interrupted call is repeated (``max_task_retries``), also
-after an exception (``retry_exceptions``). Each worker processes one part at a time, so that its death affects no other
-part.
+The workers are Ray actors: one whose process dies is restarted (``max_restarts``), and the interrupted call is repeated
+(``max_task_retries``), also after an exception (``retry_exceptions``).
 """
 
 from __future__ import annotations
@@ -84,7 +82,6 @@ class PartFailure(NamedTuple):
 
 
 _RETRIES = 2
-_FAILED_IN_A_ROW = 2
 _CONNECT_S = 10.0
 _STORE_MB_A_WORKER = 128
 _MB = 1 << 20
@@ -128,13 +125,13 @@ class Engine:
         # Ray replaces the handler of SIGTERM when it starts; its own one prints a stack and leaves processes running.
         self._takes_sigterm = threading.current_thread() is threading.main_thread()
         self._before = signal.getsignal(signal.SIGTERM)
-        self._end_like_an_interruption()  # also while Ray starts
+        self._handle_sigterm(signal.default_int_handler)  # also while Ray starts
         try:
             self._ray = _connected(cluster)
         except BaseException:
-            self._restore()
+            self._handle_sigterm(self._before)
             raise
-        self._end_like_an_interruption()
+        self._handle_sigterm(signal.default_int_handler)
 
     def __enter__(self) -> Engine:
         return self
@@ -142,21 +139,16 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._takes_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would leave processes running
+        self._handle_sigterm(signal.SIG_IGN)  # a second one would leave processes running
         try:
             self._ray.shutdown()
         finally:
-            self._restore()
+            self._handle_sigterm(self._before)
 
-    def _end_like_an_interruption(self) -> None:
-        """Handle SIGTERM (from ``kill`` and job schedulers) like Ctrl-C, so that Ray is shut down."""
+    def _handle_sigterm(self, handler: Any) -> None:
+        """SIGTERM (from ``kill`` and job schedulers) is handled like Ctrl-C, so that Ray is shut down."""
         if self._takes_sigterm:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def _restore(self) -> None:
-        if self._takes_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if handler is None else handler)
 
     def run(
         self, opener: Callable[[], Callable[[PartT], ResultT]], parts: Sequence[PartT], *, memory_mb: int
@@ -166,14 +158,12 @@ class Engine:
         A part whose worker dies, or that raises an exception other than a CapbenchError, is repeated up to twice.
 
         ``opener``: called once in each worker for slow initialisation; returns the function that processes a part.
-        Opener, parts and results must be picklable; ``memory_mb``: memory that a worker may need; limits the number of
-        workers.
+        ``memory_mb``: memory that a worker may need; limits the number of workers.
         """
         memory_mb = self._cluster.memory_mb or memory_mb
         actors = self._start(opener, min(self._count(memory_mb), len(parts)), memory_mb)
         idle, pending = list(actors), iter(enumerate(parts))
         running: dict[Any, tuple[Any, int]] = {}
-        failed_in_a_row = dict.fromkeys(actors, 0)
         shown: set[str] = set()
         try:
             while True:
@@ -186,15 +176,8 @@ class Engine:
                     return
                 for reference in self._ray.wait(list(running))[0]:
                     actor, place = running.pop(reference)
-                    result = self._result(reference, shown)
-                    failed_in_a_row[actor] = failed_in_a_row[actor] + 1 if isinstance(result, PartFailure) else 0
-                    if failed_in_a_row[actor] < _FAILED_IN_A_ROW or len(failed_in_a_row) == 1:
-                        idle.append(actor)
-                    else:
-                        # Failing parts end at once: a worker with a full disk would take all remaining ones.
-                        del failed_in_a_row[actor]
-                        self._note(f"one worker gets no more parts, because {_FAILED_IN_A_ROW} in a row failed there")
-                    yield place, result
+                    idle.append(actor)
+                    yield place, self._result(reference, shown)
         finally:
             for actor in actors:
                 with contextlib.suppress(Exception):  # the actor or the cluster may have ended
@@ -302,7 +285,8 @@ def _connected(cluster: Cluster) -> Any:
             if cluster.address
             else "Try 'ray start --head'",
         ) from error
-    _silence(ray)
+    if hasattr(ray._private.worker, "_worker_logs_enabled"):
+        ray._private.worker._worker_logs_enabled = False  # reports of dead workers on stdout, which is for results
     return ray
 
 
@@ -338,9 +322,3 @@ def _check_reachable(address: str) -> None:
             value=address,
             hint="Check the address, and 'ray status' on that machine",
         ) from error
-
-
-def _silence(ray: Any) -> None:
-    """Prevent Ray from reporting dead workers on stdout, which is for results."""
-    if hasattr(ray._private.worker, "_worker_logs_enabled"):
-        ray._private.worker._worker_logs_enabled = False

@@ -1,7 +1,7 @@
 """A strict YAML reader for settings.
 
-In addition to the checks of PyYAML's safe loader, it rejects aliases and duplicate keys in a mapping (PyYAML keeps the
-last one). ``5e-4`` is a number (a string in YAML 1.1), and ``2024-01-31`` is a string, not a date.
+In addition to the checks of PyYAML's safe loader, it rejects duplicate keys in a mapping (PyYAML keeps the last one).
+``5e-4`` is a number (a string in YAML 1.1), and ``2024-01-31`` is a string, not a date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import yaml
 from capbench.core.errors import DataError, StudyError
 from capbench.core.files import read_text
 
-_MAX_BYTES = 1_000_000  # a settings file has a few thousand
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -25,12 +24,6 @@ class _DuplicateKeyError(yaml.constructor.ConstructorError):
 
 
 class _Loader(yaml.SafeLoader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.get_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases (*) are not supported", event.start_mark)
-        return super().compose_node(parent, index)
-
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -68,14 +61,7 @@ def parse_value(text: str) -> Any:
 
 
 def read_yaml(path: str | os.PathLike[str], expected: str) -> dict[Any, Any]:
-    """The mapping in a settings file.
-
-    ``expected``: the expected content, for the message: ``a study (a mapping with 'schema' and 'name')``.
-    """
-    file = Path(path)
-    if file.is_file() and file.stat().st_size > _MAX_BYTES:
-        size = file.stat().st_size / 1e6
-        raise StudyError(f"is not {expected}: it has {size:,.1f} MB", code="too-large", path=path)
+    """The mapping in a settings file; ``expected``: its content in words, for the message."""
     text = read_text(path)
     try:
         settings = yaml.load(text, _Loader)  # a safe loader
@@ -84,8 +70,6 @@ def read_yaml(path: str | os.PathLike[str], expected: str) -> dict[Any, Any]:
         code, problem, hint = "wrong-format", f"is not YAML: {error.problem}", "Correct the file at that position"
         if isinstance(error, _DuplicateKeyError):
             code, problem, hint = "duplicate", str(error.problem), "Keep one of the two"
-        elif "found another document" in str(error.problem):
-            problem, hint = "a second document begins here ('---')", "Put each document into a separate file"
         elif "'\\t'" in str(error.problem):
             hint = "Indent with spaces"
         raise StudyError(problem, code=code, path=path, row=row, hint=hint) from error
