@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,6 @@ from typing_extensions import Unpack
 from capbench.api.arguments import Statistics, TestChoices
 from capbench.api.checking import checked, refuse_with_study
 from capbench.api.resolve import (
-    SAMPLE_MODEL,
-    SAMPLE_STORE,
     Caller,
     DatasetGiven,
     DatasetsGiven,
@@ -25,10 +22,6 @@ from capbench.api.resolve import (
     PathGiven,
     ProgressGiven,
     asked,
-    has_sample_features,
-    is_sample_data,
-    note_sample,
-    options_by_owner,
     python_caller,
     resolve_study,
     texts,
@@ -37,10 +30,8 @@ from capbench.api.resolve import (
 )
 from capbench.core.arguments import Expected
 from capbench.core.errors import UsageError
-from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
-from capbench.metrics.needs import Resources
-from capbench.metrics.requests import left_out_of_all, require_resources
+from capbench.metrics.requests import require_resources
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -186,7 +177,6 @@ def plan_agreement(
     root = find_root(inputs.get("data"))
     if study.path is None:
         study = replace(study, protocols=study.protocols or tuple(_installed_judgements(root, caller)))
-        study = _with_sample_of_all(study, inputs, root, caller)
     study = with_statistics(with_inputs(study, inputs, caller), statistics, caller.spelled)
     if all_protocols:
         study = replace(study, answers=False)
@@ -211,34 +201,6 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
                 f"({caller.spelled('dataset')} {dataset})",
             )
     return tuple(protocol for protocol, found in fitting.items() if found)
-
-
-def _with_sample_of_all(study: Study, inputs: Inputs, root: DataRoot, caller: Caller) -> Study:
-    """With ``all`` on the embedded sample: the sample's features and networks, if the features are extracted already.
-
-    Metrics that capbench has a sample network of are then part of ``all``, as in the study ``demo``.
-    """
-    if "all" not in study.metrics or inputs.get("features") or inputs.get("model") or not root.is_sample:
-        return study
-    if not all(is_sample_data(root, split_protocol(text)[0]) for text in study.protocols):
-        return study
-    if find_spec("torch") is None or not has_sample_features(root):
-        return study
-    from capbench.metrics.registry import metric_names
-    from capbench.weights.registry import has_sample
-
-    sampled = [name for name in metric_names() if has_sample(name)]
-    resources = Resources(
-        features_of=dict.fromkeys(sampled, str(SAMPLE_STORE)), models=dict.fromkeys(sampled, SAMPLE_MODEL)
-    )
-    missing = left_out_of_all(replace(resources, data=str(root.path)), options_by_owner(inputs.get("options")))
-    taken = [name for name in sampled if name not in missing]
-    note_sample(taken, caller)
-    return replace(
-        study,
-        features_of={name: resources.features_of[name] for name in taken},
-        models=dict.fromkeys(taken, SAMPLE_MODEL),
-    )
 
 
 def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:

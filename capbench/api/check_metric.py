@@ -33,22 +33,8 @@ def check_metric(
 ) -> tuple[ContractCheck, ...]:
     """Check that a class or function fulfils the metric contract, with ten captions of the embedded sample.
 
-    The cache is not used.
-
-    Args:
-        metric: a metric's name, ``module:Class``, ``module:function``, a class or a function.
-        options: values of its options.
-        features: a store of region features, if the metric requires one. If the store does not contain the images of
-            the sample, images of the store replace them.
-        model: weights, if the metric requires them.
-        images: a folder with the pictures; by default the sample's.
-
-    Returns:
-        The outcomes of the checks, in order.
-
-    Raises:
-        UsageError: an unknown metric, or an invalid option.
-        MetricError: a requirement of the metric is missing.
+    ``metric`` is a metric's name, ``module:Class``, ``module:function``, a class or a function. If the store of region
+    features does not contain the images of the sample, images of the store replace them. The cache is not used.
     """
     found = plugins.load_any("capbench.metrics", metric) if isinstance(metric, str) else metric
     if not isinstance(found, type):

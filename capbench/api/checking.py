@@ -120,13 +120,13 @@ def refuse_without(without: Sequence[str], caller: Caller) -> None:
         raise UsageError(f"{caller.spelled('without')} requires a study file", code="missing-option", hint=hint)
 
 
-def checked_columns(columns: Mapping[str, str] | None, caller: Caller) -> Mapping[str, str]:
+def checked_columns(inputs: Mapping[str, Any], caller: Caller) -> Mapping[str, str]:
     """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
-    if not columns:
-        return {}
-    from capbench.datasets.user.judgement_files import check_columns
+    columns = inputs.get("columns") or {}
+    if columns:
+        from capbench.datasets.user.judgement_files import check_columns
 
-    check_columns(caller.spelled("columns"), columns)
+        check_columns(caller.spelled("columns"), columns)
     return columns
 
 

@@ -56,13 +56,8 @@ def import_data(
     """Import your own judgements as a data set, as ``capbench data import`` does.
 
     Nothing is stored if a row is invalid.
-
-    Args:
-        file: your judgements, .jsonl, .csv or .tsv; docs/data.md lists the columns.
-        name: name of the new data set, for ``dataset=``.
-        columns: the column of a field, for names that are not accepted: ``{"image": "file"}``.
-        caller: the command line passes itself.
-        settings: see :class:`capbench.api.arguments.JudgementSettings`.
+    The file is .jsonl, .csv or .tsv; docs/data.md lists its columns. ``columns`` has the column of a field, for names
+    that are not accepted (``{"image": "file"}``).
     """
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgement_files import check_columns, parse_scale

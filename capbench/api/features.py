@@ -81,12 +81,8 @@ def extract_features(
     """Extract region features of images into an HDF5 store, as ``capbench extract-features`` does.
 
     An interrupted run resumes. Images that cannot be read are in the result's ``failed``.
-
-    Args:
-        images: folders, images, lists (.txt) or COCO's JSON; by default all images of the data folder.
-        options: options of the detector.
-        workers: number of processes that decode images.
-        settings: see :class:`capbench.api.arguments.ExtractionSettings`.
+    Images are folders, images, lists (.txt) or COCO's JSON; by default all images of the data folder. ``options`` are
+    those of the detector; ``workers`` the number of processes that decode images.
     """
     caller = python_caller(progress)
     return plan_extraction(_listed(images), options or {}, settings, caller).run(caller.progress, workers)
@@ -107,11 +103,7 @@ def import_features(
     """Import region features of other programs into an HDF5 store, as ``capbench features import`` does.
 
     Nothing is stored if a file or a row is invalid.
-
-    Args:
-        files: files of one format, or folders of them.
-        out: the store; by default ``features/NAME.h5`` for the first file NAME.
-        settings: see :class:`capbench.api.arguments.ImportSettings`.
+    The default store is ``features/NAME.h5`` for the first file NAME.
     """
     from capbench.features.importers import import_features as read
 

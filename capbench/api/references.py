@@ -17,14 +17,12 @@ from capbench.api.resolve import (
     PathGiven,
     ProgressGiven,
     asked,
+    plan_task,
     python_caller,
     resolve_judged,
-    resolve_task,
-    study_of_task,
     texts,
 )
 from capbench.core.errors import CapbenchError, UsageError
-from capbench.datasets.root import find_root
 from capbench.studies.references import ReferenceResult, curve_protocol, reference_curves
 from capbench.studies.scoring import load_scorable
 from capbench.studies.study import CurveTask
@@ -70,13 +68,12 @@ def references(
         curves = reference_curves(judged, found.protocol, task, sample=found.sample, progress=caller.progress)
         return ReferenceResult(curves=(curves,), missing={})
     refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
-    planned, task = study_of_task(os.fspath(study), CurveTask, inputs, omitted, caller)
+    plan, task, missing = plan_task(os.fspath(study), CurveTask, inputs, omitted, caller)
     task = CurveTask.read("references", {**asdict(task), **changes})
-    plan, missing = resolve_task(planned, find_root(inputs.get("data")), caller)
     if not plan.requests:
         reasons = "; ".join(f"{title} {reason}" for title, reason in missing.items())
-        message = f"{planned.name}: no metric can be computed: {reasons}"
-        raise UsageError(message, code="missing-option", value=planned.name)
+        message = f"{plan.study.name}: no metric can be computed: {reasons}"
+        raise UsageError(message, code="missing-option", value=plan.study.name)
     caller.on_data(plan.root, plan.uses_root)
     computed = []
     for opened, chosen in plan.protocols:
@@ -89,4 +86,4 @@ def references(
             missing[str(chosen)] = f"missing: {error}"
     for title, reason in missing.items():
         caller.lack(f"{title} {reason}")
-    return ReferenceResult(curves=tuple(computed), missing=missing, name=planned.name)
+    return ReferenceResult(curves=tuple(computed), missing=missing, name=plan.study.name)

@@ -1,9 +1,6 @@
 """Resolution of inputs: metrics with their options, files and data become one fully checked record.
 
-Python functions (:mod:`capbench.api`) and commands (:mod:`capbench.cli`) pass the same values (:class:`MetricInputs`)
-and differ only in their :class:`Caller`: the spelling of arguments in messages, and the output of notes and progress.
-:func:`resolve` is for captions, :func:`resolve_judged` for judgements under one protocol, :func:`with_inputs` for
-studies.
+Python functions and commands pass the same values (:class:`MetricInputs`) and differ only in their :class:`Caller`.
 """
 
 from __future__ import annotations
@@ -99,36 +96,25 @@ class MetricFiles(TypedDict, total=False):
     """Inputs of all functions that compute metrics."""
 
     options: OptionsGiven | None
-    """Options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``."""
-    features: FilesGiven | None
-    """Region features for all metrics, or by metric or label."""
-    model: FilesGiven | None
-    """Weights for all metrics that require them, or by metric or label."""
-    images: FolderGiven | None
-    """Folder of the pictures; by default the data set's image folders."""
+    features: FilesGiven | None  # region features
+    model: FilesGiven | None  # weights of the metrics that require them
+    images: FolderGiven | None  # folder of the pictures; by default the data set's image folders
     data: DataFolder | None
-    """The data folder; by default ``CAPBENCH_DATA``, else the embedded sample."""
 
 
 class CachedInputs(MetricFiles, total=False):
     """Inputs of functions whose scores are cached."""
 
-    cache: bool
-    """False not to read and write the score cache."""
-    version: VersionGiven | None
-    """A version of the functions among the metrics, or versions by name; scores of functions without one are not
-    cached."""
+    cache: bool  # False not to read and write the score cache
+    version: VersionGiven | None  # scores of functions without one are not cached
 
 
 class MetricInputs(CachedInputs, total=False):
     """Inputs of functions that score judgements or captions; the command line parses its flags into them."""
 
-    scores: ScoresGiven
-    """Files of precomputed scores. Every numeric column is a metric; if ``metrics`` names columns, only those."""
-    allow_missing: bool
-    """True to use only items that have a score in every such file."""
-    columns: ColumnsGiven | None
-    """The column of a field, for a data set that is a file with other column names: ``{"image": "file"}``."""
+    scores: ScoresGiven  # every numeric column is a metric; if ``metrics`` names columns, only those
+    allow_missing: bool  # True to use only items that have a score in every such file
+    columns: ColumnsGiven | None  # column of a field, for a file with other names of columns: ``{"image": "file"}``
 
 
 Inputs = Mapping[str, Any]
@@ -183,7 +169,6 @@ def resolve(
 ) -> Resolved:
     """Resolve metrics with their inputs; nothing is scored."""
     root = find_root(inputs.get("data"))
-    columns = checked_columns(inputs.get("columns"), caller)
     names, options = asked(metrics, inputs.get("version")), options_by_owner(inputs.get("options"))
     requests, resources = requested_metrics(
         names,
@@ -211,7 +196,7 @@ def resolve(
         cache=inputs.get("cache", True),
         allow_missing=inputs.get("allow_missing", False),
         caller=caller,
-        columns=columns,
+        columns=checked_columns(inputs, caller),
     )
 
 
@@ -260,7 +245,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
-        columns=checked_columns(inputs.get("columns"), caller) if inputs.get("columns") else {},
+        columns=checked_columns(inputs, caller),
         own=study if study.path else None,
     )
 
@@ -293,7 +278,6 @@ def resolve_study(
     caller: Caller = PYTHON,
     *,
     task: bool = False,  # True for the command of the study's task
-    sample: bool | None = None,  # default: True if a study without a file reads the sample
     all_protocols: bool = False,
 ) -> Plan:
     """Resolve a study; on the embedded sample, metrics without features and weights can use the sample's."""
@@ -304,7 +288,7 @@ def resolve_study(
 
         make_plan = partial(plan_study, task=task)
     plan = make_plan(study, root)
-    if plan.on_sample and study.path is None if sample is None else sample and root.is_sample:
+    if root.is_sample if task else plan.on_sample and study.path is None:
         completed = with_sample(plan.requests, plan.resources, root, caller)
         if completed is not plan.resources:
             study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
@@ -316,11 +300,12 @@ def resolve_study(
     return plan
 
 
-def resolve_task(
-    study: Study, root: DataRoot, caller: Caller = PYTHON, *, sample: bool = True
-) -> tuple[Plan, dict[str, str]]:
-    """The plan of a study with a task for the metrics that can be computed; and missing requirements by title."""
-    plan = resolve_study(study, root, caller, task=True, sample=sample)
+def plan_task(
+    file: str, task: type[TaskType], inputs: Inputs, without: Sequence[str] = (), caller: Caller = PYTHON
+) -> tuple[Plan, TaskType, dict[str, str]]:
+    """The plan of a study file with a task for the metrics that can be computed, and missing requirements by title."""
+    study, settings = study_of_task(file, task, inputs, without, caller)
+    plan = resolve_study(study, find_root(inputs.get("data")), caller, task=True)
     reasons = {request.label: request.lacks(plan.resources) for request in plan.requests}
     waiting = {
         row.title: f"requires {reasons[request.label]}"
@@ -328,7 +313,8 @@ def resolve_task(
         if reasons[request.label]
         for row in request.rows
     }
-    return replace(plan, requests=tuple(r for r in plan.requests if not reasons[r.label])), waiting
+    able = tuple(request for request in plan.requests if not reasons[request.label])
+    return replace(plan, requests=able), settings, waiting
 
 
 def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[Asked]:
@@ -376,10 +362,8 @@ def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, Given
     return "lambda" if number == 1 else f"lambda-{number}"
 
 
-def _label(label: object) -> str:
-    if not isinstance(label, str):
-        hint = "Write metrics={'my-name': metric}"
-        raise UsageError(f"the label {label!r} of a metric is not a string", code="wrong-type", value=label, hint=hint)
+def _label(label: str) -> str:
+    """A label. Raises UsageError if it has other characters than those of labels."""
     try:
         split_label(f"{label}=metric")
     except UsageError as error:
@@ -519,36 +503,25 @@ def with_sample(
     if not completed:
         return resources
     _extract_missing(root, caller)
-    note_sample(completed, caller, model=any(label in models for label in completed))
+    used = f"the sample's features ({SAMPLE_STORE})"
+    used += f" and the model '{SAMPLE_MODEL}'" if any(label in models for label in completed) else ""
+    flags = f"{caller.spelled('features')} and {caller.spelled('model')}"
+    caller.note(f"{', '.join(completed)}: using {used}; override with {flags}")
     return replace(resources, features_of=features_of, models=models)
 
 
-def note_sample(labels: Sequence[str], caller: Caller, *, model: bool = True) -> None:
-    """Note the metrics that use the sample's features, and its model."""
-    used = f"the sample's features ({SAMPLE_STORE})" + (f" and the model '{SAMPLE_MODEL}'" if model else "")
-    flags = f"{caller.spelled('features')} and {caller.spelled('model')}"
-    caller.note(f"{', '.join(labels)}: using {used}; override with {flags}")
-
-
-def has_sample_features(root: DataRoot) -> bool:
-    """True if the sample's store exists and has features of all its images."""
-    if not SAMPLE_STORE.exists():
-        return False
-    from capbench.datasets.images import all_images
-    from capbench.features.store import open_store
-
-    with open_store(SAMPLE_STORE) as store:
-        return all(image.image in store for image in all_images(root))
-
-
 def _extract_missing(root: DataRoot, caller: Caller) -> None:
-    if has_sample_features(root):
-        return
+    """Extract the features of the sample, unless its store has those of all images."""
     from capbench.datasets.images import all_images
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import extract
+    from capbench.features.store import open_store
 
     images = all_images(root)
+    if SAMPLE_STORE.exists():
+        with open_store(SAMPLE_STORE) as store:
+            if all(image.image in store for image in images):
+                return
     caller.note(f"extracting features of the sample's {len(images)} images into {SAMPLE_STORE} (once)")
     with caller.progress("extracting", len(images)) as step:
         extract(images, load_detector("sample"), SAMPLE_STORE, progress=step)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -86,15 +87,7 @@ class Judgements(records.Judgements):
         return f"Judgements({name}: {size}{len(self.items):,} items{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
-        from capbench.reports.markup import html
-        from capbench.reports.table import Document, Table
-
-        rows, texts = self.rows(_SHOWN), 3 if self.kind == "preferences" else 5
-        shown = [[str(cell) for cell in row.values()] for row in rows]
-        heads = [*rows[0]] if rows else []
-        table = Table.of(heads, shown, texts=texts, title=repr(self))
-        notes = (*_more(self._number(), self.kind), *self.notes)
-        return html(Document([replace(table, notes=notes)], sample=self.sample))
+        return _html(self, self.rows(_SHOWN))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,29 +172,16 @@ class ScoreTable(records.ScoreTable):
         return f"ScoreTable({self.dataset}, {len(self.items):,} captions: {scores}{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
-        from capbench.core.records import signature_lines
-        from capbench.reports.markup import html
-        from capbench.reports.table import Document, Table
-
-        heads = ["corpus", "mean", "min", "max"]
-        rows = [
-            [row.title, *(f"{line[head]:.4f}" for head in heads)]
-            for row, line in zip(self.rows, self.summary(), strict=True)
-        ]
-        title = f"{self.dataset}: {len(self.items):,} captions"
-        captions = [
-            [item.image, item.candidate, *(f"{self.values[row.key][place]:.4f}" for row in self.rows)]
-            for place, item in enumerate(self.items[:_SHOWN])
-        ]
-        table = Table.of(["image", "candidate", *(row.title for row in self.rows)], captions, texts=2)
-        table = replace(table, notes=(*_more(len(self.items), "captions"), *self.notes))
-        tables = [Table.of(["metric", *heads], rows, title=title), table]
-        return html(Document(tables, signatures=signature_lines(self.signatures), sample=self.sample))
+        return _html(self, scoring.summary(self))
 
 
 def _item(item: records.Item) -> dict[str, Any]:
     return {name: getattr(item, name) for name in ("image", "candidate_id", "candidate", "system", "group")}
 
 
-def _more(number: int, noun: str) -> Sequence[str]:
-    return (f"the first {_SHOWN} of {number:,} {noun}",) if number > _SHOWN else ()
+def _html(result: Judgements | ScoreTable, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A result with records for a notebook."""
+    import pandas as pd
+
+    lines = [repr(result), *result.notes]
+    return "".join(f"<p>{escape(line)}</p>" for line in lines) + pd.DataFrame(rows).to_html(index=False, border=0)

@@ -18,10 +18,9 @@ from capbench.api.resolve import (
     PathGiven,
     ProgressGiven,
     asked,
+    plan_task,
     python_caller,
     resolve,
-    resolve_task,
-    study_of_task,
     texts,
 )
 from capbench.core.errors import CapbenchError, UsageError
@@ -59,9 +58,8 @@ def retrieve(
     task, missing, published = RetrievalTask(), dict[str, str](), None
     if study is not None:
         refuse_with_study({"metrics": asked(metrics, inputs.get("version"))}, caller)
-        planned, task = study_of_task(os.fspath(study), RetrievalTask, inputs, texts(without), caller)
-        plan, missing = resolve_task(planned, root, caller)
-        requests, resources, published = plan.requests, plan.resources, planned.published
+        plan, task, missing = plan_task(os.fspath(study), RetrievalTask, inputs, texts(without), caller)
+        requests, resources, published = plan.requests, plan.resources, plan.study.published
     task = RetrievalTask.read("retrieval", {**asdict(task), **changed})
     of_file = Path(task.captions).exists()
     if study is None:

@@ -35,20 +35,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Evaluation of a trained network on a split."""
-
-    split: str  # ``train``, ``dev`` or ``test``
-    numbers: Mapping[str, Any]  # results as JSON values
-    model: Path  # the weight file
-    sha256: str  # SHA-256 of the file
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"split": self.split, **self.numbers, "model": str(self.model), "sha256": self.sha256}
-
-
-@dataclass(frozen=True)
 class Plan:
     """A resolved training."""
 
@@ -63,8 +49,8 @@ class Plan:
 
         return train(self.task, self.config, self.run, self.root, restart=restart, watcher=watcher)
 
-    def measure(self, split: str, watcher: Watcher, settings: MeasureSettings) -> Measured:
-        """Evaluate the run's model, or another one."""
+    def measure(self, split: str, watcher: Watcher, settings: MeasureSettings) -> dict[str, Any]:
+        """Evaluate the run's model, or another one: the split, the numbers, the model's file and its SHA-256."""
         import torch
 
         from capbench.training.data import ROLES
@@ -78,11 +64,11 @@ class Plan:
         if model is None and not file.is_file():
             hint = "Train it first, or name another model"
             raise MissingFileError("the trained model does not exist", path=file, hint=hint)
-        given: dict[str, Any] = {"images": settings.get("images"), "folds": settings.get("folds")}
-        given["vocabulary"] = None if vocabulary is None else Path(vocabulary)
-        given = {name: value for name, value in given.items() if value is not None}
+        given: dict[str, Any] = {name: settings[name] for name in ("images", "folds") if settings.get(name) is not None}
+        given |= {} if vocabulary is None else {"vocabulary": Path(vocabulary)}
         numbers = self.task.measure(self.config, file, Measurement(split, self.root, watcher=watcher, **given))
-        return Measured(split, numbers, file, numbers.pop("sha256"))
+        sha256 = numbers.pop("sha256")
+        return {"split": split, **numbers, "model": str(file), "sha256": sha256}
 
 
 def plan_training(
@@ -121,12 +107,10 @@ def train(
 ) -> Trained:
     """Train a network, or resume an interrupted training, as ``capbench train`` does.
 
-    Args:
-        network: ``scan``, ``faier``, ``vilbert``, ``nneval`` or ``leic``, or the name of a plug-in's trainer.
-        config: a training file (YAML), or the name of a shipped one.
-        settings: settings that override the file's, by dotted key (``{"optimiser.lr": 0.001}``).
-        restart: True to discard the content of the run folder.
-        run: see :class:`capbench.api.arguments.RunSettings`.
+    ``network`` is ``scan``, ``faier``, ``vilbert``, ``nneval``, ``leic`` or the name of a plug-in's trainer; ``config``
+    a training file (YAML), or the name of a shipped one. ``settings`` override the file's, by dotted key
+    (``{"optimiser.lr": 0.001}``); ``restart`` discards the content of the run folder. See
+    :class:`capbench.api.arguments.RunSettings`.
     """
     plan = plan_training(network, config, run, settings=settings)
     with contextlib.ExitStack() as stack:
@@ -160,16 +144,11 @@ def evaluate_model(
     settings: Mapping[str, Any] | None = None,
     progress: ProgressGiven = False,
     **how: Unpack[EvaluationSettings],
-) -> Measured:
+) -> dict[str, Any]:
     """Evaluate a trained network on a split, as ``capbench train NETWORK CONFIG --evaluate SPLIT`` does.
 
-    Args:
-        network: ``scan``, ``faier``, or the name of a plug-in's trainer that can be evaluated.
-        config: the training file (YAML), or the name of a shipped one.
-        split: ``train``, ``dev`` or ``test``.
-        settings: as for :func:`train`.
-        how: see :class:`capbench.api.arguments.EvaluationSettings`; ``out``, ``seed`` and ``variant`` select the run
-            folder as for :func:`train`.
+    The result has the keys of the command's JSON. ``out``, ``seed`` and ``variant`` select the run folder as for
+    :func:`train`; other inputs: :class:`capbench.api.arguments.EvaluationSettings`.
     """
     plan = plan_training(network, config, how, settings=settings)
     with contextlib.ExitStack() as stack:
@@ -188,11 +167,7 @@ def train_word_vectors(
 
     The same captions, options and seed give the same file. Requires gensim. ``OUT.training.json`` records digests of
     the captions and their photographs, from which studies compute the overlap with judged captions.
-
-    Args:
-        captions: known corpora (``flickr8k``, ``coco-val``, …) or files, one or several.
-        out: the file, in word2vec's binary format.
-        settings: see :class:`capbench.api.arguments.WordVectorSettings`.
+    Captions are known corpora (``flickr8k``, ``coco-val``, …) or files; the file has word2vec's binary format.
     """
     from capbench.datasets.root import find_root
     from capbench.training import word_vectors
@@ -232,13 +207,7 @@ def fit_reo_covariance(
     """Fit the covariance for REO's Mahalanobis distance, as ``capbench train reo-covariance`` does.
 
     Do not fit it on the captions that will be scored: it would adapt the metric to them.
-
-    Args:
-        model: the grounding model (SCAN).
-        features: region features of the images.
-        captions: captions of the images: a known corpus or a file.
-        out: the file; by default next to the model, where REO reads it.
-        settings: see :class:`capbench.api.arguments.CovarianceSettings`.
+    By default the file is next to the model (SCAN), where REO reads it. Captions are a known corpus or a file.
     """
     from capbench.datasets.root import find_root
     from capbench.metrics.reo import default_path, fit_covariance, write_covariance

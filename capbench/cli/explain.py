@@ -116,20 +116,19 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     import json
     from dataclasses import replace
 
-    from capbench.api.resolve import resolve_task, study_of_task
+    from capbench.api.resolve import plan_task
     from capbench.core.files import write_text
     from capbench.studies.explained import score_image
     from capbench.studies.published import load_published
     from capbench.studies.study import ImageTask
 
     root = inputs.root()
-    planned, task = study_of_task(study, ImageTask, inputs.values(), left_out.names, common.caller())
-    plan, waiting = resolve_task(planned, root, common.caller())
+    plan, task, waiting = plan_task(study, ImageTask, inputs.values(), left_out.names, common.caller())
     scored = score_image(task, plan.requests, root, resources=plan.resources, cache=inputs.cache)
-    scored = replace(scored, title=planned.title)
+    scored = replace(scored, title=plan.study.title)
     waiting |= scored.lacking
     common.announce_root(root, json_output=json_output, used=scored.under_root)
-    published = load_published(planned.published) if planned.published else None
+    published = load_published(plan.study.published) if plan.study.published else None
     if json_output:
         common.print_json(scored.to_dict())
     else:

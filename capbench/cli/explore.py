@@ -80,17 +80,16 @@ def words(
 
     Example: capbench explore words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
     """
-    from capbench.api.resolve import resolve_task, study_of_task
+    from capbench.api.resolve import plan_task
     from capbench.core.files import read_json
     from capbench.core.typed_json import validated
     from capbench.metrics.scoring import complete
     from capbench.studies.region_words import MEANS, Entities, region_words
     from capbench.studies.study import WordTask
 
-    planned, task = study_of_task(study, WordTask, inputs.values(), caller=common.caller())
+    plan, task, waiting = plan_task(study, WordTask, inputs.values(), caller=common.caller())
     path = inputs.root().path / task.entities
     entities = validated(Entities, read_json(path), path, code="wrong-format", hint="Download the file again").root
-    plan, waiting = resolve_task(planned, inputs.root(), common.caller())
     results = []
     for request in plan.requests:
         with common.progress(f"{request.label}, {task.images:,} images", task.images) as step:

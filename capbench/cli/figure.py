@@ -285,7 +285,7 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     else:
         refuse_with_study({"metrics": call.metric, **call.target.changed()}, caller)
         planned, task = study_of_task(study, LayerTask, inputs, call.left_out.names, caller)
-        plan = resolve_study(planned, call.inputs.root(), caller, task=True, sample=True)
+        plan = resolve_study(planned, call.inputs.root(), caller, task=True)
         caller.on_data(plan.root, plan.uses_root)
     resamples = task.resamples if call.resamples is None else call.resamples
     plan, places = plan_layers(plan, resamples, task.seed if call.seed is None else call.seed)

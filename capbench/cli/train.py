@@ -131,7 +131,7 @@ def _command(network: str) -> Callable[..., None]:
             if evaluate is None:
                 _print_result(plan, plan.train(watcher, restart=restart), json_output)
             else:
-                _print_evaluation(plan, plan.measure(evaluate, watcher, measured).to_dict(), json_output)
+                _print_evaluation(plan, plan.measure(evaluate, watcher, measured), json_output)
 
     return run
 

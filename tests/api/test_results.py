@@ -218,7 +218,7 @@ def test_html_is_escaped_and_says_what_is_the_sample() -> None:
     shown = [result, cb.compare("flickr8k-expert", ["bleu-1", overlap], resamples=100), cb.load("flickr8k-expert")]
     for one in shown:
         page = one._repr_html_()  # type: ignore[attr-defined]
-        assert page.count("<table>") == page.count("</table>") == 1
+        assert page.count("<table") == page.count("</table>") == 1
         assert "embedded synthetic sample" in page
         assert "embedded synthetic sample" in repr(one)
     evil = result.model_copy(update={"title": EVIL, "columns": {"bleu-1": EVIL, "overlap": "x"}})

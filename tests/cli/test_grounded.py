@@ -7,24 +7,18 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import torch
 
-from capbench.api.agreement import plan_agreement, study_of
-from capbench.api.resolve import Caller, MetricInputs
-from capbench.datasets.images import all_images
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.features.writing import StoreWriter
 from capbench.metrics.reo import Reo
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.network import Scan
 from capbench.studies.results import load_result
 from tests.conftest import Ran
-from tests.features.fakes import PRINT, made_up
 from tests.metrics.scan.models import Files, make_files
 from tests.text.vocabulary_files import write_vocabulary
 
@@ -197,36 +191,3 @@ def test_a_study_whose_features_cover_some_of_its_data_prints_the_rest(
     gone = capbench("correlate", study, "--data", "sample", "--features", "nowhere.h5")
     assert gone.code == 2
     assert "nowhere.h5: " in gone.err
-
-
-def test_all_on_the_sample_includes_metrics_whose_features_are_extracted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    networks = {"tiger", "reo", "vilbertscore"}
-
-    def labels(dataset: Any, metrics: Any = (), **more: Any) -> set[str]:
-        caller, inputs = Caller(note=notes.append), cast(MetricInputs, {"data": "sample", **more})
-        plan = plan_agreement(study_of(dataset, metrics, None, inputs, caller), inputs, caller)
-        return networks & {request.label for request in plan.requests}
-
-    notes: list[str] = []
-    expert = "flickr8k-expert"
-    assert labels(expert) == set()
-    assert not Path("features").exists()  # nothing is extracted
-    images = [image.image for image in all_images(find_root("sample"))]
-    Path("features").mkdir()
-    for known in (images[:-1], images):
-        with StoreWriter(Path("features/sample.h5"), PRINT) as writer:
-            for image in known:
-                if image not in writer:
-                    writer.add(made_up(image))
-            writer.finish()
-        notes.clear()
-        assert labels(expert) == (networks if known == images else set())
-        assert any("using the sample's features" in note for note in notes) == (known == images)
-    assert labels(expert, ["cider"]) == set()
-    assert labels(expert, features="features/sample.h5") == set()  # no weights
-    ratings = tmp_path / "mine.csv"
-    ratings.write_text("image,candidate,reference_1,rating\na,a dog,a dog runs,4\nb,a cat,a dog runs,1\n")
-    assert labels(ratings) == set()

@@ -138,13 +138,6 @@ def test_flags_that_define_a_study_do_not_go_with_a_file(capbench: Run) -> None:
         assert capbench(*arguments).code == 2, arguments
 
 
-def test_without_the_annotations_of_words_the_samples_features_are_not_made(capbench: Run) -> None:
-    ran = capbench("explore", "words", "faier-table5")
-    assert (ran.code, ran.failure.code) == (2, "missing-file")
-    assert "coco_entities_release.json" in ran.err
-    assert not Path("features").exists()
-
-
 def test_scores_of_a_part_of_an_images_captions_leave_the_other_metrics_alone(capbench: Run) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, mine]\ntitle: Captions\n"
     whole = json.loads(capbench("explore", "examples", study("whole", text.replace(", mine", "")), "--json").out)
