@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from capbench.core.records import Judgements
 from capbench.datasets.root import DataRoot
 
 
@@ -35,19 +33,6 @@ def write_gz(path: Path, text: str) -> Path:
 
 def token_text(captions: Mapping[str, Sequence[str]]) -> str:
     return "".join(f"{name}#{n}\t{text}\n" for name, texts in captions.items() for n, text in enumerate(texts))
-
-
-def digest(judged: Judgements) -> str:
-    """SHA-256 of all items and preferences."""
-    made = hashlib.sha256()
-    for item in judged.items:
-        fields = [item.image, item.candidate, list(item.references), item.candidate_id, item.group]
-        made.update(json.dumps(fields).encode() + b"\n")
-    for label in sorted(judged.preferences):
-        pairs = judged.preferences[label]
-        arrays = [array.tolist() for array in (pairs.first, pairs.second, pairs.preferred)]
-        made.update(json.dumps([label, *arrays, list(pairs.group), pairs.votes.tolist()]).encode())
-    return made.hexdigest()
 
 
 def five(what: str) -> list[str]:

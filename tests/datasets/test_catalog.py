@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.resources
 import re
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from capbench.core.errors import DataError
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.captions import CORPORA
-from capbench.datasets.catalog import Catalog, Need, catalog, parse_catalog
+from capbench.datasets.catalog import Need, catalog, parse_catalog
 from tests.errors import raises
 
 SMALL = """
@@ -21,10 +20,6 @@ datasets:
 files:
   a/b.txt: {what: text, source: here, counts: [{of: lines, how: lines, expected: 3}]}
 """
-
-
-def test_every_registered_data_set_is_in_the_catalog() -> None:
-    assert set(dataset_names()) <= set(catalog().datasets)
 
 
 def test_every_file_belongs_to_a_data_set() -> None:
@@ -61,13 +56,6 @@ def test_open_sets_have_addresses_sizes_and_licences() -> None:
         assert all(entry.url and entry.size for entry in known.of_source(source).values()), source
     assert known.address("thumb/mscoco_THumB-1.0.jsonl") is None
     assert all(entry.judgements and known.licence(name) != "see its terms" for name, entry in known.datasets.items())
-
-
-def test_small_catalog_parses() -> None:
-    known = parse_catalog(SMALL)
-    assert isinstance(known, Catalog)
-    assert known.dataset("one").files == ("a/b.txt",)
-    assert not known.is_open("one")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +99,3 @@ def test_the_sample_meets_the_needs_of_every_default_data_set(sample: Path) -> N
     for name in (name for name in dataset_names() if load_dataset(name).in_default):
         needs = catalog().datasets[name].needs
         assert [need.role for need in needs if need.needed and need.met(sample.joinpath) is None] == [], name
-
-
-def test_the_kept_copy_of_the_catalog_is_the_yaml() -> None:
-    text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text(encoding="utf-8")
-    for _ in range(2):  # the copy is made, then read
-        catalog.cache_clear()
-        assert catalog() == parse_catalog(text)

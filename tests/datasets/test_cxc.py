@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import random
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -158,41 +155,3 @@ def test_both_directions_average_scores_before_the_correlation(capbench: Callabl
 
 
 # On the published files
-
-
-def joined_again(real_data: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Text and image of every caption id, by another way: the k-th of an image's own rows sorted by number."""
-    with (real_data / "open/cxc/sits_val.csv").open(newline="") as file:
-        own = [row for row in csv.DictReader(file) if row["sampling_method"] == "c2i_original"]
-    own.sort(key=lambda row: (row["image"], int(row["caption"].split(":")[2])))
-    karpathy = json.loads((real_data / "coco/karpathy_val_captions.json").read_text())
-    texts = {row["caption"]: karpathy[row["image"]][place % 5].strip() for place, row in enumerate(own)}
-    return texts, {row["caption"]: row["image"] for row in own}
-
-
-@pytest.mark.real_data
-def test_the_published_ratings_are_joined_as_by_a_second_join(real_data: Path) -> None:
-    texts, images = joined_again(real_data)
-    sits = load(real_data, "cxc-sits", "own-caption-out")
-    assert Counter(item.group for item in sits.items) == {"own": 25_000, "crossed": 19_722}
-    assert Counter(len(item.references) for item in sits.items) == {4: 25_000, 5: 19_722}
-    with (real_data / "open/cxc/sits_val.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    karpathy = json.loads((real_data / "coco/karpathy_val_captions.json").read_text())
-    for place in random.Random(0).sample(range(len(rows)), 200):
-        row, item = rows[place], sits.items[place]
-        assert item.candidate == texts[row["caption"]]
-        assert f"{item.image}.jpg" == row["image"]
-        others = [text.strip() for text in karpathy[row["image"]][:5]]
-        if images[row["caption"]] == row["image"]:
-            others.remove(item.candidate)
-        assert list(item.references) == others
-        assert sits.ratings["rating"].value[place] == float(row["agg_score"])
-    sts = load(real_data, "cxc-sts", "first-to-second")
-    assert Counter(item.group for item in sts.items) == {"co-captions": 25_000, "crossed": 19_009}
-    with (real_data / "open/cxc/sts_val.csv").open(newline="") as file:
-        pairs = list(csv.DictReader(file))
-    for place in random.Random(1).sample(range(len(pairs)), 200):
-        pair, item = pairs[place], sts.items[place]
-        assert (item.candidate, item.references) == (texts[pair["caption1"]], (texts[pair["caption2"]],))
-        assert f"{item.image}.jpg" == images[pair["caption1"]]

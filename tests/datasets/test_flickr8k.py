@@ -106,27 +106,3 @@ def test_bad_expert_rows_are_refused(tmp_path: Path, row: str, code: str, value:
 def test_bad_crowdflower_rows_are_refused(tmp_path: Path, row: str, code: str, value: object) -> None:
     with raises(DataError, code, path=tmp_path / "flickr8k/CrowdFlowerAnnotations.txt", row=4, value=value):
         crowd(tmp_path, [*CROWD, row])
-
-
-@pytest.mark.real_data
-def test_published_expert_counts(real_data: Path) -> None:
-    dataset = Flickr8kExpert(root(real_data))
-    (judgements,) = dataset.load(dataset.selections["no-own-captions"])
-    assert len(judgements.items) == 5664
-    assert len(judgements.ratings["expert"]) == 16992
-    assert len({item.image for item in judgements.items}) == 1000
-    assert {len(item.references) for item in judgements.items} == {5}
-    (everything,) = dataset.load(dataset.selections["all-pairs"])
-    assert len(everything.items) == 5822
-
-
-@pytest.mark.real_data
-def test_published_crowdflower_counts(real_data: Path) -> None:
-    dataset = Flickr8kCrowdFlower(root(real_data))
-    (judgements,) = dataset.load(dataset.selections["own-reference-out"])
-    assert len(judgements.items) == len(judgements.ratings["share-of-yes"]) == 47830
-    four = {item.image for item in judgements.items if len(item.references) == 4}
-    assert len(four) == 721
-    assert sum(len(item.references) == 4 for item in judgements.items) == 5 * 47830 - 202960
-    (others,) = dataset.load(dataset.selections["no-own-captions"])
-    assert len(others.items) == 47830 - 721

@@ -7,7 +7,7 @@ import pytest
 
 from capbench.core.errors import DataError
 from capbench.core.records import Judgements
-from capbench.datasets.foil import Foil, FoilFull, FoilPair, own_captions, read_foil, read_foil_annotations
+from capbench.datasets.foil import Foil, FoilFull, FoilPair, own_captions, read_foil_annotations
 from capbench.datasets.row_models import parsed
 from tests.datasets.native_files import root, write_json
 from tests.errors import raises
@@ -83,18 +83,6 @@ def test_pairs_of_unknown_origin_keep_all_references_and_are_told(folder: Path) 
     judged = load(folder)[0]
     assert judged.items[0].references == tuple(CAPTIONS["one.jpg"])
     assert judged.notes[-1].startswith("1 pairs ")
-
-
-@pytest.mark.real_data
-def test_published_pairs_are_all_read_and_the_covered_ones_traced(real_data: Path) -> None:
-    assert len(read_foil(real_data / FOIL)) == 1000
-    judged = load(real_data)[0]
-    assert len(judged.items) == 504
-    assert {len(item.references) for item in judged.items} == {4}
-    assert judged.notes[0].startswith("748 of 1,000 pairs are left out")
-    assert judged.notes[1].startswith("10 right captions ")
-    assert len(judged.notes) == 2
-    assert len(load(real_data, "validated")[0].items) == 484
 
 
 # The whole test set, in the form of COCO's captions

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capbench.core.errors import MetricError
-from capbench.core.records import Judgements
-from capbench.datasets.foil_sets import FoilSet, SugarCrepe, Valse
+from capbench.datasets.foil_sets import SugarCrepe, Valse
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.scoring import load_scorable
 from tests.datasets.native_files import root, write_json
@@ -51,11 +49,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(dataset: type[FoilSet], folder: Path, selection: str) -> Judgements:
-    (judged,) = dataset(root(folder)).load(dataset.selections[selection])
-    return judged
-
-
 def test_a_metric_with_references_names_the_items_that_have_them(folder: Path) -> None:
     dataset = SugarCrepe(root(folder))
     judged = load_scorable(dataset, SugarCrepe.selections["all-pairs"], resolve_metrics(["cider"]))
@@ -63,23 +56,3 @@ def test_a_metric_with_references_names_the_items_that_have_them(folder: Path) -
         judged.require_all()
     assert "-d sugarcrepe -p own-caption-out" in str(caught.value.hint)
     assert load_scorable(dataset, SugarCrepe.selections["own-caption-out"], resolve_metrics(["cider"])).unscored == ()
-
-
-@pytest.mark.real_data
-def test_published_counts(real_data: Path) -> None:
-    def counts(dataset: type[FoilSet], selection: str) -> Counter[str]:
-        (judged,) = dataset(root(real_data)).load(dataset.selections[selection])
-        return Counter(judged.preferences["right"].group)
-
-    valse = counts(Valse, "all-pairs")
-    assert valse.total() == 7782
-    assert valse["actant-swap"] == 1042
-    assert valse["coreference-hard"] == 141
-    confirmed = counts(Valse, "confirmed")
-    assert confirmed.total() == 6759
-    assert confirmed["existence"] == 505
-    assert counts(Valse, "own-caption-out") == {"plurals": 246, "relations": 148, "coreference-standard": 71}
-    crepe = counts(SugarCrepe, "all-pairs")
-    assert crepe.total() == 7511
-    assert (crepe["swap_obj"], crepe["add_obj"]) == (245, 2062)
-    assert counts(SugarCrepe, "own-caption-out").total() == 1681

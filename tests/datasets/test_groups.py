@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from capbench.core.errors import MissingFileError, UsageError
-from capbench.core.records import Judgements, Preferences
-from capbench.datasets.images import dataset_images
-from capbench.datasets.judgement_files import ByName
+from capbench.core.records import Judgements
 from capbench.datasets.opening import open_dataset, split_protocol
-from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot, find_root
 from tests.errors import raises
-from tests.studies.toys import Toy
 
 TOY = "tests.studies.toys:Toy"
 
@@ -108,39 +102,6 @@ def test_pairs_across_groups_are_left_out_and_counted(root: DataRoot) -> None:
     assert len(pairs.ratings["rating"]) == 8
 
 
-class Lazy(Toy):
-    """Toy whose file of the other votes is slow to read, and whose third label's file is not here."""
-
-    read: ClassVar[list[str]] = []
-
-    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        (judgements,) = super().load(selection)
-        votes = judgements.preferences["votes"]
-
-        def later() -> Preferences:
-            self.read.append("votes")
-            return votes
-
-        def gone() -> Preferences:
-            raise MissingFileError("there is no such file", path="gone.mat")
-
-        return (replace(judgements, preferences=ByName({"votes": votes}, {"gone": gone, "late": later})),)
-
-
-def test_what_is_read_late_is_read_late_and_what_is_absent_says_why(root: DataRoot) -> None:
-    Lazy.read.clear()
-    part = load("tests.datasets.test_groups:Lazy@A", root)
-    assert Lazy.read == []
-    assert part.preferences["late"].preferred.tolist() == [-1, 1]
-    assert part.preferences["late"] is part.preferences["late"]
-    assert Lazy.read == ["votes"]
-    with raises(MissingFileError, "missing-file"):
-        part.preferences["gone"]
-    even = load("tests.datasets.test_groups:Lazy@even", root)
-    with raises(MissingFileError, "missing-data", value="late"):
-        even.preferences["late"]
-
-
 ROWS = [
     ("one", "a red kite", 4, "out/door"),
     ("one", "two boats", 1, "out/door"),
@@ -194,27 +155,3 @@ def test_groups_of_a_users_file_are_named_so_that_ids_can_be_read_again(group: s
 )
 def test_ids_come_apart_behind_the_data_set(text: str, expected: tuple[str, str | None]) -> None:
     assert split_protocol(text) == expected
-
-
-def test_images_of_a_group_are_found_alone(root: DataRoot) -> None:
-    found, missing = dataset_images("composite@30k", root)
-    assert len(found) == 20
-    assert {entry.path.parent.parent.name for entry in found} == {"flickr30k"}
-    assert missing == []
-
-
-def test_images_of_a_group_of_nocaps_are_found_under_its_numbers(root: DataRoot) -> None:
-    found, _ = dataset_images("nocaps@in-domain", root)
-    whole, _ = dataset_images("nocaps", root)
-    assert len(found) == 10
-    assert {entry.image for entry in found} < {entry.image for entry in whole}
-
-
-@pytest.mark.real_data
-def test_composites_parts_are_complete(real_data: Path) -> None:
-    root = find_root(real_data)
-    counts = {group: len(load(f"composite@{group}", root).items) for group in ("8k", "30k", "coco")}
-    assert counts == {"8k": 2991, "30k": 2973, "coco": 6021}
-    assert load("composite@8k", root).notes[0] == (
-        "Composite, 8k: 2,991 of 11,985 items of Composite, 997 of 3,995 images"
-    )

@@ -86,20 +86,6 @@ def test_the_json_gives_the_judgements_of_the_release(
     assert travelled.notes[0].startswith(f"read from {Path(name).name}")
 
 
-@pytest.mark.real_data
-@pytest.mark.parametrize(("dataset", "selection", "aspect", "name", "make"), FORMS)
-def test_so_it_does_on_the_published_files(
-    dataset: type[Flickr8kExpert], selection: str, aspect: str, name: str, make: Maker, real_data: Path, tmp_path: Path
-) -> None:
-    images = make(real_data)
-    assert len(images) == 1000
-    write_json(tmp_path / name, images)
-    chosen = dataset.selections[selection]
-    (released,), (travelled,) = dataset(root(real_data)).load(chosen), dataset(root(tmp_path)).load(chosen)
-    assert len(travelled.items) == {"expert": 5664, "share-of-yes": 47830}[aspect]
-    assert same(released, travelled, aspect)
-
-
 def judged(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a kite")) -> dict[str, Any]:
     entries = [{"caption": c, "rating": r} for c, r in zip(captions, ratings, strict=True)]
     return {"x": {"human_judgement": entries, "ground_truth": ["a red kite"], "image_path": "x.jpg"}}
@@ -159,15 +145,6 @@ def test_the_json_of_composite_gives_the_judgements_of_the_table(selection: str,
     assert same(table, travelled, "correctness")
     assert [item.candidate_id for item in table.items] == [item.candidate_id for item in travelled.items]
     assert "thoroughness" not in travelled.ratings
-
-
-@pytest.mark.real_data
-def test_so_do_the_published_ratings(real_data: Path, tmp_path: Path) -> None:
-    composite_folder(real_data, tmp_path, by_source(real_data))
-    chosen = Composite.selections["any-candidate-out"]
-    (table,), (travelled,) = Composite(root(real_data)).load(chosen), Composite(root(tmp_path)).load(chosen)
-    assert len(travelled.items) == 11985
-    assert same(table, travelled, "correctness")
 
 
 def test_a_rating_that_is_nan_is_counted(sample: Path, tmp_path: Path) -> None:

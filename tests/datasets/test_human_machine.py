@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from capbench import correlate
 from capbench.core.records import Judgements
-from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k
+from capbench.datasets.human_machine import MACHINES, HmCoco
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.root import DataRoot
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.evaluate import evaluate
@@ -70,44 +68,6 @@ def test_each_machine_caption_is_paired_with_the_human_caption_of_its_image(fold
     assert pairs.preferred.tolist() == [1, 1, 1, 1]
     assert [item.group for item in judged.items] == ["human", "machine", "machine"] * 2
     assert [item.system for item in judged.items[:3]] == ["human", "machine 1", "machine 2"]
-
-
-def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
-    dataset = HmCoco(root(folder))
-    protocol = dataset.protocol("mean")
-    judged = load(folder)
-    (request,) = requests = resolve_metrics(["bleu-2"])
-    table = score(judged.items, requests, dataset="x", cache=False, by_group=True)
-    cells, groups = evaluate(protocol, [judged], [table], request.rows)
-    values = {cell.group: cell.value for cell in cells}
-    assert groups == ("human", "machine")
-    for group in groups:
-        items = [item for item in judged.items if item.group == group]
-        alone = score(items, requests, dataset="x", cache=False)
-        assert values[group] == pytest.approx(alone.corpus[request.score_columns[0]], abs=1e-12)
-    assert values["human"] != pytest.approx(float(table.values[request.score_columns[0]][[0, 3]].mean()))
-    study = correlate("hm-coco", ["bleu-2"], protocol="mean", data=folder, cache=False)
-    assert {cell.group: cell.value for cell in study.cells} == values
-    assert not score(judged.items, requests, dataset="x", cache=False).group_corpus  # nobody asked for them
-
-
-@pytest.mark.real_data
-def test_published_files_give_the_pairs_of_the_paper(real_data: Path) -> None:
-    data = DataRoot(real_data, False, "test")
-    judged = load(real_data)
-    assert (len(judged.items), len(judged.preferences["human"])) == (20_000, 15_000)
-    assert judged.notes[1:] == (
-        "117 machine captions have the text of a reference",
-        "66 machine captions have the text of the human caption: no metric can distinguish these pairs",
-        "893 machine captions repeat another captioner's caption of the same image",
-        "7 images have fewer than 4 references left",
-    )
-    twelve = load(real_data, "hm-coco@where-image")
-    assert (len(twelve.items), len(twelve.preferences["human"])) == (65_000, 60_000)
-    flickr = HmFlickr8k(data)
-    pairs = flickr.load(flickr.protocol().items)[0]
-    assert (len(pairs.items), len(pairs.preferences["human"])) == (13_000, 12_000)
-    assert {len(item.references) for item in pairs.items} == {4}
 
 
 @pytest.mark.real_data

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy import stats
 
 from capbench.core.errors import MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets.longcap_arena import LongCapArena
-from capbench.datasets.opening import open_dataset
-from capbench.datasets.root import find_root
-from tests.conftest import Ran
 from tests.datasets.native_files import root, write
 from tests.errors import raises
 
@@ -72,16 +66,3 @@ def test_the_parts_of_a_published_file_are_read_in_order(folder: Path) -> None:
     judged = load(folder)
     assert judged.items == expected.items
     assert judged.ratings["descriptiveness"].value.tolist() == [0.25, 1.0, 0.5]
-
-
-def test_correlations_of_each_aspect(capbench: Callable[..., Ran]) -> None:
-    flags = [flag for aspect in ("descriptiveness", "fluency") for flag in ("-p", aspect)]
-    ran = capbench("correlate", "-d", "longcap-arena", *flags, "-m", "tests.studies.toys:Length", "--json")
-    values = {c["protocol"]: c["value"] for c in json.loads(ran.out)["cells"] if c["column"] == "length"}
-    dataset = open_dataset("longcap-arena", find_root("sample"))
-    (judged,) = dataset.load(dataset.protocol().items)
-    lengths = [len(item.candidate.split()) for item in judged.items]
-    for aspect in ("descriptiveness", "fluency"):
-        human = judged.ratings[aspect].value
-        expected = stats.kendalltau(lengths, human, variant="c").statistic
-        assert values[f"longcap-arena/test-a/{aspect}-tau-c"] == pytest.approx(expected, abs=1e-12)

@@ -40,7 +40,6 @@ class Stars(Dataset):
         ratings = {"stars": judging.ratings(range(len(items)), stars, (1.0, 5.0))}
         return (Judgements(self.name, selection.name, tuple(items), ratings),)
 '''
-ROWS = "a\ta dog\t4\nb\ta cat\t1\nc\ta dog in snow\t5\n"
 
 
 @pytest.fixture
@@ -67,20 +66,3 @@ def test_a_missing_file_of_a_plug_in_names_a_command_that_lists_it(plugged: Path
     known = capbench(*_command(refused.err), "--data", plugged)
     assert re.search(r"stars +absent", known.out), known.out
     assert "starry/stars.tsv: there is no such file" in known.err
-
-
-def test_a_missing_human_side_of_a_plug_in_names_the_command_that_lists_its_statistics(
-    plugged: Path, capbench: Callable[..., Ran]
-) -> None:
-    (plugged / "starry").mkdir()
-    (plugged / "starry" / "stars.tsv").write_text(ROWS, encoding="utf-8")
-    here = capbench("correlate", "-d", "stars", "-m", "bleu-1", "--data", plugged)
-    assert here.code == 0, here.err
-    for name in ("stars", "starry:Stars"):
-        refused = capbench("correlate", "-d", name, "-p", "all/hearts-tau-c", "-m", "bleu-1", "--data", plugged)
-        assert refused.code == 2, refused.out
-        assert "requires the human 'hearts'; the available files contain: stars" in refused.err
-        assert _command(refused.err) == ["data", "info", "--protocols", "stars"]
-    listed = capbench("data", "info", "--protocols", "stars")
-    assert listed.code == 0, listed.err
-    assert "hearts-tau-c" in listed.out

@@ -20,35 +20,6 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
     return load_dataset(request.param)
 
 
-@pytest.mark.parametrize(
-    ("name", "default"),
-    [
-        ("flickr8k-expert", "flickr8k-expert/no-own-captions/unaggregated-tau-c"),
-        ("flickr8k-crowdflower", "flickr8k-crowdflower/own-reference-out/tau-b"),
-        ("composite", "composite/any-candidate-out/correctness-tau-c"),
-        ("pascal-50s", "pascal-50s/random-5-refs/direct-strict"),
-        ("nocaps", "nocaps/first-vs-rest/mean"),
-        ("foil", "foil/own-caption-out/right-strict"),
-        ("foil-full", "foil-full/own-caption-out/right-strict"),
-        ("thumb", "thumb/all-systems/total-pearson"),
-        ("nebula", "nebula/all-references/tau-c"),
-        ("polaris", "polaris/all-references/tau-c"),
-        ("hm-coco", "hm-coco/own-caption-out/human-strict"),
-        ("hm-flickr8k", "hm-flickr8k/own-caption-out/human-strict"),
-        ("flickr8k-pseudo", "flickr8k-pseudo/all-captions/tau-c"),
-        ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
-        ("distractions", "distractions/own-caption-out/right-strict"),
-        ("valse", "valse/confirmed/right-strict"),
-        ("sugarcrepe", "sugarcrepe/all-pairs/right-strict"),
-        ("iiw", "iiw/all-pairs/verdicts-strict"),
-        ("context-sighted", "context-sighted/all-descriptions/overall-mean-pearson"),
-        ("context-blv", "context-blv/all-descriptions/overall-mean-pearson"),
-    ],
-)
-def test_default_protocol_is_the_literatures(name: str, default: str) -> None:
-    assert str(load_dataset(name).protocol()) == default
-
-
 def test_every_id_leads_back_to_itself(dataset: type[Dataset]) -> None:
     for items in dataset.selections:
         for statistic in dataset.statistics:

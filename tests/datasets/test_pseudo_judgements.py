@@ -4,51 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from capbench.core.errors import DataError
-from capbench.core.records import Judgements, caption_key
-from capbench.datasets.pseudo_judgements import KINDS, DrawOptions, Flickr8kPseudo, draw_candidates, pseudo_levels
-from tests.datasets.native_files import five, root, token_text, write
+from capbench.core.records import caption_key
+from capbench.datasets.pseudo_judgements import KINDS, DrawOptions, draw_candidates, pseudo_levels
 from tests.errors import raises
-
-FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
-CAPTIONS = {f"{who}-{where}.jpg": five(f"a {who} {where}") for who in ("dog", "girl", "cat") for where in "abcdefgh"}
-NAMES = list(CAPTIONS)
-
-
-class Few(Flickr8kPseudo):
-    """As the real one, drawn from fewer images."""
-
-    draw: ClassVar[DrawOptions] = DrawOptions(each=2, look=4, near=10, middle=60)
-
-
-def write_features(folder: Path, names: list[str] = NAMES) -> None:
-    """Images of one animal look alike: their features share one of three directions."""
-    rng = np.random.default_rng(0)
-    kinds = np.array([("dog", "girl", "cat").index(name.split("-")[0]) for name in names])
-    features = rng.normal(0, 0.1, (len(names), 49, 3)) + np.eye(3)[kinds][:, None]
-    (folder / FEATURES).parent.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / FEATURES, image_names=np.array(names), features=features.astype(np.float32))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text({**CAPTIONS, "train.jpg": five("a train")}))
-    write(tmp_path / "flickr8k/Flickr_8k.devImages.txt", "\n".join(NAMES))
-    write_features(tmp_path)
-    return tmp_path
-
-
-def load(folder: Path, selection: str = "all-captions") -> Judgements:
-    (judged,) = Few(root(folder)).load(Few.selections[selection])
-    return judged
-
 
 # The draw
 
@@ -114,14 +77,6 @@ def test_kinds_are_what_they_are_called() -> None:
         return float(np.mean([len(mine & theirs) for mine, theirs in words]))
 
     assert overlap("near-text") > overlap("mid-text") > overlap("anywhere")
-
-
-def test_the_draw_is_decided_by_the_seed() -> None:
-    captions, looks = drawn_from()
-    first = draw_candidates(captions, looks, OPTIONS)
-    assert first == draw_candidates(captions, looks, OPTIONS)
-    other = draw_candidates(captions, looks, DrawOptions(each=2, look=8, near=8, middle=40, seed=1))
-    assert [i.candidate for i in first] != [i.candidate for i in other]
 
 
 def test_a_text_of_another_image_that_is_the_images_own_is_no_candidate() -> None:

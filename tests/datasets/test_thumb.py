@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from capbench.core.errors import DataError
@@ -15,7 +12,6 @@ from capbench.core.records import Judgements
 from capbench.datasets.catalog import catalog
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.thumb import Thumb
-from tests.conftest import Ran
 from tests.datasets.native_files import root, write
 from tests.errors import raises
 
@@ -128,53 +124,3 @@ def test_a_wrong_row_is_named(change: dict[str, Any], code: str, value: object, 
     write(folder / RATINGS, lines(records))
     with raises(DataError, code, path=folder / "thumb/mscoco_THumB-1.0.jsonl", row=2, value=value):
         load(folder)
-
-
-@pytest.mark.real_data
-def test_the_published_file_holds_what_is_said_of_it(real_data: Path) -> None:
-    judged = load(real_data)
-    assert len(judged.items) == 2500
-    assert len({item.candidate_id for item in judged.items}) == 2500
-    # 204 texts stand for two systems or more of an image, 459 rows in all.
-    assert len({(item.image, item.candidate) for item in judged.items}) == 2245
-    totals: dict[str, list[float]] = defaultdict(list)
-    for item, value in zip(judged.items, judged.ratings["total"].value.tolist(), strict=True):
-        totals[item.system].append(value)
-    means = {system: round(float(np.mean(values)), 3) for system, values in totals.items()}
-    assert means == {
-        "Up-Down": 3.884,
-        "Unified-VLP": 4.058,
-        "VinVL-base": 4.208,
-        "VinVL-large": 4.248,
-        "Human": 4.564,
-    }
-    assert {len(values) for values in totals.values()} == {500}
-
-
-@pytest.mark.real_data
-def test_the_published_human_captions_are_cocos(real_data: Path, tmp_path: Path) -> None:
-    # A copy with a final empty line has another SHA-256, so that only the captions remain; and without the captions.
-    write(tmp_path / RATINGS, (real_data / RATINGS).read_bytes() + b"\n")
-    assert open_dataset("thumb", root(tmp_path)).version == "unknown"
-    write(tmp_path / "coco/karpathy_test_captions.json", (real_data / "coco/karpathy_test_captions.json").read_bytes())
-    assert open_dataset("thumb", root(tmp_path)).version == "1"
-    # Human captions moved to the next image, with their ratings where they were.
-    records = [json.loads(line) for line in (real_data / RATINGS).read_text().splitlines()]
-    humans = [record for record in records if record["SYS"] == "Human"]
-    for record, text in zip(humans, [one["hyp"] for one in humans[1:] + humans[:1]], strict=True):
-        record["hyp"] = text
-    write(tmp_path / RATINGS, lines(records))
-    assert open_dataset("thumb", root(tmp_path)).version == "misaligned"
-
-
-@pytest.mark.real_data
-def test_text_metrics_give_the_stored_numbers(real_data: Path, capbench: Callable[..., Ran]) -> None:
-    flags = [flag for items in ("all-systems", "no-human") for flag in ("-p", f"{items}/total-pearson")]
-    ran = capbench("correlate", "-d", "thumb", *flags, "-m", "cider", "-m", "rouge-l", "--data", real_data, "--json")
-    values = {(cell["protocol"].split("/")[1], cell["column"]): cell["value"] for cell in json.loads(ran.out)["cells"]}
-    assert values == {
-        ("all-systems", "cider"): pytest.approx(0.2241, abs=5e-5),
-        ("all-systems", "rouge-l"): pytest.approx(0.1874, abs=5e-5),
-        ("no-human", "cider"): pytest.approx(0.3339, abs=5e-5),
-        ("no-human", "rouge-l"): pytest.approx(0.3142, abs=5e-5),
-    }

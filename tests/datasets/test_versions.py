@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-
 import pytest
 
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from tests.conftest import Ran
 
 LENGTH = "tests.studies.toys:Length"
 
@@ -41,15 +37,6 @@ def test_a_version_is_part_of_the_name_only_where_another_is_meant_without_it(
     assert (opened.name, opened.version) == (name, version)
 
 
-def test_an_unknown_version_is_one_line_with_the_known_ones(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", "nebula:2", "-m", LENGTH)
-    assert ran.code == 2
-    assert ran.err.strip() == (
-        "error: nebula has no version '2'. Known, the newest first: nebula:spica (scores corrected by Spica's "
-        "judgements); nebula:1 (as published)."
-    )
-
-
 @pytest.mark.parametrize(
     "text", ["composite:1/any-candidate-out/correctness-tau-c", "composite/any-candidate-out/correctness-tau-c"]
 )
@@ -57,14 +44,3 @@ def test_an_id_is_accepted_with_and_without_the_version(text: str) -> None:
     protocol = open_dataset("composite", find_root("sample")).protocol(text)
     assert str(protocol) == "composite/any-candidate-out/correctness-tau-c"
     assert protocol.versioned == "composite:1/any-candidate-out/correctness-tau-c"
-
-
-def test_two_versions_stand_side_by_side_in_one_result(capbench: Callable[..., Ran]) -> None:
-    found = json.loads(capbench("correlate", "-d", "nebula", "-d", "nebula:1", "-m", LENGTH, "--json").out)
-    assert [(info["id"], info["version"]) for info in found["protocols"]] == [
-        ("nebula/all-references/tau-c", "spica"),
-        ("nebula:1/all-references/tau-c", "1"),
-    ]
-    values = {(cell["protocol"], cell["column"]): cell["value"] for cell in found["cells"]}
-    column = found["cells"][0]["column"]
-    assert values["nebula/all-references/tau-c", column] != values["nebula:1/all-references/tau-c", column]

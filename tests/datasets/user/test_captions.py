@@ -42,12 +42,6 @@ def test_coco_results_and_annotations(tmp_path: Path) -> None:
     assert dog.candidate_id == "COCO_val_000007"
 
 
-def test_coco_annotations_without_a_list_of_images(tmp_path: Path) -> None:
-    candidates = _file(tmp_path, "c.json", [{"image_id": 7, "caption": "one dog"}])
-    (item,) = captions_in_memory(candidates, _file(tmp_path, "r.json", {"annotations": COCO["annotations"]})).items
-    assert (item.image, item.references) == ("7", ("a dog", "the dog runs"))
-
-
 def test_jsonl_on_both_sides(tmp_path: Path) -> None:
     candidates = _file(
         tmp_path,
@@ -77,14 +71,6 @@ def test_two_systems_with_one_caption_are_two_candidates(tmp_path: Path) -> None
     items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
     assert [(item.candidate_id, item.system) for item in items] == [("x", "a"), ("x#2", "b"), ("x", "a")]
     assert len({item.key for item in items}) == 1
-
-
-def test_names_that_a_file_gives_are_passed_over_by_those_made_up(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [{"image": "x", "caption": text} for text in ("one", "two", "three", "two", "x2")]
-    rows.insert(0, {"image": "x", "caption": "x2", "id": "x#2"})
-    rows.insert(1, {"image": "y", "caption": "one", "id": "x#3"})
-    items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
-    assert [item.candidate_id for item in items] == ["x#2", "x#3", "x", "x#4", "x#5", "x#4", "x#2"]
 
 
 LISTED = [["a dog", "the dog"], ["a cat"]]
@@ -184,15 +170,6 @@ def test_bad_candidates_are_named_with_their_row(
         captions_in_memory(path, references)
 
 
-def test_candidates_by_image(tmp_path: Path) -> None:
-    path = _file(tmp_path, "c.json", {"y.jpg": " one cat\n", "folder/x.png": "one dog"})
-    references = _file(tmp_path, "r.json", PLAIN)
-    cat, dog = captions_in_memory(path, references).items
-    assert (cat.image, cat.candidate, cat.references, cat.candidate_id) == ("y", "one cat", ("a cat",), "y")
-    assert (dog.image, dog.candidate, dog.references) == ("x", "one dog", ("a dog", "the dog"))
-    assert captions_in_memory(path, None).items[1].references == ()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "code", "row", "value"),
     [
@@ -265,23 +242,6 @@ def test_a_value_that_is_no_caption_is_named_with_its_place(candidates: Any, ref
     with raises(DataError, "wrong-type") as caught:
         captions_in_memory(candidates, references)
     assert str(caught.value).startswith(place)
-
-
-@pytest.mark.parametrize(
-    ("name", "references"),
-    [
-        ("r.json", PLAIN),
-        ("r.jsonl", [{"image": image, "references": texts} for image, texts in PLAIN.items()]),
-        ("r.jsonl", [{"image": image, "caption": text} for image, texts in PLAIN.items() for text in texts]),
-    ],
-)
-def test_references_by_image_and_by_line(tmp_path: Path, name: str, references: Any) -> None:
-    paths = (
-        _file(tmp_path, "c.json", [{"image_id": image, "caption": f"ein Hund {image}"} for image in ("y", "x", "x")]),
-        _file(tmp_path, name, references),
-    )
-    items = captions_in_memory(*paths).items
-    assert [item.references for item in items] == [("a cat",), ("a dog", "the dog"), ("a dog", "the dog")]
 
 
 @pytest.mark.parametrize("as_items", [False, True])

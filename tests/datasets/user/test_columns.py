@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,13 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgement_files import ImportProblemsError, read_user_file, reading_note
 from capbench.datasets.user.judgements import import_file, read_meta
-from tests.conftest import Ran
-from tests.datasets.user.frames import pairs, rated
+from tests.datasets.user.frames import rated
 from tests.errors import raises
 
 Row = dict[str, Any]
 RATED: list[Row] = [
     {"image": "1.jpg", "candidate": "a red kite", "reference_1": "a kite", "reference_2": "a red toy", "rating": 4},
     {"image": "2.jpg", "candidate": "two boats", "reference_1": "boats", "reference_2": "a lake", "rating": 1},
-]
-PAIRS: list[Row] = [
-    {"image": "1.jpg", "candidate_a": "a kite", "candidate_b": "a cat", "reference_1": "a toy", "preferred": "a"},
-    {"image": "2.jpg", "candidate_a": "a dog", "candidate_b": "boats", "reference_1": "a lake", "preferred": "b"},
 ]
 FORMS = ["csv", "tsv", "jsonl"]
 ALIASES = {"image": "image_id", "candidate": "caption", "reference_1": "ref1", "reference_2": "ref2", "rating": "score"}
@@ -95,15 +89,6 @@ def test_a_file_with_other_accepted_names_has_the_rows_of_one_with_the_fields_na
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_preferences_have_images_and_references_under_other_names(tmp_path: Path, form: str) -> None:
-    plain = read_user_file(written(tmp_path / f"plain.{form}", PAIRS))
-    names = {"image": "image_id", "reference_1": "ref1"}
-    other = read_user_file(written(tmp_path / f"other.{form}", renamed(PAIRS, names)))
-    assert other.kind == "preferences"
-    assert (pairs(other), dict(other.columns)) == (pairs(plain), {"image_id": "image", "ref1": "reference_1"})
-
-
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("extra", [{"rating": 4}, {"ratings": [4, 5]}, {"rating_P": 4}, {"rating_1": 4}])
 def test_score_is_the_rating_only_without_another_rating(tmp_path: Path, form: str, extra: Row) -> None:
     rows = [{"image": "1", "candidate": "a kite", **extra, "score": 2}]
@@ -158,13 +143,6 @@ def test_all_problems_of_a_header_are_in_one_error(tmp_path: Path) -> None:
     assert all(f"'{value}'" in line for _, value in expected)
 
 
-def test_a_problem_of_a_row_names_the_column_of_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path / "a.csv", renamed([RATED[0] | {"rating": "good"}], ALIASES))
-    with raises(ImportProblemsError, "not-a-number", path=file, row=2, value="rating") as caught:
-        read_user_file(file)
-    assert "'score'" in str(caught.value)
-
-
 OTHER = {"image": "picture", "candidate": "text", "reference_1": "gold a", "reference_2": "gold b", "rating": "mos"}
 
 
@@ -193,25 +171,3 @@ def test_named_columns_may_exchange_names_but_not_share_a_field(tmp_path: Path, 
     with raises(ImportProblemsError, "ambiguous", path=file, row=1, value="picture"):
         read_user_file(file, columns={"image": "picture"})
     assert rated(read_user_file(file, columns={"image": "picture"}, ignore=["image"]))[0].image == "7"
-
-
-def test_the_command_line_reads_and_names_them(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
-    file = written(tmp_path / "a.csv", renamed(RATED, {"image": "image_id", "candidate": "text, final"}))
-    ran = capbench("correlate", "-d", file, "-m", "bleu-1")
-    assert (ran.code, ran.failure.code, ran.failure.value) == (2, "missing-column", "candidate")
-    assert "--columns 'candidate=text, final'" in ran.err
-    words = ["data", "import", str(file), "--name", "mine", "--columns", "candidate=text, final"]
-    ran = capbench(*words)
-    assert ran.code == 0, ran.err
-    note = reading_note({"image_id": "image", "text, final": "candidate"})
-    assert note in ran.err
-    told = json.loads(capbench("correlate", "-d", "mine", "-m", "bleu-1", "--json").out)
-    assert note in json.dumps(told, ensure_ascii=False)
-
-
-SEVERAL: list[Row] = [
-    {"image": f"{i}.jpg", "candidate": text, "reference_1": "a red kite flies", "rating": 5 - i - j}
-    for i in range(3)
-    for j, text in enumerate(("a red kite flies high", f"{'a kite ' * i}is red", "two boats"))
-]
-FOREIGN = {"image": "picture", "candidate": "text", "rating": "mos"}
