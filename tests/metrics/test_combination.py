@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ import pytest
 from capbench import __version__
 from capbench.core.errors import CapbenchWarning, DataError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.core.training_record import TrainingOverlap, training_overlap
-from capbench.metrics.base import Metric
-from capbench.metrics.combination import image_digest, metric_of_combination, saved_name
+from capbench.metrics.combination import image_digest, saved_name
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.metric_request import GivenMetric, MetricRequest
+from capbench.metrics.metric_request import GivenMetric
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
@@ -131,26 +128,6 @@ def test_another_version_in_an_inputs_signature_is_warned_of_and_other_documents
         assert f"bleu of {key} older, which is now {value}" in line
 
 
-def fitted(path: Path, items: tuple[Item, ...]) -> TrainingOverlap:
-    (request,) = resolve_metrics([f"combination:{path}"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        table = score(items, [request], dataset="d")
-    return training_overlap(request.label, table.trained_on[request.label], items)
-
-
-def test_a_training_image_is_recognised_by_its_photograph(tmp_path: Path) -> None:
-    ids = ("1007129816_e794419615", "1007129816", "1009434119")
-    items = tuple(replace(item, image=image) for item, image in zip(ITEMS, ids, strict=False))
-    assert image_digest(ids[0]) == image_digest(ids[1]) != image_digest(ids[2])
-    for training in ids[:2]:
-        path = save(tmp_path / f"{training}.json", BLEU, learnt_images=[image_digest(training)])
-        overlap = fitted(path, items)
-        assert (overlap.fitted, overlap.photographs, overlap.has_read, overlap.unrecorded) == (1, 2, True, ())
-    path = save(tmp_path / "others.json", BLEU, learnt_images=[image_digest("i7")])
-    assert (fitted(path, items).fitted, fitted(path, items).has_read) == (0, False)
-
-
 Change = Callable[[dict[str, Any]], Any]
 
 
@@ -197,11 +174,3 @@ def test_only_registered_metrics_can_be_saved() -> None:
     for request in (function, imported):
         with raises(UsageError, "unsupported", value=request.label):
             saved_name(request)
-
-
-def test_metrics_that_need_no_references_make_one_that_needs_none(tmp_path: Path) -> None:
-    path = save(tmp_path / "free.json", linear("image", "reo", "reo-image-relevance", 1.0))
-    cls: type[Metric] = metric_of_combination(path)
-    assert cls.reference_free() == {"free"}
-    assert not metric_of_combination(save(tmp_path / "bound.json", BLEU)).reference_free()
-    assert MetricRequest(cls, cls.columns).rows[0].name == "free"

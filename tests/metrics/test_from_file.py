@@ -11,7 +11,6 @@ from capbench.core.records import Item
 from capbench.metrics.from_file import (
     ScoresEntry,
     chosen_of_files,
-    collisions,
     request_of_file,
     requests_of_files,
     with_columns,
@@ -75,16 +74,6 @@ def test_names_choose_columns_of_files(two: Path) -> None:
     assert chosen("judge") == ([], ["good", "bad"])
     assert chosen("mine.bad", "good") == ([], ["good", "mine.bad"])
     assert chosen("mine") == ([], ["mine"])
-
-
-def test_rows_of_the_same_name_are_rejected(two: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other.csv", "image,caption,good", "a,one,1")
-    (problem,) = collisions([request_of_file(two), request_of_file(other)])
-    assert problem.startswith(f"{two.name} and other.csv ")
-    assert problem.endswith(f"--scores NAME={other}")
-    assert collisions([request_of_file(two), request_of_file(other, "second"), *resolve_metrics(["cider"])]) == []
-    twice = collisions([request_of_file(two, "a"), request_of_file(other, "a")])
-    assert any("two metrics have the name 'a'" in problem for problem in twice)
 
 
 def test_an_option_without_a_name_is_for_files_too(two: Path) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
 from capbench.core import plugins
 from capbench.core.built_in import BUILT_IN
 from capbench.core.errors import UsageError
-from capbench.core.progress import Progress
-from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.metrics.base import Metric
+from capbench.core.records import ScoreColumn
 from capbench.metrics.metric_request import FOR_ALL
 from capbench.metrics.needs import Resources
 from capbench.metrics.registry import columns_by_metric
@@ -53,44 +49,6 @@ def test_an_invalid_name_label_or_owner(
 ) -> None:
     with raises(UsageError, code, value=value):
         resolve_metrics(names, options)
-
-
-class OldStyle(Metric):
-    name = "old-style"
-    columns: ClassVar[tuple[str, ...]] = ("old-style",)
-    titles: ClassVar[Mapping[str, str]] = {"old-style": "Old"}
-    citation = "nobody"
-
-    def __init__(self, resources: Resources | None = None, *, cap: float = 1.0) -> None:
-        super().__init__(resources)
-        self.cap = cap
-
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        return np.ones((len(items), 1))
-
-
-class UntypedNeeds(OldStyle):
-    needs = frozenset({"references"})  # type: ignore[assignment]
-
-
-class Nameless(Metric):
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        return np.ones((len(items), 1))
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("OldStyle", "unknown-option"),
-        ("UntypedNeeds", "wrong-format"),
-        ("Nameless", "missing-key"),
-        ("Resources", "wrong-type"),
-    ],
-)
-def test_a_class_that_breaks_the_contract_is_rejected(name: str, code: str) -> None:
-    name = f"{__name__}:{name}"
-    with raises(UsageError, code, value="name" if code == "missing-key" else name):
-        resolve_metrics([name])
 
 
 def test_the_table_of_built_in_metrics_says_what_their_classes_say() -> None:

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -60,17 +59,6 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert list(read_score_file(path, ["judge"]).columns) == ["judge"]
     with raises(UsageError, "missing-column", value="jugde"):
         read_score_file(path, ["jugde"])
-
-
-def test_json_by_item_is_read(tmp_path: Path) -> None:
-    (tmp_path / "k.json").write_text(
-        '{"metrics": ["a"], "per_item": {"x:1": {"a": 1, "b": null}, "x:2": {"a": 2, "b": 0.5}}}'
-    )
-    file = read_score_file(tmp_path / "k.json")
-    assert file.names == {"id": ["x:1", "x:2"]}
-    assert list(file.columns["a"]) == [1.0, 2.0]
-    np.testing.assert_array_equal(file.columns["b"], [np.nan, 0.5])
-    assert file.place(1) == "entry 'x:2'"
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -146,39 +145,6 @@ def test_ciders_cached_scores_are_of_documents_that_occur_as_often(monkeypatch: 
         assert score(items[::-1], requests, dataset="own").signatures == table.signatures
         assert score(items[::-1], requests, dataset="own").cached["cider"] == len(items)
     assert len(found) == len(set(found.values())) == 3
-
-
-@pytest.mark.java
-@pytest.mark.real_data
-def test_flickr8k_expert_gives_the_literatures_numbers(real_data: Path) -> None:
-    from scipy.stats import kendalltau, spearmanr
-
-    captions: dict[str, str] = {}
-    groups: dict[str, list[str]] = {}
-    for line in (real_data / "flickr8k" / "Flickr8k.token.txt").read_text("utf-8").splitlines():
-        label, text = line.split("\t")
-        captions[label] = text
-        groups.setdefault(label.split("#")[0], []).append(text)
-    items, ratings = [], []
-    for line in (real_data / "flickr8k" / "ExpertAnnotations.txt").read_text("utf-8").splitlines():
-        image, label, *three = line.split("\t")
-        if label.split("#")[0] != image:
-            items.append(Item(image, captions[label], tuple(groups[image]), label))
-            ratings.append([int(rating) for rating in three])
-    expected = {
-        "bleu-1": (0.3232, 0.4035),
-        "bleu-4": (0.3078, 0.3867),
-        "rouge-l": (0.3231, 0.4043),
-        "meteor": (0.4182, 0.5187),
-        "cider": (0.4389, 0.5425),
-    }
-    table = score(items, resolve_metrics(list(expected)), dataset="flickr8k-expert")
-    human = np.array(ratings).ravel()
-    for column, values in table.values.items():
-        repeated = np.repeat(values, 3)
-        tau = kendalltau(repeated, human, variant="c").statistic
-        rho = spearmanr(repeated, human).statistic
-        assert (round(float(tau), 4), round(float(rho), 4)) == expected[column.column], column.column
 
 
 class Parted:

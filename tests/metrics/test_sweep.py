@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray, Item
-from capbench.datasets.judgement_files import draw_references, reference_orders
+from capbench.datasets.judgement_files import reference_orders
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.meteor import Meteor
@@ -77,12 +77,3 @@ def test_merging_references_one_by_one_equals_merging_them_anew(metric: Metric) 
     )
     with parsed(CAPTIONS):
         _check(metric, _sweep(items), tolerance=1e-12)
-
-
-def test_orders_are_those_of_the_protocols_with_drawn_references() -> None:
-    items = invented(30)
-    orders = list(reference_orders(items, 7, 2))
-    for draw, drawn in enumerate(draw_references(items, 2, 7, 2)):
-        for item, order, kept in zip(items, orders[draw], drawn, strict=True):
-            assert sorted(order) == list(range(len(item.references)))
-            assert kept.references == tuple(item.references[place] for place in sorted(order[:2]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,15 +100,3 @@ def test_a_folder_model_is_downloaded_with_its_further_files(server: Server, mod
     status, new = get(name, source)
     assert (status.remark, new) == (None, True)
     assert (models / name / "config.json").read_bytes() == b"config.json"
-
-
-def test_two_runs_at_once_download_the_file_once(server: Server) -> None:
-    source = served(server)
-    before, results = len(server.asked), list[bool]()
-    runs = [threading.Thread(target=lambda: results.append(get(NAME, source)[1])) for _ in range(2)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    assert sorted(results) == [False, True]
-    assert len(server.asked) == before + 1

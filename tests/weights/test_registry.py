@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from capbench.core.errors import ModelError, UsageError
+from capbench.core.errors import ModelError
 from capbench.features.detectors.base import names
 from capbench.weights import registry
 from tests.errors import raises
@@ -40,23 +40,6 @@ def test_every_entry_says_where_from_and_under_which_terms() -> None:
         assert entry.url is None or entry.sha256 or entry.sha256_prefix or entry.sha256_observed
         if digits := re.search(r"-([0-9a-f]{8})\.pth$", entry.file):
             assert entry.sha256_prefix == digits.group(1)
-
-
-def test_backbones_are_asked_of_torchvision() -> None:
-    entry = registry.entry("grid:resnet50")
-    assert entry.url is not None
-    assert entry.url.endswith(entry.file)
-    assert entry.file == f"resnet50-{entry.sha256_prefix}.pth"
-    assert "ImageNet" in entry.terms
-    # torchvision's two default weights with a licence of their own
-    assert registry.entry("grid:regnet_y_128gf").terms.startswith("CC BY-NC 4.0")
-    assert registry.entry("grid:vit_h_14").terms.startswith("CC BY-NC 4.0")
-    with raises(UsageError, "unknown-name", value="resnet55") as caught:
-        registry.entry("grid:resnet55")
-    assert "'resnet50'" in (caught.value.hint or "")
-    with raises(UsageError, "unknown-name", value="x152") as caught:
-        registry.entry("x152")
-    assert "'x152-fpn'" in (caught.value.hint or "")
 
 
 def test_a_wrong_file_is_rejected_with_expected_and_actual_hash(weights: Path, models: Path) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from capbench.core.errors import ModelError
@@ -60,12 +59,3 @@ def test_a_networks_record_is_in_its_facts_and_older_files_have_marks_or_none(tm
         "old": (0, 0, None, True),
         "no facts": (0, 0, None, True),
     }
-
-
-def test_an_arrays_record_is_in_its_facts(tmp_path: Path) -> None:
-    record = TrainingRecord("", photographs_of(["b"]), captions_of(["a cat"]))
-    text = json.dumps({KEY: record.to_json()}).encode()
-    np.savez(tmp_path / "c.npz", facts=np.frombuffer(text, dtype=np.uint8))
-    assert training_overlap("reo", [read_training_record(tmp_path / "c.npz")], ITEMS).trained == 1
-    np.savez(tmp_path / "d.npz", weights=np.zeros(3))
-    assert read_training_record(tmp_path / "d.npz").missing == ("d.npz",)
