@@ -28,8 +28,8 @@ MAIN = "from capbench.cli.app import main\n"
 
 def ran(code: str, **environment: str) -> str:
     """What a Python program prints, first on stderr."""
-    made = {"capture_output": True, "text": True, "check": True, "timeout": 300, "env": os.environ | environment}
-    result = subprocess.run([sys.executable, "-c", code], **made)
+    command, env = [sys.executable, "-c", code], os.environ | environment
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=env)
     return result.stderr + result.stdout
 
 

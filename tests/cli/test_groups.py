@@ -61,8 +61,8 @@ def test_a_study_file_names_groups_and_its_files_hold_them(capbench: Callable[..
 def test_every_command_on_one_protocol_takes_a_group_and_says_what_is_kept(
     named: tuple[str, ...], capbench: Callable[..., Ran], found: Callable[..., Any]
 ) -> None:
-    for command in (("compare", "--permutations", "100"), ("compare", "--power")):
-        arguments = (*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100")
+    for flags in (("--permutations", "100"), ("--power",)):
+        arguments = ("compare", *flags, "rouge-l", "bleu-1", *named, "--bootstrap", "100")
         ran = capbench(*arguments, "--details")
         assert ran.code == 0, ran.err
         assert f"{PRINTED}: 75 " in ran.out

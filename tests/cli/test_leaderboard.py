@@ -79,7 +79,7 @@ def test_scores_with_the_title_of_a_published_metric_are_its_row_and_others_are_
 
     named = entry("mine", title="SPICE")
     other = entry("other", title="Other", reads_references=False, uses_ratings=True)
-    quick = {"bootstrap": 100, "permutations": 100, "data": "sample"}
+    quick: dict[str, Any] = {"bootstrap": 100, "permutations": 100, "data": "sample"}
     board = capbench_of_python.leaderboard("flickr8k-expert", "bleu-1", scores=[named, other], **quick)
     (row,) = (row for row in board.rows if row.title == "Other")
     assert (row.reads_references, row.uses_ratings) == (False, True)
