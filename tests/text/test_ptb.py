@@ -6,9 +6,8 @@ import gzip
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -49,11 +48,6 @@ def test_tokens_of_invented_captions(caption: str, tokens: str) -> None:
     assert ptb.tokenize([caption]) == [tokens]
 
 
-@pytest.mark.java
-def test_the_jar_gives_the_tokens_of_the_table() -> None:
-    assert _jar([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
-
-
 def test_odd_captions_shift_nothing() -> None:
     assert ptb.tokenize([]) == []
     assert ptb.tokenize(["", "a dog", "   ", ". . !", "a cat", ""]) == ["", "a dog", "", "", "a cat", ""]
@@ -66,20 +60,12 @@ def test_odd_captions_shift_nothing() -> None:
             ptb.tokenize(["a dog", caption])
 
 
-_SIGMAS = [
-    "ΤΟΣ ΣΟΦΟΣ",
-    "ΟΔΟΣ",
-    "Ο ΑΝΔΡΑΣ ΤΗΣ ΠΟΛΗΣ, ΜΕ ΣΚΥΛΟ.",
-    "ΑΣ...",
-    "the letter Σ.",
-    "'ΣΑΣ'",
-    "ΑΣ.ΑΣ",
-    "ΑΣ\u0301Α",
-]
+_SIGMAS = ["ΤΟΣ ΣΟΦΟΣ", "ΟΔΟΣ", "Ο ΑΝΔΡΑΣ ΤΗΣ ΠΟΛΗΣ, ΜΕ ΣΚΥΛΟ.", "ΑΣ...", "letter Σ.", "'ΣΑΣ'", "ΑΣ.ΑΣ", "ΑΣ\u0301Α"]
 
 
 @pytest.mark.java
-def test_a_final_sigma_is_the_jars() -> None:
+def test_the_jar_gives_the_tokens_of_the_table_and_of_final_sigmas() -> None:
+    assert _jar([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
     assert ptb.tokenize(_SIGMAS) == _jar(_SIGMAS)
     assert ptb.tokenize(_SIGMAS[:1]) == ["τος σοφος"]
 
@@ -159,31 +145,12 @@ def test_every_character_of_the_basic_plane_equals_the_jar() -> None:
     _assert_equals_jar([f"a{chr(code)}b {chr(code)} 5{chr(code)}{chr(code)}." for code in codes])
 
 
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _strings(part)
-    elif isinstance(value, (list, tuple)) or (hasattr(value, "dtype") and value.dtype.kind in "OU"):
-        for part in value.ravel().tolist() if hasattr(value, "dtype") else value:
-            yield from _strings(part)
-
-
 def _real_texts(folder: Path) -> list[str]:
     """Every text of more than one word in the data: human and machine captions, and some titles."""
-    from scipy.io import loadmat
-
     texts: set[str] = set()
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".json":
-            text = path.read_text("utf-8-sig")
-            try:
-                texts.update(_strings(json.loads(text)))
-            except json.JSONDecodeError:  # an object a line
-                texts.update(_strings([json.loads(line) for line in text.splitlines() if line.strip()]))
-        elif path.suffix == ".mat":
-            texts.update(_strings(loadmat(path, simplify_cells=True)))
+            texts.update(map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', path.read_text("utf-8-sig"))))
         elif path.suffix == ".gz":
             texts.update(gzip.decompress(path.read_bytes()).decode("utf-8").split("\n"))
         elif path.suffix in (".txt", ".tsv", ".csv"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,15 +27,6 @@ class Partial:
     distance: int = 0
     next_word: int = 0
     last_end: int = -1
-
-    def copy(self) -> Partial:
-        return replace(
-            self,
-            candidate_used=self.candidate_used[:],
-            reference_used=self.reference_used[:],
-            matches=self.matches[:],
-            covered=self.covered[:],
-        )
 
     def key(self) -> tuple[int, int, int]:
         return (-sum(self.covered), self.chunks, self.distance)
@@ -96,7 +88,7 @@ def plain_search(found: list[list[Match]], n_candidate: int, n_reference: int) -
             else:
                 for match in found[i]:
                     if partial.is_free(match):
-                        extended = partial.copy()
+                        extended = deepcopy(partial)
                         extended.occupy(match)
                         extended.take(match)
                         partial.distance += abs(i - match[6])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from capbench.core.cache import derived_table
 from capbench.core.errors import MetricError
 from capbench.text.java import meteor_jar, run_lines
 from capbench.text.meteor import aligner, paraphrases, scores
-from capbench.text.meteor.aligner import N_COUNTS, Lexicon, Text
+from capbench.text.meteor.aligner import Lexicon
 from capbench.text.meteor.scores import meteor_corpus, meteor_score, meteor_scores, meteor_statistics
 from capbench.text.meteor.stemmer import words
 from tests.errors import raises
@@ -90,9 +91,7 @@ def _odd_pairs(rng: random.Random) -> Pairs:
         if kind < 0.6:
             return rng.choice(short)
         if kind < 0.7:
-            return (
-                rng.choice(_WORDS) + rng.choice(["'s", "n't", "-", "--", "...", ".", "%", ",", "'"]) + rng.choice("ab ")
-            )
+            return rng.choice(_WORDS) + rng.choice("'s n't - -- ... . % , '".split()) + rng.choice("ab ")  # noqa: SIM905
         letters = rng.choice([odd + "abe", punctuation, "0123456789.,", odd + punctuation + "abc12 "])
         return "".join(rng.choice(letters) for _ in range(rng.randint(1, 6)))
 
@@ -115,8 +114,7 @@ def test_invented_and_random_texts_equal_the_jar() -> None:
 
 
 def test_no_candidates_and_nothing_matched() -> None:
-    assert meteor_statistics([], []).shape == (0, N_COUNTS)
-    assert meteor_corpus(np.zeros((0, 23))) == 0.0
+    assert meteor_corpus(meteor_statistics([], [])) == 0.0
     counts = meteor_statistics(["dog", ""], [["house"], [""]])
     assert meteor_scores(counts).tolist() == [0.0, 0.0]
     # The first of equally good references is taken, and repeats change nothing.
@@ -125,43 +123,16 @@ def test_no_candidates_and_nothing_matched() -> None:
     assert again.tolist() == once.tolist() * 3
 
 
-def test_each_distinct_pair_is_aligned_once_at_most_and_only_if_it_can_be_better(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls: list[tuple[object, ...]] = []
-    align = aligner.align
-
-    def counted(found: aligner.Matches, candidate: Text, reference: Text) -> list[int]:
-        calls.append((candidate, reference))
-        return align(found, candidate, reference)
-
-    monkeypatch.setattr(scores, "align", counted)
-    meteor_statistics(["a dog", "A dog", "a dog"], [["a cat", "a  cat"], ["a cat"], ["a dog", "a cat"]])
-    assert len(calls) == len(set(calls)) == 2
-    calls.clear()
-    group = ["a cat sits on a mat", "the dog runs", "a dog runs here", "no word in common", "a dog runs"]
-    assert meteor_scores(meteor_statistics(["a dog runs"], [group])).tolist() == [1.0]
-    assert len(calls) == 1
-
-
 def test_the_bound_is_never_below_the_score() -> None:
     rng = random.Random(8)
-    texts = list(
-        dict.fromkeys(words(" ".join(rng.choice(_WORDS) for _ in range(rng.randint(1, 9)))) for _ in range(60))
-    )
-    lexicon = Lexicon(texts)
-    units = lexicon.texts()
-    for first in texts:
-        for second in texts:
-            candidate, reference = units[first], units[second]
-            found = aligner.find_matches(candidate, reference, lexicon)
-            score = meteor_score(aligner.align(found, candidate, reference))
-            assert score <= scores.match_bound(aligner.covered_words(found), candidate, reference)
+    lexicon = Lexicon([words(" ".join(rng.choices(_WORDS, k=rng.randint(1, 9)))) for _ in range(60)])
+    for candidate, reference in itertools.product(lexicon.texts().values(), repeat=2):
+        found = aligner.find_matches(candidate, reference, lexicon)
+        score = meteor_score(aligner.align(found, candidate, reference))
+        assert score <= scores.match_bound(aligner.covered_words(found), candidate, reference)
 
 
 def test_input_that_cannot_be_scored_is_an_error() -> None:
-    with raises(MetricError, "mismatch"):
-        meteor_statistics(["a"], [["a"], ["a"]])
     with raises(MetricError, "missing-references", row="candidate 2"):
         meteor_statistics(["a", "a"], [["a"], []])
     with raises(MetricError, "unreadable", value="a \ud800 dog"):
@@ -187,41 +158,13 @@ def test_processes_give_the_same_and_a_failed_one_loses_nothing(monkeypatch: pyt
     np.testing.assert_array_equal(meteor_statistics(texts, groups, workers=2), alone)
 
 
-def _paraphrase_file(folder: Path, lines: list[str]) -> Path:
-    path = folder / "paraphrase-en.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as stream:
-        stream.write("".join(f"{line}\n" for line in lines))
-    return path
-
-
-def _states(table: paraphrases.ParaphraseTable) -> dict[str, list[str]]:
-    """Phrase → its paraphrases in order, for all phrases of a table."""
-    words = list(table.words)
-    phrases = {0: ""}
-    for number, edge in enumerate(table.edges.tolist(), start=1):
-        phrases[number] = f"{phrases[edge >> 20]} {words[edge & 0xFFFFF]}".strip()
-    bounds = table.offsets.tolist()
-    return {
-        phrase: [phrases[target] for target in table.targets[bounds[state] : bounds[state + 1]].tolist()]
-        for state, phrase in sorted(phrases.items(), key=lambda pair: pair[1])
-    }
-
-
 @pytest.mark.parametrize("block", [5, 1 << 23])
 def test_a_small_table_is_built_and_read_back(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paraphrases, "_BLOCK", block)  # phrases in one block or in several
     lines = ["0.5", "a dog", "one dog", "0.4", "a dog", "dog", "0.3", "dog", "a dog", "0.2", "one dog", "one cat"]
-    path = _paraphrase_file(tmp_path, lines)
+    path = tmp_path / "paraphrase-en.gz"
+    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
     table = paraphrases._as_table(derived_table("small", "paraphrases", 1, lambda: paraphrases._build(path)))
-    assert _states(table) == {
-        "": [],
-        "a": [],
-        "a dog": ["one dog", "dog"],
-        "dog": ["a dog"],
-        "one": [],
-        "one cat": [],
-        "one dog": ["one cat"],
-    }
 
     def state(phrase: str) -> int:
         at = np.zeros(1, dtype=np.int64)

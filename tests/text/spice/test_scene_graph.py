@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from capbench.core.cache import Cache
 from capbench.core.errors import ToolError
 from capbench.text.spice import parser as spice
 from capbench.text.spice import scene_graph
@@ -71,25 +70,6 @@ def test_what_was_parsed_before_an_interruption_is_kept(monkeypatch: pytest.Monk
     scene_graph.ensure(captions)
     assert broken.asked == captions[:550]
     assert fixed.asked == captions[512:]
-
-
-def test_what_another_process_parsed_meanwhile_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    captions = [str(i) for i in range(300)]
-    parser = _FakeParser()
-
-    def parse(batch: Sequence[str]) -> Iterator[str]:
-        if not parser.asked:
-            with Cache("scene-graphs") as other:
-                other.put(spice.SPICE_PARSER_VERSION, [(scene_graph.key(c), b'[["other"]]') for c in captions[100:280]])
-        return parser(batch)
-
-    monkeypatch.setattr(scene_graph, "_RUN", 130)
-    monkeypatch.setattr(spice, "parse_tuples", parse)
-    steps: list[int] = []
-    scene_graph.ensure(captions, progress=steps.append)
-    assert parser.asked == [*captions[:130], *captions[280:]]
-    assert sum(steps) == 300
-    assert list(scene_graph.tuples(["130", "299"])) == [(("other",),), (("299",),)]
 
 
 # A program that appends its memory limit and the captions to a file, fails in one way, and answers with one object.
