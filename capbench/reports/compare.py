@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -59,41 +60,49 @@ def sentence(pair: Pair, tests: Tests, result: StudyResult, style: TableStyle = 
         return "" if cell is None else show(cell.number)
 
     better, worse = result.columns[pair.better], result.columns[pair.worse]
-    pairs = len(tests.pairs)
-    is_corrected = tests.correction != "none" and pairs > 1
+    corrected = len(tests.pairs) if tests.correction != "none" else 1
     untested = bool(too_few_units(tests))
-    evidence = f"{info.statistic} {value(pair.better)} against {value(pair.worse)}, difference {show(pair.difference)}"
-    if not untested:
-        evidence += f", {'corrected ' if is_corrected else ''}p {p_value_of(pair, tests)}"
-    caveat = ""
-    if pair.low is not None and pair.high is not None and tests.level is not None:
-        evidence += (
-            f", {'uncorrected ' if is_corrected else ''}{100 * tests.level:g} % interval "
-            f"[{show(pair.low)}, {show(pair.high)}]"
-        )
-        caveat = interval_caveat(pair, tests.alpha, pairs if is_corrected else 1)
+    values = f"{info.statistic} {value(pair.better)} against {value(pair.worse)}, difference {show(pair.difference)}"
+    p_value = "" if untested else p_value_of(pair, tests)
+    evidence = evidence_of(pair, values, p_value, show, level=tests.level, alpha=tests.alpha, corrected=corrected)
     if untested:
-        return f"{better} and {worse} are not tested: {evidence}."
+        return f"{better} and {worse} are not tested: {evidence}"
     if pair.significant:
-        return f"{better} agrees better with human ratings than {worse}: {evidence}.{caveat}"
-    return f"{better} and {worse} do not differ significantly: {evidence}.{caveat}"
+        return f"{better} agrees better with human ratings than {worse}: {evidence}"
+    return f"{better} and {worse} do not differ significantly: {evidence}"
 
 
-def interval_caveat(pair: Pair | SystemPair, alpha: float, corrected: int, noun: str = "pair") -> str:
-    """A sentence on an interval that suggests the opposite of the test; ``""`` if both agree.
+def evidence_of(
+    pair: Pair | SystemPair,
+    values: str,
+    p_value: str,
+    show: Callable[[float], str],
+    *,
+    level: float | None,
+    alpha: float,
+    corrected: int,
+    noun: str = "pair",
+) -> str:
+    """The numbers of a test, and a sentence on an interval that suggests the opposite of the test.
 
-    ``pair``: the test; ``alpha``: the significance level; ``corrected``: number of tests for which the p-value is
-    corrected; ``noun``: name of such a test.
+    ``p_value``: as printed, or ``""`` if nothing was tested; ``corrected``: number of tests for which it is corrected;
+    ``noun``: name of such a test.
     """
-    if pair.low is None or pair.high is None:
-        return ""
+    is_corrected = corrected > 1
+    evidence = values + (f", {'corrected ' if is_corrected else ''}p {p_value}" if p_value else "")
+    if pair.low is None or pair.high is None or level is None:
+        return f"{evidence}."
+    interval = f"{100 * level:g} % interval [{show(pair.low)}, {show(pair.high)}]"
+    evidence += f", {'uncorrected ' if is_corrected else ''}{interval}."
     excludes_zero = pair.low > 0 or pair.high < 0
     if excludes_zero is pair.significant:
-        return ""
+        return evidence
     if excludes_zero and pair.p_value <= alpha:
-        return f" Without the correction for {count(corrected, noun)}, the difference is significant."
+        return f"{evidence} Without the correction for {count(corrected, noun)}, the difference is significant."
     contains = "does not contain 0" if excludes_zero else "contains 0"
-    return f" The interval {contains}, but the test decides: the two methods differ near the significance level."
+    return (
+        f"{evidence} The interval {contains}, but the test decides: the two methods differ near the significance level."
+    )
 
 
 def power_table(result: MetricPower) -> Table:

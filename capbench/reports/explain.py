@@ -8,11 +8,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,24 +31,13 @@ from capbench.core.explanations import (
 )
 from capbench.core.records import FloatArray
 from capbench.reports.figures import style
+from capbench.reports.page.elements import Html, plain_table, printable, tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Pixels = NDArray[np.uint8]
-
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def clean(text: str) -> str:
-    """A text for HTML and SVG: special characters are escaped, characters that XML forbids become U+FFFD.
-
-    >>> clean("a < b\\x00")
-    'a &lt; b�'
-    """
-    return escape(_ILLEGAL.sub("\ufffd", text))
-
 
 # Weights of regions over the picture.
 
@@ -236,7 +223,7 @@ def _bars(panel: Bars) -> Tile:
 
 def _fit(text: str, inches: float) -> str:
     """A text of about at most a width, truncated with an ellipsis."""
-    text, most = _ILLEGAL.sub("\ufffd", text), max(int(inches / 0.08), 3)
+    text, most = printable(text), max(int(inches / 0.08), 3)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -264,7 +251,7 @@ def draw(
     tiles: list[tuple[float, float, Tile]] = []
     y = _MARGIN
     for place, text in enumerate(heading):
-        for line in textwrap.wrap(_ILLEGAL.sub("\ufffd", text), max(int((width - 2 * _MARGIN) / 0.078), 8)):
+        for line in textwrap.wrap(printable(text), max(int((width - 2 * _MARGIN) / 0.078), 8)):
             texts.append((_MARGIN, y, line, not place))
             y += 0.17
     x, bottom = _MARGIN, y + _GAP * bool(heading)
@@ -343,36 +330,40 @@ details { margin: .6rem 0 } summary { cursor: pointer }
 
 def page(explanation: Explanation, picture: Pixels | None, title: str = "") -> str:
     """The complete HTML file."""
-    name = clean(title or f"{explanation.title}: {explanation.image}")
+    name = title or f"{explanation.title}: {explanation.image}"
     regions = explanation.regions or Regions(())
     scene = make_scene(picture, regions)
     checksum = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{checksum}'; img-src data:; base-uri 'none'; form-action 'none'"
-    body = [f"<h1>{name}</h1>", _table(_summary(explanation)), *(f"<p>{clean(note)}</p>" for note in explanation.notes)]
+    heads, *rows = _summary(explanation)
+    body = [
+        tag("h1", name),
+        plain_table(heads, rows, "Table: candidates"),
+        *(tag("p", note) for note in explanation.notes),
+    ]
     if picture is not None:
         body.append(_image(scene.pixels, explanation.image))
-    body.append(f"<p>{SEE}</p>")
+    body.append(tag("p", SEE))
     for number, candidate in enumerate(explanation.candidates):
-        body.append(f"<h2>{letter(number)}: {clean(candidate.text)}</h2>")
-        body += [f"<p>{clean(row)}</p>" for row in _facts(candidate)]
+        body += [tag("h2", f"{letter(number)}: {candidate.text}"), *(tag("p", row) for row in _facts(candidate))]
         body += _panels(candidate.panels, scene, regions)
         if candidate.references:
-            texts = "".join(f"<li>{clean(text)}</li>" for text in candidate.references)
-            body.append(f"<details><summary>References</summary><ol>{texts}</ol></details>")
+            texts = tag("ol", *(tag("li", text) for text in candidate.references))
+            body.append(tag("details", tag("summary", "References"), texts))
     if explanation.comparison:
-        body += ["<h2>All candidates</h2>", *_panels(explanation.comparison, scene, regions)]
-    body.append(f"<p><code>{clean(explanation.signature)}</code></p>")
+        body += [tag("h2", "All candidates"), *_panels(explanation.comparison, scene, regions)]
+    body.append(tag("p", tag("code", explanation.signature)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"{tag('title', name)}\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(body)
         + "\n</main>\n</body>\n</html>\n"
     )
 
 
-def _panels(panels: Sequence[Panel], scene: Scene, regions: Regions) -> Iterator[str]:
+def _panels(panels: Sequence[Panel], scene: Scene, regions: Regions) -> Iterator[Html]:
     """One image of all drawings, and the tables."""
     if (drawn := draw(panels, scene, regions)) is not None:
         drawn[0].canvas.draw()
@@ -380,25 +371,17 @@ def _panels(panels: Sequence[Panel], scene: Scene, regions: Regions) -> Iterator
         yield _image(pixels, ", ".join(panel.title for panel in panels))
     for panel in panels:
         if isinstance(panel, Table):
-            table = _table([list(panel.heads), *(list(map(_cell, row)) for row in panel.rows)])
-            yield f"<details><summary>{clean(panel.title)}</summary>{table}</details>"
+            table = plain_table(panel.heads, [list(map(_cell, row)) for row in panel.rows], panel.title)
+            yield tag("details", tag("summary", panel.title), table)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row is its head."""
-    head, *others = ["".join(f"<t{{0}}>{clean(text)}</t{{0}}>" for text in row) for row in rows]
-    body = "".join(f"<tr>{row.replace('<t{0}>', '<td>').replace('</t{0}>', '</td>')}</tr>" for row in others)
-    head = head.replace("<t{0}>", "<th>").replace("</t{0}>", "</th>")
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _image(pixels: Pixels, label: str) -> str:
+def _image(pixels: Pixels, label: str) -> Html:
     from PIL import Image
 
     stream = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(stream, "WEBP", quality=80)
     data = base64.b64encode(stream.getvalue()).decode("ascii")
-    return f'<img alt="{clean(label)}" src="data:image/webp;base64,{data}">'
+    return tag("img", alt=label, src=f"data:image/webp;base64,{data}")
 
 
 def _cell(value: str | float) -> str:

@@ -10,7 +10,7 @@ from capbench import __version__
 from capbench.core.errors import count
 from capbench.core.files import csv_text
 from capbench.core.records import signature_lines
-from capbench.reports.compare import interval_caveat
+from capbench.reports.compare import evidence_of
 from capbench.reports.methods import CORRECTIONS, MARK, p_value_text
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table, TableStyle
 from capbench.stats.significance import at_floor
@@ -124,20 +124,28 @@ def system_sentence(pair: SystemPair, comparison: SystemComparison, style: Table
     second sentence gives the reason.
     """
     table, share = comparison.table, bool(style.percent)
-    title, values = comparison.titles[pair.score], table.intervals[pair.score]
-    corrected = _is_corrected(comparison)
-    evidence = (
-        f"{style.number(values[pair.system].value, share=share)} against "
-        f"{style.number(values[pair.other].value, share=share)}, difference {_signed(pair.difference, style, share)}, "
-        f"{'corrected ' if corrected else ''}p {_p_value(pair, comparison)}, "
-        f"{'uncorrected ' if corrected else ''}95 % interval "
-        f"[{_signed(pair.low, style, share)}, {_signed(pair.high, style, share)}]"
+    title, of_score = comparison.titles[pair.score], table.intervals[pair.score]
+
+    def show(value: float) -> str:
+        return _signed(value, style, share)
+
+    one, other = (style.number(of_score[name].value, share=share) for name in (pair.system, pair.other))
+    values = f"{one} against {other}, difference {show(pair.difference)}"
+    corrected = len(table.pairs) if table.correction != "none" else 1
+    evidence = evidence_of(
+        pair,
+        values,
+        _p_value(pair, comparison),
+        show,
+        level=0.95,
+        alpha=table.alpha,
+        corrected=corrected,
+        noun="comparison",
     )
-    caveat = interval_caveat(pair, table.alpha, len(table.pairs) if corrected else 1, "comparison")
     if pair.significant:
         word = "higher" if pair.difference > 0 else "lower"
-        return f"{pair.system} scores {word} than {pair.other} in {title}: {evidence}.{caveat}"
-    return f"{pair.system} and {pair.other} do not differ significantly in {title}: {evidence}.{caveat}"
+        return f"{pair.system} scores {word} than {pair.other} in {title}: {evidence}"
+    return f"{pair.system} and {pair.other} do not differ significantly in {title}: {evidence}"
 
 
 def fixed_notes(labels: Iterable[str], titles: Mapping[str, str]) -> list[str]:

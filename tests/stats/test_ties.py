@@ -27,7 +27,7 @@ from capbench.stats.variance import share_between
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from capbench.studies.examples import RatedScores, group_differences, score_groups
-from capbench.studies.score_profiles import image_levels, percentiles
+from capbench.studies.score_profiles import percentiles
 
 
 def test_values_that_agree_to_twelve_digits_are_one_value() -> None:
@@ -140,11 +140,6 @@ def results(made: Made, by: int) -> dict[str, Any]:
     calls["quantiles"] = lambda: [Basis.of_quantiles(scores[:, None], ["m"]).features(scores[:, None])]
     calls["groups"] = lambda: [by * score_groups(scores, ratings)]
     calls["percentiles"] = lambda: [percentiles(scores)]
-    calls["levels"] = lambda: [
-        np.nan if value is None else value
-        for found in [image_levels(scores, merged(ratings), image.tolist())]
-        for value in (found.within, found.between, found.share, found.human_share)
-    ]
     calls["variance"] = lambda: [np.nan if (share := share_between(scores, image)) is None else share]
     # Every image has a caption, and similarities are a score for each pair of an image and a caption.
     calls["ranks"] = lambda: [np.concatenate(ranks(np.outer([1, 2, 3, 4], scores), np.arange(n) % 4)).astype(float)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from capbench.core.errors import UsageError
-from capbench.reports.figures.style import COLOURS, GREY, USUAL, Look, caption, finish, heading, new_figure, style
+from capbench.core.errors import UsageError, check_choice
+from capbench.datasets.protocol import statistic_title
+from capbench.reports.figures.style import COLOURS, GREY, USUAL, Look, caption, finish, new_figure, style
 from capbench.reports.methods import CORRECTIONS, intervals, p_value_of, tested_by
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Compared:
         """Titles of the metrics."""
         return [cell.title for cell in self.cells]
 
+    @property
+    def title(self) -> str:
+        """Title of the figure: ``Flickr8k Expert, Kendall's τ-c``."""
+        return f"{self.info.dataset_title}, {statistic_title(self.info.statistic)}"
+
     def caption(self, *parts: str) -> str:
         """The line with the origin of the numbers."""
         boot, tests = self.info.bootstrap, self.tests
@@ -47,27 +53,14 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
     able = {cell.protocol for cell in result.cells if cell.low is not None and not cell.group}
     able |= {tests.protocol for tests in result.comparisons if not tests.group}
     if not able:
-        raise UsageError(
-            "the study has neither intervals nor tests",
-            code="missing-value",
-            hint="Add 'bootstrap' and 'compare' to the study, and run it",
-        )
+        hint = "Add 'bootstrap' and 'compare' to the study, and run it"
+        raise UsageError("the study has neither intervals nor tests", code="missing-value", hint=hint)
     ids = [info.id for info in result.protocols if info.id in able]
     if protocol is None and len(ids) > 1:
-        raise UsageError(
-            f"the study has {len(ids)} protocols",
-            code="missing-option",
-            value="--protocol",
-            hint=f"Choose one with --protocol: {', '.join(ids)}",
-        )
+        message, hint = f"the study has {len(ids)} protocols", f"Choose one with --protocol: {', '.join(ids)}"
+        raise UsageError(message, code="missing-option", value="--protocol", hint=hint)
     chosen = protocol or ids[0]
-    if chosen not in ids:
-        raise UsageError(
-            f"the study has no intervals or tests for '{chosen}'",
-            code="unknown-name",
-            value=chosen,
-            hint=f"Choices: {', '.join(ids)}",
-        )
+    check_choice("protocol with intervals or tests", chosen, ids)
     (info,) = [info for info in result.protocols if info.id == chosen]
     cells = [c for c in result.cells if c.protocol == chosen and not c.group and c.value is not None]
     return Compared(result, info, tuple(sorted(cells, key=lambda cell: -cell.number)), result.comparison(chosen))
@@ -80,11 +73,8 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
     """One row per metric, best first; metrics not significantly worse than the best are filled."""
     cells, tests = compared.cells, compared.tests
     if any(cell.low is None for cell in cells):
-        raise UsageError(
-            "a forest plot requires intervals",
-            code="missing-value",
-            hint="Add 'bootstrap' to the study, or use 'capbench compare'",
-        )
+        hint = "Add 'bootstrap' to the study, or use 'capbench compare'"
+        raise UsageError("a forest plot requires intervals", code="missing-value", hint=hint)
     with style(look):
         figure, (axes,) = new_figure(6.3, 1.1 + 0.34 * len(cells), look=look)
         for row, cell in enumerate(cells):
@@ -110,7 +100,7 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
         axes.set_xlabel(f"{compared.info.statistic} with human ratings × 100")
-        axes.set_title(heading(compared.info.id, compared.info.statistic), loc="left")
+        axes.set_title(compared.title, loc="left")
         legend = "" if tests is None else "filled: not significantly worse than the best"
         return finish(figure, compared.caption(legend), look)
 
@@ -129,11 +119,8 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
     """
     tests = compared.tests
     if tests is None or not tests.pairs:
-        raise UsageError(
-            "a significance matrix requires tests",
-            code="missing-value",
-            hint="Add 'compare' to the study, or use 'capbench compare'",
-        )
+        hint = "Add 'compare' to the study, or use 'capbench compare'"
+        raise UsageError("a significance matrix requires tests", code="missing-value", hint=hint)
     names = [cell.column for cell in compared.cells]
     with style(look):
         from matplotlib.patches import Patch, Rectangle
@@ -172,5 +159,5 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
             axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.3)
         else:
             axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.02, 0.5))
-        axes.set_title(heading(compared.info.id, compared.info.statistic), loc="left", pad=18)
+        axes.set_title(compared.title, loc="left", pad=18)
         return finish(figure, compared.caption("row minus column × 100; p-values are corrected"), look)

@@ -28,18 +28,13 @@ def ratings_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
             _panel(axes, rated, title, styles[title])
         for axes in panels[len(titles) :]:
             axes.set_visible(False)
-        return finish(
-            figure,
-            caption(
-                rated.dataset_title,
-                with_version(rated.protocol, rated.version),
-                f"n = {len(rated.human):,}",
-                "marks: mean of each rating",
-                f"draw 1 of {rated.draws}" if rated.draws > 1 else "",
-                sample=rated.sample,
-            ),
-            look,
-        )
+        return finish(figure, _caption(rated, len(rated.human), "marks: mean of each rating"), look)
+
+
+def _caption(rated: RatedScores, n: int, about: str) -> str:
+    draws = f"draw 1 of {rated.draws}" if rated.draws > 1 else ""
+    protocol = with_version(rated.protocol, rated.version)
+    return caption(rated.dataset_title, protocol, f"n = {n:,}", about, draws, sample=rated.sample)
 
 
 def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> None:
@@ -105,15 +100,5 @@ def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
         order = sorted(range(len(labels)), key=lambda place: labels[place] == "chance")
         shown = [handles[place] for place in order], [labels[place] for place in order]
         figure.legend(*shown, loc="outside upper center", ncols=min(4, len(labels)))
-        return finish(
-            figure,
-            caption(
-                rated.dataset_title,
-                with_version(rated.protocol, rated.version),
-                f"n = {differences.n:,}",
-                "scores mapped onto the human scale by their rank",
-                f"draw 1 of {rated.draws}" if rated.draws > 1 else "",
-                sample=rated.sample,
-            ),
-            look,
-        )
+        about = "scores mapped onto the human scale by their rank"
+        return finish(figure, _caption(rated, differences.n, about), look)

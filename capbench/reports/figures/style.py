@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench import __version__
-from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, require
+from capbench.core.errors import CapbenchWarning, check_choice, require
 from capbench.core.files import atomic_write, write_text
-from capbench.datasets.protocol import statistic_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -202,13 +201,7 @@ def take_texts_literally(figure: Figure) -> None:
 
 def check_ending(path: Path) -> str:
     """The format of a file, by its suffix. Raises UsageError with the choices."""
-    if path.suffix.lower() not in ENDINGS:
-        raise UsageError(
-            f"{path.name}: no figure can be written as '{path.suffix}'",
-            code="wrong-value",
-            value=path.suffix,
-            hint=f"Use one of the suffixes {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}",
-        )
+    check_choice("format of a figure", path.suffix.lower(), ENDINGS, code="wrong-value", path=path)
     require("matplotlib", purpose=path.name)
     return path.suffix.lower().removeprefix(".")
 
@@ -246,19 +239,6 @@ def caption_text(figure: Figure, look: Look = USUAL) -> str:
     facts = str(figure.get_label()).split(" · ")
     parts = [look.title, ", ".join(dict.fromkeys(titles)), "; ".join(facts)]
     return " ".join(f"{part.rstrip('.')}." for part in parts if part)
-
-
-def heading(protocol: str, statistic: str) -> str:
-    """Title of a panel: ``Flickr8k Expert, Kendall's τ-c``, from a protocol's id and its statistic's short name."""
-    from capbench.datasets.base import load_dataset
-
-    name = protocol.partition("/")[0]
-    base, at, group = name.partition("@")
-    try:
-        title = load_dataset(base.partition(":")[0]).title
-    except CapbenchError:  # the user's own judgements
-        title = base
-    return f"{title}{f', {group}' if at else ''}, {statistic_title(statistic)}"
 
 
 # Styles of metrics. The colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted").

@@ -10,19 +10,36 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
-from capbench.reports.explain import clean
 from capbench.reports.table import Cell, Row, Table
 from capbench.studies.item_scores import ItemScores, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
 from capbench.studies.score_profiles import ScoreLevel
 
 _EMPTY = ("br", "input", "meta", "col", "img")
+
+
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(text: str) -> str:
+    """A text in which characters that XML forbids are U+FFFD."""
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+def clean(text: str) -> str:
+    """A text for HTML and SVG, with special characters escaped.
+
+    >>> clean("a < b\\x00")
+    'a &lt; b�'
+    """
+    return escape(printable(text))
 
 
 class Html(str):

@@ -1,16 +1,15 @@
-"""The sections of single metrics: agreement by data set, scores by rating, within and between images, systems."""
+"""The sections of single metrics: tests of pairs, and scores by rating."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from capbench.core.records import FloatArray
 from capbench.reports.methods import decided, p_value_of, test_note
-from capbench.reports.page.elements import Html, ReportSource, joined, levels_chart, plain_table, tag
+from capbench.reports.page.elements import Html, ReportSource, levels_chart, plain_table, tag
 from capbench.reports.page.overview import best_first, statistic_words
-from capbench.reports.table import number
+from capbench.reports.table import USUAL_TABLE, number
 from capbench.studies.item_scores import ItemScores
-from capbench.studies.score_profiles import by_level, image_levels, system_means
+from capbench.studies.score_profiles import by_level
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 
@@ -60,12 +59,11 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
             titles.add(title)
             rows = []
             for pair in tests.pairs:
-                ends = [number(end) for end in (pair.low, pair.high) if end is not None]
                 rows.append(
                     [
                         *(result.columns.get(column, column) for column in (pair.better, pair.worse)),
                         number(pair.difference),
-                        f"[{', '.join(ends)}]" if ends else "–",
+                        USUAL_TABLE.interval(pair.low, pair.high) or "–",
                         p_value_of(pair, tests).removeprefix("= "),
                         "significant" if pair.significant else "not significant",
                     ]
@@ -79,64 +77,24 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
 def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
     places, scores = table.points(name)
     human = table.human_values[places]
-    images = [table.images[place] for place in places.tolist()]
     levels, edges = by_level(scores, human)
     where = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}{f' ({study})' if study else ''}"
     if table.kind == "preferences":
-        wrong = int((scores < 0).sum())
-        ties = int((scores == 0).sum())
-        chart = levels_chart(
-            levels, edges, f"{title} on {where}: scores of preferred captions minus the others", pairs=True
-        )
+        head, label = f"Differences on {where}", "scores of preferred captions minus the others"
         text = (
-            f"Score of the caption that human raters prefer minus that of the other: {wrong:,} of {len(scores):,} "
-            f"pairs have the opposite order, {ties:,} are tied."
+            f"Score of the caption that human raters prefer minus that of the other: {int((scores < 0).sum()):,} of "
+            f"{len(scores):,} pairs have the opposite order, {int((scores == 0).sum()):,} are tied."
         )
-        return _figure(f"Differences on {where}", chart, tag("p", text))
-    chart = levels_chart(levels, edges, f"{title} on {where}: scores by rating")
-    rows = [
-        (f"{level.rating:.3g}", f"{level.n:,}", f"{level.mean:.4g}", "–" if level.sd is None else f"{level.sd:.3g}")
-        for level in reversed(levels)  # as in the chart
-    ]
-    by_rating = plain_table(("rating", "captions", "mean", "sd"), rows, f"Table: {title} by rating, {where}", texts=0)
-    within = image_levels(scores, human, images)
-    facts = [
-        ("Within images", f"τ-b of each image's captions, mean over {within.images:,} images", _known(within.within)),
-        ("Between images", f"τ-b of image means, {within.images_between:,} images", _known(within.between)),
-        (
-            "Variance between images",
-            f"of the scores; of human ratings {_share(within.human_share)}",
-            _share(within.share),
-        ),
-    ]
-    side = [
-        by_rating,
-        plain_table(("scores", "meaning", "value"), facts, f"Table: {title} within images, {where}", texts=2),
-        _systems(title, where, scores, human, [table.systems[place] for place in places.tolist()]),
-    ]
-    return _figure(f"Scores by mean rating on {where}", chart, joined(side))
-
-
-def _systems(title: str, where: str, scores: FloatArray, human: FloatArray, systems: Sequence[str]) -> Html | None:
-    means = system_means(scores, human, systems)
-    if not means:
-        return None
-    by_score = sorted(means, key=lambda mean: -mean.score)
-    rows = [
-        (mean.system, f"{mean.human:.3f}", f"{mean.score:.4g}", f"{by_score.index(mean) + 1}", f"{mean.n:,}")
-        for mean in means
-    ]
-    heads = ("system", "human rating", "metric", "metric's rank", "captions")
-    return plain_table(heads, rows, f"Table: systems under {title}, {where}")
-
-
-def _figure(title: str, chart: str, side: Html) -> Html:
-    return tag("div", tag("h3", title), tag("div", Html(chart), tag("div", side), class_="pair"), class_="figure")
-
-
-def _known(value: float | None) -> str:
-    return "not defined" if value is None else f"{value:.3f}"
-
-
-def _share(value: float | None) -> str:
-    return "not defined" if value is None else f"{100 * value:.0f} %"
+        side = tag("p", text)
+    else:
+        head, label = f"Scores by mean rating on {where}", "scores by rating"
+        rows = [
+            (f"{level.rating:.3g}", f"{level.n:,}", f"{level.mean:.4g}", "–" if level.sd is None else f"{level.sd:.3g}")
+            for level in reversed(levels)  # as in the chart
+        ]
+        heads = ("rating", "captions", "mean", "sd")
+        side = plain_table(heads, rows, f"Table: {title} by rating, {where}", texts=0)
+    chart = levels_chart(levels, edges, f"{title} on {where}: {label}", pairs=table.kind == "preferences")
+    return tag(
+        "div", tag("h3", head), tag("div", tag("div", Html(chart)), tag("div", side), class_="pair"), class_="figure"
+    )

@@ -151,7 +151,7 @@ def test_any_number_of_regions_and_words_can_be_drawn(regions: int, caption: str
     for count_ends in (True, False):
         explanation = explained.tiger(files, count_ends=count_ends).explain(explained.subject(caption))
         write_explanation(explanation, None, tmp_path / "x.html", tmp_path / "deep" / "x.png")
-        assert f"<td>{regions - 1} " in (tmp_path / "x.html").read_text(encoding="utf-8")
+        assert f">{regions - 1} " in (tmp_path / "x.html").read_text(encoding="utf-8")
         assert (tmp_path / "deep" / "x.png").read_bytes()[:4] == b"\x89PNG"
 
 
