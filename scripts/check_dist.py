@@ -22,8 +22,6 @@ if str(ROOT) not in sys.path:
 from capbench import __version__  # noqa: E402
 from capbench.datasets.catalog import catalog  # noqa: E402
 
-__all__ = ["MAX_BYTES", "check", "published_checksums", "sdist_paths", "tracked_files", "wheel_paths"]
-
 # By suffix. The leaderboard's score files are 15 MB of the source distribution.
 MAX_BYTES = {".whl": 15_000_000, ".gz": 30_000_000}
 _NAME = f"capbench-{__version__}"

@@ -38,9 +38,10 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from capbench.core.files import json_text  # noqa: E402
 from scripts.golden_commands import REAL, SAMPLE, Command, choose, with_needed, write_inputs  # noqa: E402
 from scripts.golden_diff import NOTHING, Allowed, Difference, differences, read_allowed  # noqa: E402
-from scripts.golden_numbers import dump, in_tests, stored, titles_of  # noqa: E402
+from scripts.golden_numbers import in_tests, stored, titles_of  # noqa: E402
 from scripts.golden_record import Place, run_command, shared_folder, varying_names  # noqa: E402
 
 TESTS = ROOT / "tests" / "golden"
@@ -170,7 +171,7 @@ def _write_tests(executable: tuple[str, ...]) -> int:
         path.unlink()
     for command in in_tests():
         titles = titles_of(payloads[command.titles])
-        text = dump(stored(command, payloads[command.name], titles))
+        text = json_text(stored(command, payloads[command.name], titles)) + "\n"
         (TESTS / f"{command.name}.json").write_text(text, encoding="utf-8")
         print(f"wrote {command.name}.json, {len(text) / 1000:.1f} kB")
     return _write_columns()

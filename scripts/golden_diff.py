@@ -13,28 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NOTHING", "Allowed", "Difference", "differences", "labels", "read_allowed"]
-
 LABELS = (
-    "id",
-    "protocol",
-    "column",
-    "group",
-    "dataset",
-    "metric",
-    "name",
-    "path",
-    "kind",
-    "image",
-    "candidate",
-    "references",
-    "count",
-    "rating",
-    "units",
-    "better",
-    "worse",
-    "region",
-    "step",
+    "id protocol column group dataset metric name path kind image candidate references count rating units better worse "
+    "region step"
 )
 """Keys that say what an entry of a list is about: entries with equal ones are compared, wherever they stand."""
 
@@ -64,7 +45,7 @@ def labels(*lists: Sequence[Any]) -> list[list[str]] | None:
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         return None
     best, chosen = -1, list[str]()
-    for key in LABELS:
+    for key in LABELS.split():
         if all(isinstance(entry.get(key), str | int | float) for entry in entries):
             told_apart = sum(len(set(_labelled(entries, [*chosen, key]))) for entries in lists)
             if told_apart > best:

@@ -11,8 +11,6 @@ from scripts.golden_commands import SAMPLE, Command
 from scripts.golden_diff import labels
 from scripts.golden_record import BLANK
 
-__all__ = ["compare_numbers", "dump", "in_tests", "numbers", "rounding", "stored", "structure", "titles_of"]
-
 _LEFT_OUT = frozenset({*BLANK, "schema_version"})
 _RELATIVE = 1e-12
 _ABSOLUTE = 1e-15
@@ -156,25 +154,3 @@ def rounding() -> str:
     finally:
         torch.set_num_threads(threads)
     return digest.hexdigest()[:16]
-
-
-def dump(value: Any) -> str:
-    """JSON text with one line for each object or list that holds no other: a change of numbers is easy to see."""
-    return f"{_dumped(value, 0)}\n"
-
-
-def _dumped(value: Any, depth: int) -> str:
-    entries = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if not any(isinstance(entry, dict | list) for entry in entries) and not _is_lines(value):
-        return json.dumps(value, ensure_ascii=False)
-    inner = "\n" + " " * (depth + 1)
-    if isinstance(value, dict):
-        shown = [f"{json.dumps(key, ensure_ascii=False)}: {_dumped(v, depth + 1)}" for key, v in value.items()]
-    else:
-        shown = [_dumped(entry, depth + 1) for entry in value]
-    left, right = "{}" if isinstance(value, dict) else "[]"
-    return f"{left}{inner}{f',{inner}'.join(shown)}\n{' ' * depth}{right}"
-
-
-def _is_lines(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 1 and all(isinstance(entry, str) for entry in value)

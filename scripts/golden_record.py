@@ -18,8 +18,6 @@ from typing import Any
 
 from scripts.golden_commands import Command
 
-__all__ = ["BLANK", "DROPPED", "REPLACED", "Place", "run_command", "shared_folder", "varying_names"]
-
 BLANK = {
     "created": "when it ran",
     "seconds": "how long it took",
@@ -206,9 +204,6 @@ def _drawing(path: Path) -> dict[str, list[str]]:
                 continue
             tag = child.tag.rpartition("}")[2]
             name = child.get("id", "") if tag == "g" else ""
-            if name.startswith("text_"):
-                texts.extend(_spaced(inner.text) for inner in child.iter() if inner.text and _is_text(inner))
-                continue
             if tag == "path":
                 shapes.append(f"{group}: {_spaced(child.get('d'))}")
             elif tag == "use":

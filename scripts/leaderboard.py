@@ -153,11 +153,8 @@ def _stored(board: Leaderboard) -> Any:
 def _stored_columns(columns: StudyResult) -> Any:
     """The numbers of all columns as stored; undefined ones are left out."""
     cells = tuple(cell for cell in columns.cells if cell.value is not None)
-    return rounded(
-        columns.model_copy(update={"cells": cells, "comparisons": (), "missing": (), "seconds": {}}).model_dump(
-            mode="json"
-        )
-    )
+    kept = columns.model_copy(update={"cells": cells, "comparisons": (), "missing": (), "seconds": {}})
+    return rounded(kept.model_dump(mode="json"))
 
 
 def write(data: Path, folder: Path = FOLDER) -> None:
@@ -347,13 +344,8 @@ def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
     for card in read_cards(folder / "scores").values():
         if card.cost is not None:
             measured[card.name] = card.cost.model_dump()
-    about = {
-        "captions": captions,
-        "data_set": COSTS_ON,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": processor(),
-    }
-    write_json(folder / "costs.json", {**about, "costs": measured})
+    about = {"captions": captions, "data_set": COSTS_ON, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    write_json(folder / "costs.json", {**about, "machine": processor(), "costs": measured})
 
 
 def cost(metrics: Sequence[str], data: Path, **given: Any) -> dict[str, Any]:

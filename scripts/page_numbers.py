@@ -30,8 +30,6 @@ import yaml
 from capbench.core.files import read_json
 from capbench.core.yaml import read_yaml
 
-__all__ = ["unmarked_numbers", "with_marked_numbers"]
-
 ROOT = Path(__file__).resolve().parent.parent
 _NUMBER = r"[+−-]?(?:\d[\d,]*)?(?:\.\d+|(?<=\d))"
 _MARK = re.compile(

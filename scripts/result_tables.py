@@ -10,10 +10,10 @@ tables.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ import numpy as np  # noqa: E402
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 from scripts.page_numbers import with_marked_numbers  # noqa: E402
-
-__all__ = ["PAGES", "Page", "nneval_agreement", "spread", "table", "with_numbers", "written"]
 
 Results = Mapping[str, Any]
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
@@ -183,8 +181,7 @@ def nneval_agreement(results: Results) -> str:
 
 def nneval() -> list[str]:
     """Agreement."""
-    results = _results("nneval/results.json")
-    return [nneval_agreement(results)]
+    return [nneval_agreement(_results("nneval/results.json"))]
 
 
 # The dual encoder
@@ -246,8 +243,7 @@ def faier() -> list[str]:
     results = _results("faier-flickr8k/results.json")
     shown = ("faier, ", "tiger, ", "reo-relevance, ", "reo-omission, ", "SPICE", "CIDEr", "METEOR")
     rows = {name: name for name in results["expert"]["intervals"] if name.startswith(shown)}
-    agreement = _agreement(results, rows, "τ-c, mean over seeds")
-    return [agreement, _faier_table4()]
+    return [_agreement(results, rows, "τ-c, mean over seeds"), _faier_table4()]
 
 
 # VIFIDEL and LEIC
@@ -478,56 +474,44 @@ def which_metric() -> list[str]:
     return [table(rows, ("metric", "overall", "rank", *heads))]
 
 
-@dataclass(frozen=True)
-class Page:
-    """A results page."""
-
-    name: str  # of the file
-    tables: Callable[[], Sequence[str]]  # renders the page's tables from the stored results
-    folder: str = "docs/results"  # the folder of the file
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return ROOT / self.folder / self.name
-
-
-PAGES = (
-    Page("index.md", images),
-    Page("flickr8k-grid.md", flickr8k_grid),
-    Page("nneval.md", nneval),
-    Page("dual-encoder-flickr8k.md", dual_encoder),
-    Page("vilbert-flickr8k.md", vilbert),
-    Page("faier-flickr8k.md", faier),
-    Page("vifidel-leic.md", vifidel_leic),
-    Page("combinations.md", combinations),
-    Page("text-metrics.md", text_metrics),
-    Page("within-source.md", within_source),
-    Page("which-metric.md", which_metric, "docs"),
-    Page("performance.md", performance, "docs"),
-)
+PAGES = {
+    "results/index.md": images,
+    "results/flickr8k-grid.md": flickr8k_grid,
+    "results/nneval.md": nneval,
+    "results/dual-encoder-flickr8k.md": dual_encoder,
+    "results/vilbert-flickr8k.md": vilbert,
+    "results/faier-flickr8k.md": faier,
+    "results/vifidel-leic.md": vifidel_leic,
+    "results/combinations.md": combinations,
+    "results/text-metrics.md": text_metrics,
+    "results/within-source.md": within_source,
+    "which-metric.md": which_metric,
+    "performance.md": performance,
+}
+"""The function that renders the tables of a page, by its path in docs/."""
 
 
-def written(page: Page) -> str:
+def written(page: str) -> str:
     """The page with the numbers of its results. Raises ValueError unless every rendered table has one place there."""
-    tables = page.tables()
-    text, replaced = with_numbers(with_marked_numbers(read_text(page.path)), tables)
+    tables = PAGES[page]()
+    text, replaced = with_numbers(with_marked_numbers(read_text(ROOT / "docs" / page)), tables)
     if replaced != len(tables):
-        raise ValueError(f"{page.name} has places for {replaced} of {len(tables)} tables")
+        raise ValueError(f"{page} has places for {replaced} of {len(tables)} tables")
     return text
 
 
 def main() -> None:
     """Write all pages; with ``--check`` list those that differ."""
-    unknown = [argument for argument in sys.argv[1:] if argument != "--check"]
-    if unknown:
-        raise SystemExit(f"unknown arguments: {' '.join(unknown)}")
-    changed = [page for page in PAGES if written(page) != read_text(page.path)]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a page differs")
+    check = parser.parse_args().check
+    pages = {page: written(page) for page in PAGES}
+    changed = [page for page, text in pages.items() if text != read_text(ROOT / "docs" / page)]
     for page in changed:
-        if "--check" not in sys.argv:
-            write_text(page.path, written(page))
-        print(f"{page.path.relative_to(ROOT)} differs" if "--check" in sys.argv else f"{page.path.relative_to(ROOT)}")
-    if changed and "--check" in sys.argv:
+        if not check:
+            write_text(ROOT / "docs" / page, pages[page])
+        print(f"docs/{page}{' differs' if check else ''}")
+    if changed and check:
         raise SystemExit("write them: python scripts/result_tables.py")
 
 

@@ -10,6 +10,7 @@ from the stored rows.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import pkgutil
@@ -22,9 +23,7 @@ from pathlib import Path
 import scripts.bench
 from capbench.core.errors import count
 from capbench.core.files import read_json, write_json
-from scripts.bench.common import HEAD, Row, lines, record
-
-__all__ = ["main", "names", "rows_of", "store"]
+from scripts.bench.common import HEAD, Row, Settings, lines, record
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results" / "bench"
@@ -38,7 +37,7 @@ def names() -> list[str]:
 
 def rows_of(name: str, options: list[str]) -> Iterator[Row]:
     """Rows of a bench as they arrive; the last one has the reason if it failed."""
-    command = [sys.executable, "-m", f"scripts.bench.{name}", "--json", *options]
+    command = [sys.executable, "-m", "scripts.bench", "--rows", "--only", name, *options]
     with tempfile.TemporaryFile("w+") as errors:
         # PYTHONWARNINGS: peers print deprecations.
         settings = os.environ | {"PYTHONWARNINGS": "ignore"}
@@ -61,15 +60,28 @@ def store(path: Path, name: str, rows: list[Row]) -> None:
     write_json(path, dict(sorted(benches.items())))
 
 
+def measure(name: str, settings: Settings) -> None:
+    """Run a bench in this process, and print its rows as JSON."""
+    for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[threads] = "1"  # child processes inherit it
+    for row in importlib.import_module(f"scripts.bench.{name}").measure(settings):
+        print(json.dumps(row.entry()), flush=True)
+
+
 def main() -> None:
     """Run the benches. Exits with 1 if a row has no numbers or a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=("small", "full"), default="small")
     parser.add_argument("--only", nargs="+", choices=names(), default=names(), metavar="NAME", help=", ".join(names()))
     parser.add_argument("--repeats", type=int, default=2, help="runs of each side; the fastest counts (default 2)")
-    parser.add_argument("--data", help="folder of the published data; default: CAPBENCH_DATA")
+    parser.add_argument("--data", default=os.environ.get("CAPBENCH_DATA"), help="default: CAPBENCH_DATA")
     parser.add_argument("--no-store", action="store_true", help="only print")
+    parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.rows:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            measure(chosen.only[0], Settings(chosen.size == "full", chosen.repeats, chosen.data, Path(folder)))
+        return
     options = ["--size", chosen.size, "--repeats", str(chosen.repeats)]
     options += ["--data", chosen.data] if chosen.data else []
     print(HEAD)

@@ -1,7 +1,5 @@
 """BERTScore, compared with the package ``bert-score``, with a BERT of random weights.
 
-Run: python -m scripts.bench.bertscore [--size full] [--data DIR]
-
 Both score all items at once, loading included.
 """
 
@@ -14,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from capbench.core.records import Item
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import items
 
 
@@ -83,7 +81,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     repeats, size = settings.repeats, f"{name}, {len(chosen):,} items, {layers} × {hidden}"
     arguments = (folder, chosen, layers)
     yield between(f"BERTScore; {size}", "bert-score", ours, theirs, *arguments, repeats=repeats, tolerance=1e-5)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

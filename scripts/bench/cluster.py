@@ -1,7 +1,5 @@
 """Two workers of a local Ray, compared with one; each has one thread. Seconds are wall-clock time.
 
-Run: python -m scripts.bench.cluster [--size full]
-
 Extraction of generated images by an untrained ``grid`` network, and METEOR of generated captions. Both sides must give
 the same bytes. The time of the first quarter, in which workers start, is not included. Requires two idle cores.
 """
@@ -19,7 +17,7 @@ from capbench.features.extract import extract
 from capbench.features.images import ImageFile, images_in
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from scripts.bench.common import Row, Settings, main
+from scripts.bench.common import Row, Settings
 from scripts.bench.extraction import pictures
 from scripts.bench.inputs import captions
 
@@ -108,7 +106,3 @@ def measure(settings: Settings) -> Iterator[Row]:
             yield Row(what, two, "one worker", one, difference=0.0)
         else:
             yield Row(what, peer="one worker", missing="two workers give other bytes")
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

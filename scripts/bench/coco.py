@@ -1,7 +1,4 @@
-"""pycocoevalcap's evaluation with capbench's classes, compared with its own; without SPICE, starts of Java included.
-
-Run: python -m scripts.bench.coco [--size full] [--data DIR]
-"""
+"""pycocoevalcap's evaluation with capbench's classes, compared with its own; without SPICE, starts of Java included."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import numpy as np
 
 from capbench.core.errors import ToolError
 from capbench.core.records import Item
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import expert
 
 
@@ -79,7 +76,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     items = items[: settings.pick(500, 5_664)]
     what = f"COCOEvalCap without SPICE; {name}, {len(items):,} × 5"
     yield between(what, "pycocoevalcap", ours, theirs, items, repeats=settings.repeats, tolerance=1e-9)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -1,7 +1,5 @@
 """Whole commands: ``score``, its cache, ``correlate`` on the sample, ``--help``.
 
-Run: python -m scripts.bench.commands [--size full]
-
 The full size scores a million captions with five references, which takes half an hour.
 """
 
@@ -12,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scripts.bench.common import Goal, Measured, MissingError, Row, Settings, command, least, main
+from scripts.bench.common import Goal, Measured, MissingError, Row, Settings, command, least
 from scripts.bench.inputs import write_captions
 
 _CAPBENCH = [sys.executable, "-m", "capbench"]
@@ -109,7 +107,3 @@ def _million(settings: Settings, folder: Path, _: int) -> Iterator[Row]:
     run = scoring(folder, count, str(folder / "million"))()
     goals = (Goal(run.megabytes, 1_800, "MB"),)
     yield Row(f"score BLEU-4, CIDEr; {count:,} × 5", run.seconds, megabytes=run.megabytes, goals=goals)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

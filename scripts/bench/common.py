@@ -7,18 +7,15 @@ processors, user and system, child processes included; memory is the peak of the
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -26,23 +23,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-
-__all__ = [
-    "HEAD",
-    "Goal",
-    "Measured",
-    "MissingError",
-    "Row",
-    "Settings",
-    "between",
-    "child",
-    "command",
-    "largest_difference",
-    "least",
-    "lines",
-    "main",
-    "record",
-]
 
 T = TypeVar("T")
 Work = Callable[[], Any]
@@ -316,20 +296,3 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def main(measure: Callable[[Settings], Iterator[Row]], description: str | None) -> None:
-    """Run one bench: print its rows, or with ``--json`` one JSON object a line."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=("small", "full"), default="small")
-    parser.add_argument("--repeats", type=int, default=2, help="runs of each side; the fastest counts (default 2)")
-    parser.add_argument("--data", default=os.environ.get("CAPBENCH_DATA"), help="default: CAPBENCH_DATA")
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
-    for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[threads] = "1"  # child processes inherit it
-    if not chosen.json:
-        print(HEAD)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        for row in measure(Settings(chosen.size == "full", chosen.repeats, chosen.data, Path(folder))):
-            print(json.dumps(row.entry()) if chosen.json else lines(row), flush=True)

@@ -1,7 +1,5 @@
 """Imported judgements: the import compared with Python's csv module, opening them, memory, very many ratings.
 
-Run: python -m scripts.bench.data_import [--size full]
-
 The table has three raters for each of ten candidates of an image and five references a row. The plain way reads all
 cells, converts ratings and groups them by candidate, without a check. The full size correlates ten million ratings.
 """
@@ -17,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.bench.common import Goal, MissingError, Row, Settings, Work, between, command, main
+from scripts.bench.common import Goal, MissingError, Row, Settings, Work, between, command
 from scripts.bench.inputs import write_ratings
 
 _CAPBENCH = [sys.executable, "-m", "capbench"]
@@ -93,8 +91,9 @@ def imported(folder: Path, count: int) -> tuple[Path, Row]:
     return data, Row(f"data import, {count:,} ratings", run.seconds, megabytes=run.megabytes)
 
 
-def opening(data: Path, count: int, repeats: int) -> Iterator[Row]:
+def opening(folder: Path, count: int, repeats: int) -> Iterator[Row]:
     """Opening with and without the cache of parsed tables; bytes a rating beyond the texts."""
+    data, _ = imported(folder, count)
     cache = data.parent / "cache"
     words = [sys.executable, "-c", _OPEN, str(data)]
     shutil.rmtree(cache, ignore_errors=True)
@@ -107,11 +106,14 @@ def opening(data: Path, count: int, repeats: int) -> Iterator[Row]:
         yield Row(f"opening {count:,} imported ratings, {title}", min(times), goals=goals)
 
 
-def correlation(data: Path, count: int) -> Row:
-    """``correlate`` of an imported data set."""
+def many(folder: Path, count: int, _: int) -> Iterator[Row]:
+    """Import and ``correlate`` of a large data set."""
+    data, row = imported(folder, count)
+    yield row
     words = [*_CAPBENCH, "correlate", "-d", "bench", "-m", "bleu-4", "--data", str(data), "--json"]
-    run = command(words, data.parent, CAPBENCH_CACHE=str(data.parent / "cache"))
-    return Row(f"correlate BLEU-4, {count:,} ratings", run.seconds, megabytes=run.megabytes)
+    run = command(words, folder, CAPBENCH_CACHE=str(folder / "cache"))
+    goals = (Goal(run.megabytes / 1000, 8, "GB"),) if count == 10_000_000 else ()
+    yield Row(f"correlate BLEU-4, {count:,} ratings", run.seconds, megabytes=run.megabytes, goals=goals)
 
 
 def measure(settings: Settings) -> Iterator[Row]:
@@ -120,25 +122,8 @@ def measure(settings: Settings) -> Iterator[Row]:
     write_ratings(folder / "ratings.csv", count)
     what = f"import and load, {count:,} ratings"
     yield between(what, "csv module, no checks", ours, plain, folder / "ratings.csv", repeats=repeats, inner=2)
-    for number, work in ((160_000, _opening), (settings.pick(100_000, 10_000_000), _many)):
+    for number, work in ((160_000, opening), (settings.pick(100_000, 10_000_000), many)):
         try:
             yield from work(folder, number, repeats)
         except MissingError as error:
             yield Row(f"{number:,} imported ratings", missing=str(error))
-
-
-def _opening(folder: Path, count: int, repeats: int) -> Iterator[Row]:
-    data, _ = imported(folder, count)
-    yield from opening(data, count, repeats)
-
-
-def _many(folder: Path, count: int, _: int) -> Iterator[Row]:
-    data, row = imported(folder, count)
-    yield row
-    row = correlation(data, count)
-    goals = (Goal((row.megabytes or 0) / 1000, 8, "GB"),) if count == 10_000_000 else ()
-    yield Row(row.what, row.ours, megabytes=row.megabytes, goals=goals)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

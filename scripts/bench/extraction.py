@@ -1,6 +1,4 @@
-"""Extraction of region features, compared with a plain loop and with the network alone.
-
-Run: python -m scripts.bench.extraction [--size full]
+"""Extraction of region features, compared with a plain loop.
 
 The plain loop decodes, prepares, detects and writes one HDF5 group an image, without checks. Images are generated,
 weights random. What the loop and ``extract`` wrote must be equal.
@@ -17,7 +15,7 @@ from capbench.features.detectors.base import Detector, load_detector
 from capbench.features.extract import extract
 from capbench.features.images import decode, images_in
 from capbench.features.store import open_store
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 
 
 def pictures(folder: Path, count: int) -> Path:
@@ -76,18 +74,6 @@ def plain_loop(folder: Path, name: str) -> Work:
     return work
 
 
-def network_alone(folder: Path, name: str) -> Work:
-    """The forward passes, with images prepared beforehand."""
-    detector = _detector(name)
-    prepared = [detector.preprocess(decode(entry.path)) for entry in images_in(folder)]
-
-    def work() -> None:
-        for image in prepared:
-            detector.detect([image])
-
-    return work
-
-
 def difference(store: Path, loop: Path) -> float:
     """Largest difference of features and boxes of both files."""
     import h5py
@@ -99,16 +85,8 @@ def difference(store: Path, loop: Path) -> float:
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    """Both comparisons."""
+    """The comparison."""
     name, count = "grid:mobilenet_v3_small", settings.pick(20, 200)
     folder = pictures(settings.folder / "photos", count)
     what = f"extraction, {name}, {count} images"
     yield between(what, "plain loop", ours, plain_loop, folder, name, repeats=settings.repeats, difference=difference)
-    row = between(
-        what, "network alone", ours, network_alone, folder, name, repeats=settings.repeats, difference=lambda *_: 0.0
-    )
-    yield Row(row.what, row.ours, row.peer, row.theirs, row.megabytes, missing=row.missing)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

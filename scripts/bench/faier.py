@@ -1,7 +1,5 @@
 """FAIEr, compared with its equations in a plain loop over regions, words, triplets and references.
 
-Run: python -m scripts.bench.faier [--size full] [--data DIR]
-
 Weights and features are random, of the published size: 36 boxes of 2,048 numbers, 512 components a node. Both levels
 are computed if SPICE's parses of all captions are cached; nothing is parsed here, so otherwise the object level only.
 The peer is the float32 loop of the tests and scores a part of the items.
@@ -23,7 +21,7 @@ from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import Vocabulary
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import items, write_features
 from tests.metrics.faier.reference import PlainFaier, Text
 
@@ -90,7 +88,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         tolerance=1e-5,
         times=len(chosen) / len(part),
     )
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -1,7 +1,5 @@
 """The feature store: writing, random and sequential reading, compared with plain h5py with one group an image; merging.
 
-Run: python -m scripts.bench.feature_store [--size full]
-
 Files were just written, so they are read from memory, not from the disk. Memory of a merge may not grow with the store.
 """
 
@@ -16,7 +14,7 @@ import numpy as np
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from scripts.bench.common import Goal, Row, Settings, Work, between, command, main
+from scripts.bench.common import Goal, Row, Settings, Work, between, command
 
 _PRINT = Fingerprint("made-up", "unknown", "none", "none")
 _REGIONS, _SIZE, _SHARDS, _READ = 36, 2048, 4, 1000
@@ -136,7 +134,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     growth = (large.megabytes or 0) / (small.megabytes or 1)
     yield small
     yield Row(large.what, large.ours, megabytes=large.megabytes, goals=(Goal(growth, 1.25, "times the memory"),))
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -14,26 +14,8 @@ import numpy as np
 from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
 
-__all__ = ["captions", "expert", "groups", "items", "tokenized", "write_captions", "write_features", "write_ratings"]
-
 _ODD = ["it's", "can't", "St.", "U.S.", "1,000", "10:30", "well-known", '"red"', "(small)", "...", "--", "$5", "p.m."]
-_WORDS = (
-    "a",
-    "the",
-    "dog",
-    "cat",
-    "man",
-    "woman",
-    "runs",
-    "sits",
-    "on",
-    "grass",
-    "red",
-    "blue",
-    "ball",
-    "field",
-    "kite",
-)
+_WORDS = "a the dog cat man woman runs sits on grass red blue ball field kite"
 
 
 def groups(images: int, candidates: int, references: int, seed: int = 0) -> Iterator[tuple[list[str], list[str]]]:
@@ -92,7 +74,7 @@ def write_ratings(path: Path, ratings: int, seed: int = 0) -> None:
     rng = random.Random(seed)
 
     def caption() -> str:
-        return " ".join(rng.choices(_WORDS, k=rng.randint(8, 14)))
+        return " ".join(rng.choices(_WORDS.split(), k=rng.randint(8, 14)))
 
     def rows() -> Iterator[list[object]]:
         for image in itertools.count():

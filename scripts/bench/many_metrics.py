@@ -1,7 +1,4 @@
-"""``compare`` and ``train combination`` of 20 metrics whose scores are in a file; generated ratings.
-
-Run: python -m scripts.bench.many_metrics [--size full]
-"""
+"""``compare`` and ``train combination`` of 20 metrics whose scores are in a file; generated ratings."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.bench.common import Goal, MissingError, Row, Settings, command, least, main
+from scripts.bench.common import Goal, MissingError, Row, Settings, command, least
 
 _CAPBENCH = [sys.executable, "-m", "capbench"]
 
@@ -53,7 +50,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         values = ((run.seconds, limits[0], "s"), (run.megabytes, limits[1], "MB"))
         goals = tuple(Goal(value, limit, unit) for value, limit, unit in values if limit)
         yield Row(what, run.seconds, megabytes=run.megabytes, goals=goals)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

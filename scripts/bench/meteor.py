@@ -1,7 +1,4 @@
-"""METEOR without Java, compared with pycocoevalcap and its jar; the start of both engines is not included.
-
-Run: python -m scripts.bench.meteor [--size full] [--data DIR]
-"""
+"""METEOR without Java, compared with pycocoevalcap and its jar; the start of both engines is not included."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import expert, tokenized
 
 Captions = tuple[list[str], list[list[str]]]
@@ -51,7 +48,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     yield between(
         f"METEOR; {name}, {len(items):,} × 5", "pycocoevalcap (jar)", ours, theirs, captions, repeats=settings.repeats
     )
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -1,7 +1,4 @@
-"""BLEU, ROUGE-L and CIDEr-D of tokenised captions, compared with pycocoevalcap.
-
-Run: python -m scripts.bench.ngrams [--size full]
-"""
+"""BLEU, ROUGE-L and CIDEr-D of tokenised captions, compared with pycocoevalcap."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import expert, groups, tokenized
 
 Captions = tuple[list[str], list[list[str]]]
@@ -88,7 +85,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         tolerance=1e-9,
         times=(references + 1) / 2,
     )
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

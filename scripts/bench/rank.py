@@ -3,8 +3,6 @@
 The tasks have the shapes of published judgements: ratings of Flickr8k Expert (tau-c) and CrowdFlower (tau-b) on the
 same 1,000 photographs, Composite's three sources (tau-c, 3 captions per image), PASCAL-50S's four kinds of pairs with
 five random samples of references (accuracy), THumB's precision and recall (Pearson's r), and Nebula (tau-c).
-
-Run: python -m scripts.bench.rank [--size full]
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import numpy as np
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.tasks import TaskData, joint_labels, joint_tests
-from scripts.bench.common import Goal, Row, Settings, Work, child, main
+from scripts.bench.common import Goal, Row, Settings, Work, child
 
 PERMUTATIONS = 1000
 
@@ -92,7 +90,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     goals = (Goal(seconds, 60, "s on all cores"),) if settings.full else ()
     what = f"ranking: {metrics} metrics, 12 tasks, {units:,} photographs, {PERMUTATIONS:,} permutations"
     yield Row(what, run.seconds, megabytes=run.megabytes, goals=goals)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

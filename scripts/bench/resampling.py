@@ -1,7 +1,5 @@
 """Correlations, bootstrap, permutation tests and tie calibration, compared with the plain way.
 
-Run: python -m scripts.bench.resampling [--size full]
-
 The plain way recomputes the coefficient with scipy for each resample, or lists all n (n - 1) / 2 pairs. It does a part
 of the work; the table scales it up. Judgements have the shape of Flickr8k Expert: 1,000 images, 5,664 captions, three
 ratings each on four levels; coefficients of the part must be equal on both sides.
@@ -16,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from capbench.core.records import Coefficient, FloatArray, IntArray
-from scripts.bench.common import Goal, Row, Settings, Work, between, child, main
+from scripts.bench.common import Goal, Row, Settings, Work, between
 
 PART, LISTED = 10, 3_000
 """Resamples of the plain bootstrap and permutation test; data points of the plain tie calibration."""
@@ -171,31 +169,8 @@ def listed_calibration(_: int, listed: int) -> Work:
     return work
 
 
-def arrays(count: int) -> Work:
-    """Four coefficients of many pairs of numbers."""
-    from capbench.stats.correlation import correlation
-
-    rng = np.random.default_rng(0)
-    ratings = rng.integers(1, 5, count)
-    scores = ratings + rng.normal(size=count) * 3
-    coefficients: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
-    return lambda: [correlation(coefficient, scores, ratings).value for coefficient in coefficients]
-
-
-def within(count: int) -> Work:
-    """Tie calibration within four images."""
-    from capbench.stats.resampling import observed_value
-    from capbench.stats.within_images import WithinImages
-
-    rng = np.random.default_rng(0)
-    image = np.repeat(np.arange(4), count // 4)
-    ratings = rng.integers(1, 6, len(image)).astype(float)
-    scores = 0.3 * ratings + rng.normal(size=len(image))
-    return lambda: observed_value(WithinImages.of("acc-eq", {"m": scores}, ratings, image).statistic("m"))
-
-
 def measure(settings: Settings) -> Iterator[Row]:
-    """All comparisons with the plain way, then large inputs."""
+    """All comparisons with the plain way."""
     repeats, metrics = settings.repeats, settings.pick(4, 12)
     named: tuple[tuple[str, Coefficient], ...] = (("τ-b", "tau-b"), ("τ-c", "tau-c"), ("ρ", "spearman"))
     for levels, title in ((4, "4 levels"), (200, "200 levels"), (0, "continuous")):
@@ -252,13 +227,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         times=(count / LISTED) ** 2,
         inner=2,
     )
-    for work, what, number in (
-        (arrays, "τ-b, τ-c, ρ and r of {:,} pairs", settings.pick(1_000_000, 10_000_000)),
-        (within, "tie calibration within 4 images, {:,}", settings.pick(4_000, 40_000)),
-    ):
-        run = child(work, number, inner=2)
-        yield Row(what.format(number), run.seconds, megabytes=run.megabytes)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -1,7 +1,5 @@
 """A training step of SCAN (encoders, similarities, InfoNCE, backward pass), compared with two usual ways.
 
-Run: python -m scripts.bench.scan_training_step [--size full]
-
 The loop over captions is that of the released code; the padded batch forms every context. All start from the same
 weights and batch; captions have the lengths of a caption corpus and words Zipf's frequencies. Gradients must agree.
 """
@@ -18,7 +16,7 @@ from torch.nn import functional
 from capbench.core.machine import keep_freed_memory
 from capbench.metrics.scan.network import Scan, ScanOptions, l2norm
 from capbench.training.matching import info_nce
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 
 _EMBED, _FEATURES, _WORDS, _REGIONS = 512, 256, 3000, 25
 
@@ -97,7 +95,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     for title, peer in (("loop over captions", loop), ("padded batch", padded)):
         what = f"SCAN, gradients of {size} captions"
         yield between(what, title, ours, peer, size, repeats=settings.repeats, tolerance=1e-3, inner=3)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -1,7 +1,4 @@
-"""A file of scores read and joined to items, compared with pandas, which joins without checks.
-
-Run: python -m scripts.bench.score_join [--size full]
-"""
+"""A file of scores read and joined to items, compared with pandas, which joins without checks."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import numpy as np
 from capbench.core.records import Item
 from capbench.metrics.score_files import read_score_file
 from capbench.metrics.score_joining import item_id, join
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 
 
 def generated(count: int, seed: int = 0) -> list[Item]:
@@ -73,7 +70,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         write(path, items, by)
         what = f"{count:,} scores joined by {by}"
         yield between(what, "pandas, no checks", ours, theirs, path, count, repeats=settings.repeats, inner=2)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

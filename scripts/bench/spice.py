@@ -1,7 +1,5 @@
 """SPICE with an empty cache, compared with SPICE 1.0 itself.
 
-Run: python -m scripts.bench.spice [--size full] [--data DIR]
-
 The parser must be installed (``capbench doctor --install spice``). The peer runs SPICE 1.0's classes on the same items
 as its program does: every occurrence of a caption is parsed, with all annotators. The full size takes minutes.
 """
@@ -18,7 +16,7 @@ import numpy as np
 
 from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import expert
 
 _SCRIPT = Path(__file__).with_name("spice_original.js")
@@ -72,7 +70,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         yield Row(what, peer="SPICE 1.0", missing=str(error))
         return
     yield between(what, "SPICE 1.0", ours, theirs, settings.folder, installed, items, repeats=1)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

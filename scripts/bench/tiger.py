@@ -1,7 +1,5 @@
 """TIGEr, compared with one caption at a time, as the released scripts do it.
 
-Run: python -m scripts.bench.tiger [--size full] [--data DIR]
-
 Weights and features are random, of the published size: 36 regions of 2,048 numbers, a common space of 1,024. The peer
 encodes every item's image and references anew, captions in batches of one, and computes each region's context and
 cosine in a loop; it scores a part of the items.
@@ -22,7 +20,7 @@ from capbench.metrics.scan.files import save_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.metrics.tiger import Tiger
 from capbench.text.vocabulary import Vocabulary
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import items, write_features
 
 
@@ -101,7 +99,3 @@ def measure(settings: Settings) -> Iterator[Row]:
         tolerance=1e-5,
         times=len(chosen) / len(part),
     )
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

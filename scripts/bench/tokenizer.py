@@ -1,14 +1,11 @@
-"""PTB tokenisation without Java, compared with the jar (its start included).
-
-Run: python -m scripts.bench.tokenizer [--size full]
-"""
+"""PTB tokenisation without Java, compared with the jar (its start included)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 
-from scripts.bench.common import Row, Settings, Work, between, main
+from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import captions
 
 
@@ -51,7 +48,3 @@ def measure(settings: Settings) -> Iterator[Row]:
     for title, ours in (("new words", fresh), ("known words", known)):
         what = f"tokenisation, {len(distinct):,} captions, {title}"
         yield between(what, "PTB jar", ours, jar, distinct, repeats=settings.repeats)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -1,7 +1,5 @@
 """ViLBERTScore, compared with its released way: six padded passes through the whole network an item.
 
-Run: python -m scripts.bench.vilbertscore [--size full] [--data DIR]
-
 Weights and features are random. The full size is the published network with 100 regions of 2,048 numbers, the small one
 a network that can be trained on a few cores, with 49 regions of 256. The peer scores the items of the first images.
 
@@ -23,16 +21,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from capbench.core.records import FloatArray, Item
-from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
-from capbench.features.writing import StoreWriter
 from capbench.metrics.needs import Resources
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.metric import ViLBERTScore
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, learn_word_pieces
-from scripts.bench.common import Goal, Row, Settings, Work, between, main
-from scripts.bench.inputs import items
+from scripts.bench.common import Goal, Row, Settings, Work, between
+from scripts.bench.inputs import items, write_features
 
 _LENGTH, _ROWS, _BATCH, _REFERENCES = 37, 101, 32, 5
 
@@ -99,15 +95,8 @@ def _files(folder: Path, full: bool, chosen: Sequence[Item]) -> Resources:
         options = VilbertOptions(**known, **streams, **more, **depth, tasks=0)
     network = Vilbert(options, torch.Generator().manual_seed(0)).eval()
     save_vilbert(folder / "vilbert.safetensors", network, pieces, {})
-    generator = np.random.default_rng(1)
-    fingerprint = Fingerprint("x152-fpn", "random:1", "none", f"{regions} regions")
-    with StoreWriter(folder / "features.h5", fingerprint) as writer:
-        for image in sorted({item.image for item in chosen}):
-            corners = np.sort(generator.random((regions, 2, 2)), axis=1) * (500, 375)
-            features = generator.normal(size=(regions, options.feature_dim)).astype(np.float32)
-            boxes = corners.reshape(regions, 4).astype(np.float32)
-            writer.add(RegionFeatures(image, 500, 375, boxes, features))
-        writer.finish()
+    images = sorted({item.image for item in chosen})
+    write_features(folder / "features.h5", images, regions, options.feature_dim)
     model, store = str(folder / "vilbert.safetensors"), str(folder / "features.h5")
     return Resources(features=store, model=model, cache=False)
 
@@ -232,7 +221,3 @@ def _matching(candidate: Tensor, candidate_mask: Tensor, reference: Tensor, refe
         for axis, mask in ((2, candidate_mask), (1, reference_mask))
     )
     return torch.stack((precision, recall, 2 * precision * recall / (precision + recall)), dim=1)
-
-
-if __name__ == "__main__":
-    main(measure, __doc__)

@@ -21,65 +21,33 @@ STORED = {
 }
 
 
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+CASES = (  # name, place, a wrong text, the text with the stored numbers
+    ("a", "[stored.json, rows, a]", ".52", ".42"),
+    ("n", "[stored.json, rows, n]", "1,000", "8,655"),
+    ("b", "[stored.json, rows, b]", ".999 [.111, .222]", ".487 [.461, .505]"),
+    ("spread", "[stored.json, rows, a]", "0.999 ± 0.999", "0.420 ± 0.014"),
+    ("pair", "[stored.json, pairs, {pair: [b, a]}]", ".0123 [.0001, .0002]", "−.0321 [−.0502, −.0102]"),
+    ("share", "[stored.json, cells, {row: y, column: r}, value, {times: 100}]", "99 %", "50 %"),
+    ("less", "{minus: [[stored.json, rows, b], [stored.json, rows, a, 0]]}", "+.000", "+.077"),
+    ("cell", "[stored.json, cells, {row: x}]", "-0.111", "-0.003"),
+    ("each", "[stored.json, seeds, {each: [recall, r1]}]", "99.9 ± 9.9 %", "10.0 ± 0.7 %"),
+    ("negative", "[stored.json, pairs, {pair: [a, b]}, {times: -1}]", "-.999 [-.111, -.222]", "-.032 [-.050, -.010]"),
+    ("published", "{minus: [[stored.json, published, 1], [stored.json, published, 0]]}", ".999", ".021"),
+)
+
+
+@pytest.fixture(autouse=True)
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stored.json").write_text(json.dumps(STORED))
     monkeypatch.setattr(page_numbers, "ROOT", tmp_path)
-    return (
-        "F is {a}<!--a-->, its networks have {spread}<!--a-->; the difference is {pair}<!--pair-->, of {n}<!--n-->"
-        " captions {share}<!--share-->; less: {less}<!--less-->, {cell}<!--cell-->, {b}<!--b-->, {each}<!--each-->,"
-        " {published}<!--published-->, {negative}<!--negative-->.\n\n"
-        "<!-- numbers\n"
-        "a: [stored.json, rows, a]\n"
-        "b: [stored.json, rows, b]\n"
-        "n: [stored.json, rows, n]\n"
-        "pair: [stored.json, pairs, {pair: [b, a]}]\n"
-        "share: [stored.json, cells, {row: y, column: r}, value, {times: 100}]\n"
-        "less: {minus: [[stored.json, rows, b], [stored.json, rows, a, 0]]}\n"
-        "cell: [stored.json, cells, {row: x}]\n"
-        "each: [stored.json, seeds, {each: [recall, r1]}]\n"
-        "negative: [stored.json, pairs, {pair: [a, b]}, {times: -1}]\n"
-        "published: {minus: [[stored.json, published, 1], [stored.json, published, 0]]}\n"
-        "-->\n"
+
+
+def test_marked_numbers_are_the_stored_ones_in_the_form_of_the_text() -> None:
+    places = "\n".join(f"{name}: {place}" for name, place, _, _ in CASES)
+    wrong, right = (
+        f"{', '.join(f'{case[side]}<!--{case[0]}-->' for case in CASES)}.\n\n<!-- numbers\n{places}\n-->\n"
+        for side in (2, 3)
     )
-
-
-RIGHT = {
-    "a": ".42",
-    "spread": "0.420 ± 0.014",
-    "pair": "−.0321 [−.0502, −.0102]",
-    "n": "8,655",
-    "share": "50 %",
-    "less": "+.077",
-    "cell": "-0.003",
-    "b": ".487 [.461, .505]",
-    "each": "10.0 ± 0.7 %",
-    "published": ".021",
-    "negative": "-.032 [-.050, -.010]",
-}
-WRONG = {
-    "a": ".52",
-    "spread": "0.999 ± 0.999",
-    "pair": ".0123 [.0001, .0002]",
-    "n": "1,000",
-    "share": "99 %",
-    "less": "+.000",
-    "cell": "-0.111",
-    "b": ".999 [.111, .222]",
-    "each": "99.9 ± 9.9 %",
-    "published": ".999",
-    "negative": "-.999 [-.111, -.222]",
-}
-
-
-def test_marked_numbers_are_the_stored_ones_in_the_form_of_the_text(page: str) -> None:
-    right = page.replace("{times", "{{times")
-    for name, text in RIGHT.items():
-        right = right.replace(f"{{{name}}}", text)
-    wrong = page.replace("{times", "{{times")
-    for name, text in WRONG.items():
-        wrong = wrong.replace(f"{{{name}}}", text)
-    right, wrong = right.replace("{{times", "{times"), wrong.replace("{{times", "{times")
     assert with_marked_numbers(wrong) == right
     assert with_marked_numbers(right) == right
 
@@ -88,14 +56,11 @@ def test_marked_numbers_are_the_stored_ones_in_the_form_of_the_text(page: str) -
     ("text", "problem"),
     [
         ("F is .42<!--a-->.", "mark or a place only: a"),
-        ("<!-- numbers\na: [stored.json, rows, a]\n-->", "mark or a place only: a"),
         ("F is .42<!--a-->.\n<!-- numbers\na: [stored.json, rows, other]\n-->", "no 'other'"),
         ("F is .42<!--a-->.\n<!-- numbers\na: [stored.json, cells, {column: r}]\n-->", "2 entries"),
         ("F is .42 [.40, .44]<!--a-->.\n<!-- numbers\na: [stored.json, rows, a]\n-->", "'a' has no high"),
     ],
-    ids=["no place", "no mark", "no such key", "two entries", "no interval"],
 )
-@pytest.mark.usefixtures("page")
 def test_marks_without_a_number_are_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         with_marked_numbers(text)
@@ -112,9 +77,3 @@ def test_unmarked_numbers_are_found_in_sentences_only() -> None:
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs" / "results").glob("*.md")))
 def test_numbers_in_sentences_of_results_pages_are_written_from_stored_results(name: str) -> None:
     assert unmarked_numbers(read_text(ROOT / "docs" / "results" / name)) == []
-
-
-def test_numbers_in_readmes_results_are_written_from_stored_results() -> None:
-    section = read_text(ROOT / "README.md").partition("\n## Results so far\n")[2].partition("\n## ")[0]
-    assert "<!--vilbertscore-gain-->" in section
-    assert unmarked_numbers(section) == []
