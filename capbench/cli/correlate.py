@@ -166,8 +166,8 @@ def correlate(
         if out is not None:
             files = write_sensitivity(ranked, out, escape_formulas=escape_formulas)
     else:
-        from capbench.reports.markup import study_document
         from capbench.reports.table import TableStyle
+        from capbench.reports.tables import study_document
         from capbench.reports.terminal import print_document
 
         counted = common.count(len(result.cells) - len(result.undefined), "number")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from capbench.core.errors import count
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.markup import study_document
 from capbench.reports.methods import p_value_of
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.tables import study_document
 from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.power import MetricPower

@@ -10,10 +10,8 @@ from itertools import groupby
 from pathlib import Path
 
 from capbench.core.files import csv_text, json_text, lock, write_text
-from capbench.core.records import signature_lines
-from capbench.datasets.protocol import with_version
-from capbench.reports.table import PUBLISHED, USUAL_TABLE, Cell, Column, Document, Row, Table, TableStyle
-from capbench.reports.tables import tables
+from capbench.reports.table import PUBLISHED, Cell, Column, Document, Row, Table
+from capbench.reports.tables import study_document
 from capbench.stats.pairs import Pair
 from capbench.studies import results
 from capbench.studies.results import StudyResult
@@ -263,29 +261,6 @@ def _html_cell(cell: Cell) -> str:
 
 
 # A study's result in each format, and in a folder.
-
-
-def result_signatures(result: StudyResult) -> list[str]:
-    """Signatures of metrics and sentinels, with the items on which they hold if they do not hold everywhere."""
-    places: dict[str, list[str]] = {}
-    versions = {info.id.rpartition("/")[0]: info.version for info in result.protocols}
-    for items, by_label in result.signatures.items():
-        for signature in signature_lines(by_label):
-            places.setdefault(signature, []).append(with_version(items, versions.get(items, "")))
-    for sentinels in result.sentinels:
-        for signature in sentinels.signatures.values():
-            places.setdefault(signature, []).append(sentinels.protocol)
-    return [
-        signature if len(where) == len(result.signatures) else f"{signature}  [{', '.join(where)}]"
-        for signature, where in places.items()
-    ]
-
-
-def study_document(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> Document:
-    """All tables with their signatures; see :func:`tables.tables`."""
-    made = tables(result, by_source=by_source, style=style)
-    origin = f"capbench {result.capbench}, {result.created}"
-    return Document(made, result.name, origin, result_signatures(result), result.sample)
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:

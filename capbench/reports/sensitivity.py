@@ -13,8 +13,9 @@ from pathlib import Path
 
 from capbench.core.files import csv_text
 from capbench.reports import methods
-from capbench.reports.markup import comparisons_to_csv, result_signatures, write_files
+from capbench.reports.markup import comparisons_to_csv, write_files
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table
+from capbench.reports.tables import result_signatures
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.results import NO_TESTS, is_left_out
 

@@ -19,10 +19,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from capbench.core.records import signature_lines
 from capbench.datasets.protocol import statistic_title, with_version
 from capbench.reports import methods
 from capbench.reports.methods import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
-from capbench.reports.table import CEILING, PUBLISHED, SENTINELS, USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.table import (
+    CEILING,
+    PUBLISHED,
+    SENTINELS,
+    USUAL_TABLE,
+    Cell,
+    Column,
+    Document,
+    Row,
+    Table,
+    TableStyle,
+)
 from capbench.studies import results
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, given_parts, rescaled, tells_no_reason
 from capbench.studies.results import OURS, ProtocolInfo, StudyResult, missing_word
@@ -161,6 +173,29 @@ def tables(result: StudyResult, *, by_source: bool = False, style: TableStyle = 
     for title, columns in unplaced.items():
         builder.add_unplaced(title if builder.made else f"{result.title}. {title}", columns)
     return builder.made
+
+
+def result_signatures(result: StudyResult) -> list[str]:
+    """Signatures of metrics and sentinels, with the items on which they hold if they do not hold everywhere."""
+    places: dict[str, list[str]] = {}
+    versions = {info.id.rpartition("/")[0]: info.version for info in result.protocols}
+    for items, by_label in result.signatures.items():
+        for signature in signature_lines(by_label):
+            places.setdefault(signature, []).append(with_version(items, versions.get(items, "")))
+    for sentinels in result.sentinels:
+        for signature in sentinels.signatures.values():
+            places.setdefault(signature, []).append(sentinels.protocol)
+    return [
+        signature if len(where) == len(result.signatures) else f"{signature}  [{', '.join(where)}]"
+        for signature, where in places.items()
+    ]
+
+
+def study_document(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> Document:
+    """All tables with their signatures; see :func:`tables`."""
+    made = tables(result, by_source=by_source, style=style)
+    origin = f"capbench {result.capbench}, {result.created}"
+    return Document(made, result.name, origin, result_signatures(result), result.sample)
 
 
 def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str]]:

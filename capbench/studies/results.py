@@ -414,15 +414,17 @@ class StudyResult(_Growing):
 
     def to_latex(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
         """The tables as LaTeX, for the packages booktabs and graphicx; ``by_source`` includes the tables by group."""
-        from capbench.reports.markup import latex, study_document
+        from capbench.reports.markup import latex
         from capbench.reports.table import TableStyle
+        from capbench.reports.tables import study_document
 
         return latex(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
 
     def to_markdown(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
         """The tables as Markdown; see :meth:`to_latex`."""
-        from capbench.reports.markup import markdown, study_document
+        from capbench.reports.markup import markdown
         from capbench.reports.table import TableStyle
+        from capbench.reports.tables import study_document
 
         return markdown(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
 
@@ -442,13 +444,14 @@ class StudyResult(_Growing):
         return f"StudyResult({where}: {listed}{waiting}{ON_SAMPLE if self.sample else ''})"
 
     def __str__(self) -> str:
-        from capbench.reports.markup import study_document
+        from capbench.reports.tables import study_document
         from capbench.reports.terminal import print_document, printed
 
         return printed(partial(print_document, study_document(self), details=True), sample=self.sample)
 
     def _repr_html_(self) -> str:
-        from capbench.reports.markup import html, study_document
+        from capbench.reports.markup import html
+        from capbench.reports.tables import study_document
 
         return html(study_document(self))
 

@@ -14,9 +14,9 @@ from rich.console import Console
 import capbench
 from capbench.core.errors import UsageError
 from capbench.datasets.base import load_dataset
-from capbench.reports.markup import markdown_text, study_document, tex_text, to_csv, write_result
+from capbench.reports.markup import markdown_text, tex_text, to_csv, write_result
 from capbench.reports.table import CEILING, TableStyle
-from capbench.reports.tables import details, tables
+from capbench.reports.tables import details, study_document, tables
 from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.published.tables import rescaled

@@ -17,9 +17,9 @@ from capbench.core.records import ScoreColumn
 from capbench.core.yaml import shipped_configs
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics import metric_request
-from capbench.reports.markup import study_document, to_csv
+from capbench.reports.markup import to_csv
 from capbench.reports.table import PUBLISHED, Row, Table
-from capbench.reports.tables import own_models, tables
+from capbench.reports.tables import own_models, study_document, tables
 from capbench.reports.terminal import print_document
 from capbench.studies.plan import changed_inputs, plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
