@@ -12,14 +12,12 @@ from typing_extensions import Unpack
 
 from capbench.core import records
 from capbench.core.arguments import Expected, declared, is_path
-from capbench.core.errors import FeatureError, ModelError, UsageError, suggest
+from capbench.core.errors import FeatureError, UsageError, suggest
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from capbench.api.caller import Caller
-    from capbench.metrics.metric_request import MetricRequest
-    from capbench.metrics.needs import Resources
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,37 +116,6 @@ def refuse_without(without: Sequence[str], caller: Caller) -> None:
     if without:
         hint = f"Omit the metrics from {caller.spelled('metrics')} instead"
         raise UsageError(f"{caller.spelled('without')} requires a study file", code="missing-option", hint=hint)
-
-
-def checked_columns(inputs: Mapping[str, Any], caller: Caller) -> Mapping[str, str]:
-    """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
-    columns = inputs.get("columns") or {}
-    if columns:
-        from capbench.datasets.user.judgement_files import check_columns
-
-        check_columns(caller.spelled("columns"), columns)
-    return columns
-
-
-def refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
-    """Raise an error if a store, or a model that no metric loads, does not exist. Metrics check their own weights."""
-    for store in filter(None, (resources.features, *resources.features_of.values())):
-        check_store(store)
-    from capbench.metrics.needs import GivenModel
-
-    taking = [request for request in requests if request.needs(GivenModel)]
-    taken = {name for request in taking for name in (request.label, request.metric.name)}
-    left = [path for name, path in resources.models.items() if name not in taken]
-    left += [resources.model] if resources.model is not None and not taking else []
-    for path in left:
-        if Path(path).expanduser().exists():
-            continue
-        from capbench.weights.registry import is_known
-
-        if not is_known(path):
-            message = "the model does not exist, and none of these metrics uses it"
-            hint = "Correct the path, or omit the model"
-            raise ModelError(message, code="missing-file", path=path, hint=hint)
 
 
 def check_store(path: str) -> None:

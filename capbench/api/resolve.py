@@ -21,11 +21,11 @@ from capbench.api.caller import Caller as Caller
 from capbench.api.caller import ProgressGiven as ProgressGiven
 from capbench.api.caller import python_caller as python_caller
 from capbench.api.caller import warn as warn
-from capbench.api.checking import check_store, checked_columns, refuse_absent
+from capbench.api.checking import check_store
 from capbench.core import plugins
 from capbench.core.arguments import DataFolder, Expected, strict
 from capbench.core.arguments import PathGiven as PathGiven
-from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import ModelError, UsageError, suggest
 from capbench.core.files import check_folder
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset, with_group_of
@@ -178,7 +178,7 @@ def resolve(
     )
     if not requests:
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-    refuse_absent(requests, resources)
+    _refuse_absent(requests, resources)
     if base_name(dataset) in dataset_names():
         from capbench.studies.scoring import imageless
 
@@ -196,8 +196,39 @@ def resolve(
         cache=inputs.get("cache", True),
         allow_missing=inputs.get("allow_missing", False),
         caller=caller,
-        columns=checked_columns(inputs, caller),
+        columns=_checked_columns(inputs, caller),
     )
+
+
+def _checked_columns(inputs: Mapping[str, Any], caller: Caller) -> Mapping[str, str]:
+    """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
+    columns = inputs.get("columns") or {}
+    if columns:
+        from capbench.datasets.user.judgement_files import check_columns
+
+        check_columns(caller.spelled("columns"), columns)
+    return columns
+
+
+def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
+    """Raise an error if a store, or a model that no metric loads, does not exist. Metrics check their own weights."""
+    for store in filter(None, (resources.features, *resources.features_of.values())):
+        check_store(store)
+    from capbench.metrics.needs import GivenModel
+
+    taking = [request for request in requests if request.needs(GivenModel)]
+    taken = {name for request in taking for name in (request.label, request.metric.name)}
+    left = [path for name, path in resources.models.items() if name not in taken]
+    left += [resources.model] if resources.model is not None and not taking else []
+    for path in left:
+        if Path(path).expanduser().exists():
+            continue
+        from capbench.weights.registry import is_known
+
+        if not is_known(path):
+            message = "the model does not exist, and none of these metrics uses it"
+            hint = "Correct the path, or omit the model"
+            raise ModelError(message, code="missing-file", path=path, hint=hint)
 
 
 def resolve_judged(
@@ -245,7 +276,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
-        columns=checked_columns(inputs, caller),
+        columns=_checked_columns(inputs, caller),
         own=study if study.path else None,
     )
 
