@@ -1,5 +1,3 @@
-"""An extraction to be killed: ``python -m tests.features.extraction_run FOLDER STORE BATCH WORKERS``."""
-
 from __future__ import annotations
 
 import sys

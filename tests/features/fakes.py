@@ -1,5 +1,3 @@
-"""Made-up regions for tests of the store."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +20,6 @@ PRINT = Fingerprint("fake", "ab" * 32, "none", "none", versions=(("numpy", "1"),
 def made_up(
     image: str, *, regions: int | None = None, size: int = 16, fields: bool = True, **changes: Any
 ) -> RegionFeatures:
-    """Regions that are decided by the image's id."""
     rng = np.random.default_rng(list(image.encode()))
     n = int(rng.integers(1, 6)) if regions is None else regions
     width, height = (int(x) for x in rng.integers(50, 200, 2))
@@ -36,13 +33,11 @@ def made_up(
 
 
 def shares(regions: int, columns: int = 6, seed: int = 3) -> NDArray[np.float32]:
-    """Probabilities of background and classes."""
     weights = np.random.default_rng(seed).random((regions, columns))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
 def assert_same(actual: RegionFeatures, expected: RegionFeatures) -> None:
-    """All parts equal, types included."""
     assert (actual.image, actual.width, actual.height) == (expected.image, expected.width, expected.height)
     assert actual.flat().keys() == expected.flat().keys()
     assert (actual.boxes is None) == (expected.boxes is None)
@@ -59,15 +54,12 @@ def assert_same(actual: RegionFeatures, expected: RegionFeatures) -> None:
 
 
 def thumbnail(image: NDArray[np.uint8]) -> dict[str, Any]:
-    """The fake's preprocessor: runs in workers."""
     if image.shape[0] == 13:
         raise DataError("is 13 pixels high, which brings bad luck")
     return {"pixels": image.astype(np.float32), "size": image.shape[:2]}
 
 
 class FakeDetector(Detector):
-    """Features that depend on every pixel of the image and, in batches, on the other images: as a real one's do."""
-
     name = "fake"
     feature_size = 16
     class_names = ("dark", "bright")
@@ -103,7 +95,6 @@ class FakeDetector(Detector):
 
 
 def pictures(folder: Path, count: int) -> list[ImageFile]:
-    """Small PNGs of noise."""
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)

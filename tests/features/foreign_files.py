@@ -1,5 +1,3 @@
-"""Files of other programs, as small as they get."""
-
 from __future__ import annotations
 
 import base64

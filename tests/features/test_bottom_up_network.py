@@ -28,7 +28,6 @@ def relative(actual: Tensor | np.ndarray[Any, Any], expected: np.ndarray[Any, An
 
 @pytest.fixture(scope="session")
 def tiny(parity: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The original's tiny network with the outputs of all its stages."""
     with np.load(parity / "frcnn" / "hf_lxmert_tiny_frcnn.npz") as archive:
         return {name: archive[name] for name in archive.files}
 

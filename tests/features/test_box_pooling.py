@@ -11,7 +11,6 @@ from tests.features.test_pooling import grid, stored
 
 
 def write(path: Path, **changes: Any) -> Path:
-    """Boxes of the images a and b."""
     rng = np.random.default_rng(2)
     corners = np.sort(rng.random((2, 5, 2, 2)), axis=2).astype(np.float16)
     arrays: dict[str, Any] = {
@@ -29,7 +28,6 @@ def write(path: Path, **changes: Any) -> Path:
 def counted(
     features: NDArray[Any], rows: int, columns: int, box: NDArray[Any], steps: int = 840
 ) -> NDArray[np.float64]:
-    """The mean under a box by counting points of a fine lattice, each with the feature of the cell that it lies in."""
     steps = 840
     middles = (np.arange(steps) + 0.5) / steps
     xs = middles[(middles > box[0]) & (middles < box[2])]

@@ -41,7 +41,6 @@ def tiny(parity: Path) -> Arrays:
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    """Small weights with the background last."""
     path = tmp_path / "hf.bin"
     torch.save(random_bottom_up(SMALL, 0).state_dict(), path)
     return path
@@ -49,7 +48,6 @@ def weights(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def caffe_weights(tmp_path: Path) -> Path:
-    """Small weights as Caffe numbers classes."""
     path = tmp_path / "caffe.pth"
     torch.save({"model": random_bottom_up(CAFFE, 0).state_dict()}, path)
     return path

@@ -37,7 +37,6 @@ def some_boxes(count: int, seed: int = 0, side: int = 100) -> Tensor:
 
 
 def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, pixel: float) -> list[int]:
-    """Greedy suppression, one box after the other."""
     area = (boxes[:, 2] - boxes[:, 0] + pixel) * (boxes[:, 3] - boxes[:, 1] + pixel)
     survivors: list[int] = []
     for i in np.argsort(-scores, kind="stable"):

@@ -1,5 +1,3 @@
-"""The ResNeXt, torchvision and grid detectors, with random weights."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,3 @@
-"""The detector that comes with capbench."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -18,8 +16,6 @@ from capbench.features.detectors.base import load_detector
 
 @dataclass(frozen=True)
 class Picture:
-    """A held-out picture: (160, 160, 3) pixels, (m, 4) boxes, and the colour and class of each of m objects."""
-
     pixels: NDArray[np.uint8]
     boxes: NDArray[np.float64]
     labels: list[tuple[str, str]]

@@ -14,7 +14,6 @@ from tests.features.fakes import PRINT, assert_same, made_up
 
 
 def ragged(image: str, regions: int) -> RegionFeatures:
-    """With all fields, and features of every size that float32 has."""
     rng = np.random.default_rng(regions)
     image_regions = made_up(
         image,

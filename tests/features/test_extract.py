@@ -174,7 +174,6 @@ def test_damaged_images_are_listed_and_stop_nothing(
 
 
 def _survives_kills(tmp_path: Path, kills: int, batch: int, workers: int, seed: int) -> None:
-    """Kill an extraction over and over, at moments drawn at random; the file that comes out is that of one calm run."""
     folder, store = tmp_path / "pictures", tmp_path / "killed.h5"
     images = pictures(folder, 60)
     extract(images, FakeDetector(batch), tmp_path / "calm.h5")

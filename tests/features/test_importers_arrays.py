@@ -1,5 +1,3 @@
-"""NumPy files, ViLBERT's dictionaries and LMDB."""
-
 from __future__ import annotations
 
 import base64
@@ -44,7 +42,6 @@ def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
 
 
 def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
-    """A softmax over background and classes; ``best`` are the highest columns, 0 the background."""
     logits = np.random.default_rng(3).normal(size=(len(best), columns))
     logits[np.arange(len(best)), best] += 6
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

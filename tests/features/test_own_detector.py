@@ -1,5 +1,3 @@
-"""A detector of another package: the one that docs/extend.md shows."""
-
 from __future__ import annotations
 
 import re
@@ -20,7 +18,6 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The code that the documentation shows; two pictures lie in ``pictures`` of the working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # module:Class puts the working folder there
     monkeypatch.delitem(sys.modules, "stripes", raising=False)

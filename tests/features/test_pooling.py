@@ -20,7 +20,6 @@ from tests.features.fakes import PRINT
 def grid(
     image: str = "a", rows: int = 7, columns: int = 7, size: int = 5, width: int = 140, height: int = 70, **changes: Any
 ) -> RegionFeatures:
-    """A grid of equal cells, features decided by the image's id."""
     rng = np.random.default_rng(list(image.encode()))
     x, y = np.linspace(0, width, columns + 1), np.linspace(0, height, rows + 1)
     boxes = [(x[j], y[i], x[j + 1], y[i + 1]) for i in range(rows) for j in range(columns)]
@@ -30,7 +29,6 @@ def grid(
 
 
 def plain_mean(cells: RegionFeatures, rows: int, columns: int, window: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The mean of a window's cells, cell by cell."""
     top, left, bottom, right = window.tolist()
     inside = [i * columns + j for i in range(top, bottom + 1) for j in range(left, right + 1)]
     assert max(inside) < rows * columns

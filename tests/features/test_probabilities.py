@@ -1,5 +1,3 @@
-"""A detector's probabilities of background and classes, from ViLBERT's files into stores and out again."""
-
 from __future__ import annotations
 
 import base64

@@ -1,5 +1,3 @@
-"""Features shown in place of an image's own: blank, the mean of training images, or another image's."""
-
 from __future__ import annotations
 
 from pathlib import Path

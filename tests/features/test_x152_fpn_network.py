@@ -36,7 +36,6 @@ PUBLISHED = {
 
 
 def to_detectron(name: str) -> str | None:
-    """The blob that Detectron keeps a tensor in; statistics are folded into scale and shift there."""
     if name.endswith(("running_mean", "running_var")):
         return None
     end = {"weight": "w", "bias": "b"}[name.rpartition(".")[2]]

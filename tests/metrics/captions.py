@@ -1,5 +1,3 @@
-"""Invented captions, with the corners that scorers trip over."""
-
 from __future__ import annotations
 
 import random
@@ -25,7 +23,6 @@ CORNERS = (
 
 
 def invented(number: int, seed: int = 3) -> tuple[Item, ...]:
-    """Corner cases and random captions over few words, some of them twice, with 1 to 6 references."""
     generator = random.Random(seed)
 
     def caption() -> str:

@@ -1,5 +1,3 @@
-"""BERT-TBR against its definition in plain loops, on tiny networks with random weights."""
-
 from __future__ import annotations
 
 import math
@@ -38,7 +36,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_hand(folder: Path, items: list[Item], threshold: float, variant: str, stop: set[str]) -> list[float]:
-    """Each item's score, one token at a time in float64, by a network that is read without capbench."""
     import torch
     import transformers
 

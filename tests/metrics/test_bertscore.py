@@ -1,5 +1,3 @@
-"""BERTScore against the package of its authors, on tiny networks with random weights."""
-
 from __future__ import annotations
 
 import dataclasses

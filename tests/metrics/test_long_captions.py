@@ -1,5 +1,3 @@
-"""A caption that is too long is named by its image and role."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Labels of objects from files."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Scores against pycocoevalcap's own pipeline: its tokeniser, its scorers, its METEOR process."""
-
 from __future__ import annotations
 
 import contextlib
@@ -29,7 +27,6 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[None]:
-    """Java on the PATH, where pycocoevalcap looks for it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(find_java().path.parent), prepend=":")
         yield
@@ -37,7 +34,6 @@ def java() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def meteor(java: None) -> Iterator[Any]:
-    """The jar takes seconds to read its paraphrases."""
     from pycocoevalcap.meteor.meteor import Meteor
 
     scorer = Meteor()
@@ -50,7 +46,6 @@ def meteor(java: None) -> Iterator[Any]:
 
 @cache
 def _tokenised(items: tuple[Item, ...]) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
-    """Candidates and references."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     # A neutral last caption: the wrapper loses empty ones at the end.

@@ -1,5 +1,3 @@
-"""REO: the paper's equations, its covariance, and invalid inputs."""
-
 from __future__ import annotations
 
 import json
@@ -38,7 +36,6 @@ CAPTIONS = {item.image: item.references for item in ITEMS}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """A model with its covariance beside it."""
     files = make_files(tmp_path_factory.mktemp("reo"), [item.image for item in ITEMS])
     source = encode.open_source(str(files.features), str(files.model))
     write_covariance(default_path(files.model), fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented"))
@@ -47,7 +44,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    """Every test opens models anew, so that nothing is encoded yet."""
     encode._open.clear()
 
 
@@ -56,7 +52,6 @@ def statistics(metric: Reo, items: tuple[Item, ...] = ITEMS) -> FloatArray:
 
 
 def slow_reo(metric: Reo, item: Item, precision: FloatArray) -> list[float]:
-    """Six columns of one item as the paper's equations stand, region by region."""
     model = metric.source.model
     regions = model.encode_image(metric.source.store[item.image].features).astype(np.float64)
 

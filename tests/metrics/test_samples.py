@@ -1,5 +1,3 @@
-"""The networks that come with capbench: they are those of their cards, and know the sample's scenes."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""A sweep over numbers of references gives what scoring each subset anew gives."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

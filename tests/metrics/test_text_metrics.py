@@ -27,7 +27,6 @@ ITEMS = (
 
 @pytest.fixture
 def plain_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens without Java, for tests that are not about tokenisation."""
     monkeypatch.setattr(ptb, "tokenize", lambda captions, **_: [text.lower() for text in captions])
 
 

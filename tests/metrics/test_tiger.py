@@ -1,5 +1,3 @@
-"""TIGEr: the original's numbers, plain loops, undefined values, options, sweeps, and invalid inputs."""
-
 from __future__ import annotations
 
 import itertools
@@ -34,7 +32,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    """Every test opens models anew, so that nothing is encoded yet."""
     encode._open.clear()
 
 
@@ -124,8 +121,6 @@ def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> No
     words = metric.source.model.vocabulary.words
 
     class Numbered:
-        """Reads captions as word numbers, since the expected ones are given so."""
-
         @staticmethod
         def encode(text: str) -> list[int]:
             return [int(number) for number in text.split()]
@@ -147,7 +142,6 @@ def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> No
 
 
 def test_an_image_of_one_colour_ranks_nothing(made: Files, tmp_path: Path) -> None:
-    """Regions that are all the same give constant vectors: RRS has its documented value, and not one of rounding."""
     with StoreWriter(tmp_path / "same.h5", FINGERPRINT) as writer:
         for image, value in (("blank", 0.0), ("grey", 0.7)):
             row = np.linspace(0.5, 2, DIMENSION, dtype=np.float32) * value

@@ -1,5 +1,3 @@
-"""VIFIDEL as a metric."""
-
 from __future__ import annotations
 
 import json
@@ -52,7 +50,6 @@ def scored(metric: Vifidel, items: Sequence[Item]) -> dict[str, FloatArray]:
 
 
 def test_equals_what_the_released_code_gives(vectors: Path) -> None:
-    """The numbers are those of the released scorer, run with scikit-learn 1.9.1 and pyemd 1.1.0 on these vectors."""
     cases = RELEASED["cases"]
     metric = made(vectors, {str(place): case["labels"] for place, case in enumerate(cases)})
     items = [Item(str(place), case["caption"], tuple(case["references"])) for place, case in enumerate(cases)]
@@ -63,7 +60,6 @@ def test_equals_what_the_released_code_gives(vectors: Path) -> None:
 
 
 def plain_distance(labels: list[str], caption: list[str], references: Sequence[str] = ()) -> float:
-    """The distance word by word as an assignment of equal units of mass, with the weights by references if any."""
     from scipy.optimize import linear_sum_assignment
 
     unit = {word: row / np.linalg.norm(row) for word, row in zip(WORDS, VECTORS.astype(np.float64), strict=True)}

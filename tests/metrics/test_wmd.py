@@ -1,5 +1,3 @@
-"""Word Mover's similarity as a metric, and its earth mover's distance."""
-
 from __future__ import annotations
 
 import math

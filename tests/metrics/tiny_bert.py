@@ -1,5 +1,3 @@
-"""Tiny networks of the BERT family with random weights, as folders that ``transformers`` reads."""
-
 from __future__ import annotations
 
 import json
@@ -15,7 +13,6 @@ WORDS = """
 
 
 def make_bert(folder: Path, kind: str = "bert", layers: int = 3, seed: int = 0, **sizes: Any) -> Path:
-    """A network of ``kind`` (bert, distilbert, roberta) in a folder."""
     import transformers
     from tokenizers.pre_tokenizers import ByteLevel
 

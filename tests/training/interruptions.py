@@ -1,5 +1,3 @@
-"""Trainings that are stopped or killed and resumed: the result equals that of an uninterrupted one."""
-
 from __future__ import annotations
 
 import json
@@ -22,10 +20,6 @@ from tests.training.world import StopAfter, log_of
 def check_stopped(
     task: type[Task[Any, Any]], config: Training, folder: Path, every: Sequence[int], root: DataRoot | None = None
 ) -> Trained:
-    """A training that stops every so many steps ends with the file and the log of an uninterrupted one.
-
-    Returns the result of the latter, which is in the folder ``whole``.
-    """
     whole = train(task, config, folder / "whole", root)
     for steps in every:
         run, parts = folder / f"by{steps}", 1
@@ -39,13 +33,11 @@ def check_stopped(
 
 
 def train_command(network: str, config: Training, file: Path, run: Path) -> list[str]:
-    """The command that trains a network with a training file, which is written first."""
     file.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
     return [sys.executable, "-m", "capbench", "train", network, str(file), "--out", str(run), "--json"]
 
 
 def signal_at(command: list[str], run: Path, lines: int, number: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
-    """Start or resume a training, and send a signal when its log has so many lines. Returns exit code and stderr."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     log = run / "log.jsonl"
     until = time.monotonic() + 240
@@ -60,7 +52,6 @@ def signal_at(command: list[str], run: Path, lines: int, number: signal.Signals 
 
 
 def end(command: list[str]) -> tuple[str, str]:
-    """Let a training finish. Returns the SHA-256 of its model, and its stderr."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     sha256: str = json.loads(done.stdout)["sha256"]

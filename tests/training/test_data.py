@@ -1,5 +1,3 @@
-"""Captions with splits in their formats, samples, the batches of an epoch, and words."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Trainers of plug-ins, valid and invalid ones: ``capbench train NAME``."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Training files: problems, changes, and what decides a result."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

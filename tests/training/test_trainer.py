@@ -1,5 +1,3 @@
-"""The trainer with a small network: interruption, selection, averaging, the run folder and errors."""
-
 from __future__ import annotations
 
 import threading
@@ -164,7 +162,6 @@ def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path)
 
 @pytest.mark.parametrize("content", [b"torn", None, {"step": 3, "format": 1}])
 def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: Any) -> None:
-    """A torn one, none beside a model, and one of another version."""
     train(Toy, settings(), tmp_path)
     checkpoint = tmp_path / "checkpoint.pt"
     checkpoint.unlink()

@@ -1,5 +1,3 @@
-"""Word vectors from captions: the library call and ``capbench train word-vectors``."""
-
 from __future__ import annotations
 
 import hashlib
@@ -72,7 +70,6 @@ def test_two_processes_with_different_hash_seeds_write_the_same_file(tmp_path: P
 
 
 def _judged(folder: Path, captions: Path) -> Path:
-    """A data folder with a file of ratings that names the first of two images."""
     ratings = folder / "ratings.csv"
     texts = json.loads(captions.read_text("utf-8"))["first.jpg"]
     rows = "".join(f"first.jpg,{text},{number}\n" for number, text in enumerate(texts, 1))

@@ -1,5 +1,3 @@
-"""A network that is trained in a fraction of a second; it classifies points of two clouds."""
-
 from __future__ import annotations
 
 import json
@@ -27,8 +25,6 @@ class ToyTraining(Training):
 
 
 class Toy(Task[nn.Sequential, Points]):
-    """Batch norm has buffers, and dropout draws random numbers: both must survive an interruption."""
-
     settings = ToyTraining
     metric = "toy"
     score = "accuracy"

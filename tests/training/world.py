@@ -1,5 +1,3 @@
-"""Captions and features of a few artificial things on which a very small SCAN can be trained within a second."""
-
 from __future__ import annotations
 
 import itertools
@@ -24,10 +22,6 @@ SPLITS = {"train": 18, "val": 6, "test": 6}
 
 
 def make_world(folder: Path, regions: int = 3, seed: int = 5, *, boxes: bool = False) -> Path:
-    """Karpathy's JSON and a feature store: each image shows two coloured things, which its captions name.
-
-    With boxes, regions lie side by side in an image of 100 x 50 pixels, and have the classes of the things.
-    """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     looks = {word: rng.normal(size=8) for word in (*THINGS, *COLOURS)}
@@ -61,7 +55,6 @@ def make_world(folder: Path, regions: int = 3, seed: int = 5, *, boxes: bool = F
 
 
 def tiny(kind: type[T], world: Path, changes: Mapping[str, Any], **own: Any) -> T:
-    """Settings of a training of under a second in the world of a folder; ``changes`` replace whole sections."""
     raw = {"schema": 1, "name": "tiny", "captions": str(world / "world.json"), "features": str(world / "world.h5")}
     raw |= {"optimiser": {"lr": 0.01}, "epochs": 4, "threads": 1, "device": "cpu", "log_every": 2}
     return parse_training(kind, {**raw, **own, **changes})
@@ -76,7 +69,6 @@ MATCHING: dict[str, Any] = {
 
 
 def settings(world: Path, **changes: Any) -> ScanTraining:
-    """A training of SCAN of under a second."""
     network = {"embed_dim": 8, "word_dim": 6}
     return tiny(ScanTraining, world, changes, **MATCHING, network=network, evaluation={"every": 5}, batch=8)
 
@@ -87,8 +79,6 @@ def log_of(run: Path, *, times: bool = False) -> list[dict[str, Any]]:
 
 
 class StopAfter(Watcher):
-    """Requests a stop after a number of steps in this part of the run; keeps what is said."""
-
     def __init__(self, steps: int = 10**9) -> None:
         self.left = steps + 1  # the beginning is reported, too
         self.said: list[str] = []

@@ -1,5 +1,3 @@
-"""CLIPScore and PAC-S against plain code on tiny random weights; what is kept, cut, counted and refused."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -33,7 +31,6 @@ ITEMS = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights and pictures."""
     folder = tmp_path_factory.mktemp("clip")
     plain.write_checkpoint(folder / "pacs" / "clip_ViT.pth", STATE)
     plain.write_pictures(folder / "pictures")

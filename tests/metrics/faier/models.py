@@ -1,5 +1,3 @@
-"""Small FAIEr networks with random weights, features with boxes to go with them, and captions with known triplets."""
-
 from __future__ import annotations
 
 import json
@@ -40,7 +38,6 @@ TEXTS = tuple(TRIPLETS)
 
 
 def know_triplets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Captions count as parsed, so that nothing needs Java: each has its objects, an attribute, and its triplets."""
     known = {}
     for text, triplets in TRIPLETS.items():
         tuples: list[list[str]] = [["dog"], ["dog", "red"]]
@@ -50,13 +47,11 @@ def know_triplets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def vocabulary() -> Vocabulary:
-    """Words of all captions and triplets but for those of the last."""
     triplets = [" ".join(triplet) for text in TEXTS[:-1] for triplet in TRIPLETS[text]]
     return Vocabulary.build([*TEXTS[:-1], *triplets, "."], 1)
 
 
 def write_model(path: Path, seed: int = 1, *, trained_on: str | None = FINGERPRINT.kind, **changes: Any) -> Path:
-    """A network whose biases are not zero."""
     words = vocabulary()
     sizes: dict[str, Any] = {"vocabulary_size": len(words), "word_dim": 7, "embed_dim": 8, "image_dim": COLUMNS}
     generator = torch.Generator().manual_seed(seed)
@@ -71,7 +66,6 @@ def write_model(path: Path, seed: int = 1, *, trained_on: str | None = FINGERPRI
 
 
 def write_features(path: Path, images: Sequence[str] = IMAGES, columns: int = COLUMNS, *, boxes: bool = True) -> Path:
-    """One region in the image "one", two to six in the others; an image is 80 by 50 pixels."""
     with StoreWriter(path, FINGERPRINT) as writer:
         for image in images:
             rng = np.random.default_rng(list(image.encode()))
@@ -85,12 +79,10 @@ def write_features(path: Path, images: Sequence[str] = IMAGES, columns: int = CO
 
 
 def make_files(folder: Path, **changes: Any) -> Files:
-    """A model and features; arguments are those of :func:`write_model`."""
     return Files(write_model(folder / "faier.safetensors", **changes), write_features(folder / "features.h5"))
 
 
 def make_ensemble(folder: Path, **changes: Any) -> Files:
-    """An ensemble of three networks, one of which is smaller than the others."""
     paths = []
     for seed in (1, 2, 3):
         size = 6 if seed == 1 else 8

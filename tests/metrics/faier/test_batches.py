@@ -1,5 +1,3 @@
-"""Captions of a training with their triplets, references of its samples, and batches."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -52,7 +50,6 @@ def test_an_image_without_references_has_the_empty_one_and_padding_is_not_counte
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Captions that are passed to the parser; every parse is a dog on grass."""
     texts: list[str] = []
 
     def answer(captions: Sequence[str]) -> list[str]:

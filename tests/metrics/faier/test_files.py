@@ -1,5 +1,3 @@
-"""FAIEr's files: a round trip, options of earlier versions, ensembles, and errors."""
-
 from __future__ import annotations
 
 import json

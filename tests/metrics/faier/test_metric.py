@@ -1,5 +1,3 @@
-"""FAIEr as a metric: scores by the equations, shared work, sweeps, matrices, explanations, and errors."""
-
 from __future__ import annotations
 
 import random
@@ -44,7 +42,6 @@ ITEMS = tuple(
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Models are opened anew, captions count as parsed, torch runs in one thread."""
     encode._open.clear()
     know_triplets(monkeypatch)
     before = torch.get_num_threads()
@@ -58,7 +55,6 @@ def statistics(metric: Faier, items: tuple[Item, ...] = ITEMS) -> FloatArray:
 
 
 def plain(model: Path, features: Path, item: Item) -> tuple[float, float, float]:
-    """One item as the equations stand, by one network."""
     network = load_faier(model)
     weights = {name: weight.numpy() for name, weight in network.network.state_dict().items()}
 

@@ -1,5 +1,3 @@
-"""FAIEr's network against its equations written out plainly."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -31,12 +29,6 @@ SIZES: dict[str, Any] = {"vocabulary_size": 30, "word_dim": 6, "embed_dim": 8, "
 
 
 class Case:
-    """Four random images of so many regions, their references, and candidates, with what is rare among them.
-
-    Image 1 has "." as its reference, image 2 references of which the first has no triplets and image 3 one without
-    words; candidate 0 has one word, candidate 1 no triplets, candidate 2 no words.
-    """
-
     def __init__(self, seed: int, options: FaierOptions, regions: int = 3) -> None:
         rng = np.random.default_rng(seed)
         self.features = rng.normal(size=(4, regions, options.image_dim))
@@ -59,7 +51,6 @@ class Case:
                     weight.copy_(torch.from_numpy(rng.normal(size=tuple(weight.shape))))
 
     def scores(self, counts: list[list[int]] | None = None) -> torch.Tensor:
-        """(P, B, C, 3) for several numbers of references; all references by default."""
         options = self.network.options
         captions = self.network.encode_captions(collate([CaptionCode(t.words, t.triplets) for t in self.texts]))
         boxes = torch.from_numpy(self.boxes) if options.relations else None

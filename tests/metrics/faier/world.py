@@ -1,5 +1,3 @@
-"""The world of drawn things with boxes, and parses of its captions, in which a very small FAIEr can be trained."""
-
 from __future__ import annotations
 
 import json
@@ -17,12 +15,10 @@ __all__ = ["make_placed_world", "put_parses", "settings"]
 
 
 def make_placed_world(folder: Path, seed: int = 5) -> Path:
-    """As SCAN's world, with boxes."""
     return make_world(folder, seed=seed, boxes=True)
 
 
 def put_parses(world: Path) -> None:
-    """Write parses of the captions into the cache of the test, so that no test of training starts Java."""
     images = json.loads((world / "world.json").read_text(encoding="utf-8"))["images"]
     texts = sorted({sentence["raw"] for image in images for sentence in image["sentences"]})
     parses = []
@@ -38,7 +34,6 @@ def put_parses(world: Path) -> None:
 
 
 def settings(world: Path, **changes: Any) -> FaierTraining:
-    """A training of under a second."""
     network = {"embed_dim": 8, "word_dim": 6, "similarity": "cosine"}
     evaluation = {"every": 5, "references": [0, 1]}
     return tiny(FaierTraining, world, changes, **MATCHING, network=network, evaluation=evaluation, batch=6)

@@ -1,5 +1,3 @@
-"""LEIC as a metric."""
-
 from __future__ import annotations
 
 import hashlib
@@ -34,7 +32,6 @@ ITEMS = (
 
 
 def old_mark(image: str) -> str:
-    """The digest of an image in files of earlier versions."""
     return hashlib.blake2b(image.encode(), digest_size=5).hexdigest()
 
 
@@ -76,7 +73,6 @@ def scored(metric: Leic, items: tuple[Item, ...] = ITEMS) -> FloatArray:
 
 
 def plain(model: LeicModel, vector: FloatArray, reference: str, candidate: str) -> float:
-    """P(human) with the cell's equations written out."""
     weights = {name: value.double().numpy() for name, value in model.network.state_dict().items()}
 
     def sigmoid(x: FloatArray) -> FloatArray:

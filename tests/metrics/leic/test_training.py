@@ -1,5 +1,3 @@
-"""LEIC's training: examples, validation, folds, and resuming after an interruption."""
-
 from __future__ import annotations
 
 import json
@@ -174,7 +172,6 @@ def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> Non
 
 
 def test_the_papers_file_has_the_papers_settings() -> None:
-    """Those of the released code's options."""
     config = load_training(LeicTraining, find_training("leic-flickr8k-paper"))
     network, optimiser = config.network, config.optimiser
     assert (network.word_dim, network.state_dim, network.hidden_dim, network.steps) == (300, 512, 512, 15)

@@ -1,5 +1,3 @@
-"""The drawn world of SCAN's tests, with captions of two systems, in which a very small LEIC is trained in a second."""
-
 from __future__ import annotations
 
 import json
@@ -13,7 +11,6 @@ __all__ = ["make_world", "settings", "system_files"]
 
 
 def make_world(folder: Path) -> Path:
-    """Captions of people (``world.json``), features (``world.h5``) and two systems (``one.json``, ``two.json``)."""
     scan_world.make_world(folder)
     images = json.loads((folder / "world.json").read_text())["images"]
     for system in ("one", "two"):
@@ -30,6 +27,5 @@ def system_files(world: Path) -> list[str]:
 
 
 def settings(world: Path, **changes: Any) -> LeicTraining:
-    """A training of under a second."""
     network = {"word_dim": 6, "state_dim": 8, "hidden_dim": 10, "steps": 7}
     return scan_world.tiny(LeicTraining, world, changes, network=network, min_count=1, dropout=0.1, batch=8)

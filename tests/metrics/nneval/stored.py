@@ -1,5 +1,3 @@
-"""Weights, word vectors and scene graphs for NNEval on a few captions, without SPICE's parser."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +15,6 @@ WORDS = ("dog", "cat", "runs", "sits", "grass", "red", "ball", "man", "boat", "l
 
 
 def without_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every word of a caption is an object of its scene graph."""
-
     def tuples(tokens: Sequence[str], **_: Any) -> Iterator[scene_graph.Tuples]:
         return (tuple((word,) for word in dict.fromkeys(caption.split())) for caption in tokens)
 
@@ -27,14 +23,12 @@ def without_parser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_vectors(path: Path, seed: int = 1, dimension: int = 12) -> Path:
-    """Vectors of :data:`WORDS`."""
     matrix = np.random.default_rng(seed).normal(size=(len(WORDS), dimension)).astype(np.float32)
     write_word2vec(path, WORDS, matrix)
     return path
 
 
 def write_weights(path: Path, seed: int = 1) -> Path:
-    """An ``.npz`` as the released network has it, with random weights."""
     rng = np.random.default_rng(seed)
     arrays = {name: rng.normal(scale=0.3, size=shape).astype(np.float32) for name, shape in SHAPES.items()}
     np.savez(path, **arrays)  # type: ignore[arg-type]

@@ -1,5 +1,3 @@
-"""Training captions of NNEval."""
-
 from __future__ import annotations
 
 from pathlib import Path

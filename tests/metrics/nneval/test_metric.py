@@ -1,5 +1,3 @@
-"""NNEval as a metric: columns of other metrics, weights, and what is said beside its scores."""
-
 from __future__ import annotations
 
 import hashlib
@@ -38,7 +36,6 @@ ITEMS = [
 
 
 def old_mark(image: str) -> str:
-    """The digest of an image in files of earlier versions."""
     return hashlib.blake2b(image.encode(), digest_size=5).hexdigest()
 
 

@@ -1,5 +1,3 @@
-"""NNEval's network against a plain forward pass, and files of other networks."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -18,8 +16,6 @@ RELEASED = "nneval/nneval_public_checkpoint156.npz"
 
 
 def plain_forward(weights: Arrays, mapped: list[float]) -> float:
-    """One caption through the network of the paper (eq. 1 to 6), number by number."""
-
     def layer(inputs: list[float], matrix: NDArray[Any], bias: NDArray[Any]) -> list[float]:
         outputs = []
         for column in range(matrix.shape[1]):

@@ -1,5 +1,3 @@
-"""NNEval's training: what is learned, how weights are chosen, and going on after an interruption."""
-
 from __future__ import annotations
 
 import json
@@ -92,7 +90,6 @@ def test_weights_are_chosen_by_agreement_as_scipy_counts_it() -> None:
 
 
 def test_the_penalty_is_that_of_the_loss_and_spares_biases() -> None:
-    """Adam's first step follows the sign of the gradient of cross entropy + 1e-4 Σ|W|²/2."""
     penalty = 0.5
     made = task(judged(), optimiser={"lr": 0.001, "weight_decay": penalty})
     other = task(judged(), optimiser={"lr": 0.001, "weight_decay": 0.0})

@@ -1,5 +1,3 @@
-"""Captions of people and of systems in small files, and settings that train on them within a second."""
-
 from __future__ import annotations
 
 import json
@@ -16,7 +14,6 @@ THINGS, DOINGS = WORDS[:2] + WORDS[7:12], ("runs", "sits")
 
 
 def make_world(folder: Path, images: int = 14, seed: int = 3) -> Path:
-    """Five captions by people of each image, four systems and two people among them, and word vectors."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     people: dict[str, list[str]] = {}
@@ -44,7 +41,6 @@ def make_world(folder: Path, images: int = 14, seed: int = 3) -> Path:
 
 
 def settings(world: Path, **changes: Any) -> NNEvalTraining:
-    """A training of under a second; ``optimiser={...}`` and so on replace whole sections."""
     raw: dict[str, Any] = {
         "schema": 1,
         "name": "tiny",

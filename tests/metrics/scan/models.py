@@ -1,8 +1,3 @@
-"""A small grounding model with random weights and features to go with it, written to files.
-
-PyTorch is imported where a model is made: features and items are there without it.
-"""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -25,8 +20,6 @@ _WORDS = _TEXT.split()
 
 @dataclass(frozen=True)
 class Files:
-    """Paths of the model and the features."""
-
     model: Path
     features: Path
 
@@ -36,7 +29,6 @@ class Files:
 
 
 def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = FINGERPRINT.kind) -> Files:
-    """Write a model of embed size 16 and features of 12 columns, 6 to 8 regions an image."""
     import torch
 
     from capbench.metrics.scan.files import save_scan
@@ -53,7 +45,6 @@ def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = 
 
 
 def write_features(path: Path, images: Sequence[str], columns: int = DIMENSION) -> None:
-    """Random features; an image's are the same whatever the other images."""
     with StoreWriter(path, FINGERPRINT) as writer:
         for image in dict.fromkeys(images):
             generator = np.random.default_rng(list(image.encode()))
@@ -64,7 +55,6 @@ def write_features(path: Path, images: Sequence[str], columns: int = DIMENSION) 
 
 
 def make_items(number: int = 60, images: int = 9, seed: int = 2) -> tuple[Item, ...]:
-    """Captions of images in mixed order, with 1 to 4 references; some candidates are another image's references."""
     generator = np.random.default_rng(seed)
 
     def caption() -> str:

@@ -1,5 +1,3 @@
-"""TIGEr and REO under ensembles: means over networks, computed here by hand, and what is rejected."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -45,8 +43,6 @@ def joined(path: Path, *models: Path) -> Path:
 
 
 class Folder:
-    """Features, two networks with their covariances, and ensembles of them."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.features = path / "features.h5"

@@ -29,7 +29,6 @@ def _network(**changes: Any) -> Scan:
 
 
 def _checkpoint(network: Scan, **changes: Any) -> dict[str, Any]:
-    """Content of a checkpoint of the released training code."""
     state, options = network.state_dict(), network.options
     sides = [
         collections.OrderedDict((k.split(".", 1)[1], v) for k, v in state.items() if k.startswith(side))

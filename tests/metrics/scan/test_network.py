@@ -1,5 +1,3 @@
-"""SCAN's network: plain loops, gradients, padding, first weights, and parity with the released code."""
-
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,3 @@
-"""SCAN's training: what is learned, resuming after signals, and measuring."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""A tiny ViLBERT with features for it, and stores of any kind."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,7 +28,6 @@ OPTIONS = VilbertOptions(
 def write_store(
     path: Path, images: Sequence[str], *, size: int = SIZE, detector: str = "x152-fpn", boxes: bool = True, n: int = 6
 ) -> None:
-    """A store of random features of some images."""
     fingerprint = Fingerprint(detector, "random:0", "none", "test")
     writer = StoreWriter(path, fingerprint, dtype="float32", compression="none", restart=True)
     for number, image in enumerate(images):
@@ -44,7 +41,6 @@ def write_store(
 
 
 def write_model(path: Path, seed: int = 0, options: VilbertOptions = OPTIONS) -> None:
-    """A network of random weights that are large enough to distinguish words."""
     network = Vilbert(options, torch.Generator().manual_seed(seed)).eval()
     with torch.no_grad():
         for parameter in network.parameters():

@@ -42,7 +42,6 @@ SEEN: dict[int, dict[Any, Any]] = {}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Released weights with vocabulary and configuration, a model in capbench's format, and features."""
     monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES.pieces) + "\n")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))

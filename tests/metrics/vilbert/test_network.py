@@ -36,8 +36,6 @@ def _image(regions: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[An
 
 
 def _random_sizes(rng: np.random.Generator) -> dict[str, Any]:
-    """A configuration of the released form with sizes of its own."""
-
     def even(heads: int) -> int:
         return heads * int(rng.integers(2, 9))
 

@@ -1,5 +1,3 @@
-"""A training of ViLBERT of about a second in the world of drawn things."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -30,12 +28,10 @@ NETWORK: dict[str, Any] = {
 
 
 def boxed_world(folder: Path) -> Path:
-    """Captions and features with boxes and classes."""
     return make_world(folder, boxes=True)
 
 
 def settings(world: Path, **changes: Any) -> VilbertTraining:
-    """A training of about a second with all losses at once."""
     own: dict[str, Any] = {
         "network": NETWORK,
         "pieces": {"size": 60, "longest": 20},
