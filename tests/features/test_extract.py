@@ -173,16 +173,18 @@ def test_damaged_images_are_listed_and_stop_nothing(
 # -- kill -9 at any moment --------------------------------------------------------------------------------------------
 
 
-def _survives_kills(tmp_path: Path, kills: int, batch: int, workers: int, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "workers", "kills"),
+    [(1, 0, 8), *(pytest.param(*run, marks=pytest.mark.slow) for run in ((1, 0, 35), (4, 0, 10), (1, 2, 5)))],
+)
+def test_kills_at_random_moments_lose_nothing(tmp_path: Path, batch: int, workers: int, kills: int) -> None:
     folder, store = tmp_path / "pictures", tmp_path / "killed.h5"
     images = pictures(folder, 60)
     extract(images, FakeDetector(batch), tmp_path / "calm.h5")
     calm = (tmp_path / "calm.h5").read_bytes()
-    rng = np.random.default_rng(seed)
-    arguments = [sys.executable, "-m", "tests.features.extraction_run"]
-    done, finished, sizes = 0, 0, []
-    while done < kills:
-        run = [*arguments, str(folder), str(store), str(batch), str(workers)]
+    rng, sizes = np.random.default_rng(kills), []
+    run = [sys.executable, "-m", "tests.features.extraction_run", str(folder), str(store), str(batch), str(workers)]
+    for done in range(kills):
         process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -202,10 +204,8 @@ def _survives_kills(tmp_path: Path, kills: int, batch: int, workers: int, seed: 
         process.kill()
         rest, errors = process.communicate()
         assert "Traceback" not in errors
-        done += 1
         if store.exists():  # whatever has its name is whole
             assert store.read_bytes() == calm
-            finished += 1
             if rest == "done\n" or not partial_path(store).exists():
                 store.unlink()
                 partial_path(store).unlink(missing_ok=True)
@@ -222,16 +222,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def test_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
-    _survives_kills(tmp_path, kills=8, batch=1, workers=0, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("batch", "workers", "kills"), [(1, 0, 35), (4, 0, 10), (1, 2, 5)])
-def test_fifty_kills_lose_nothing(tmp_path: Path, batch: int, workers: int, kills: int) -> None:
-    _survives_kills(tmp_path, kills, batch, workers, seed=kills)
 
 
 def test_a_kill_while_the_file_is_built_leaves_the_old_one(images: list[ImageFile], tmp_path: Path) -> None:

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,26 +43,6 @@ def _corpus(folder: Path) -> Path:
     path = folder / "captions.json"
     path.write_text(json.dumps({"first.jpg": CAPTIONS[:2], "second.jpg": CAPTIONS[2:4]}), "utf-8")
     return path
-
-
-@pytest.mark.java
-def test_two_processes_with_different_hash_seeds_write_the_same_file(tmp_path: Path) -> None:
-    pytest.importorskip("gensim")
-    corpus = _corpus(tmp_path)
-    digests = set()
-    for hash_seed in "12":
-        out = tmp_path / f"v{hash_seed}.bin"
-        options = ["-c", str(corpus), "-o", str(out), "--dimension", "8", "--epochs", "2"]
-        run = subprocess.run(
-            [sys.executable, "-m", "capbench", "train", "word-vectors", *options],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode == 0, run.stderr
-        digests.add(hashlib.sha256(out.read_bytes()).hexdigest())
-    assert len(digests) == 1
 
 
 def _judged(folder: Path, captions: Path) -> Path:

@@ -50,10 +50,6 @@ def test_equals_a_plain_forward_pass(tmp_path: Path) -> None:
     assert network.mapped == "unit"
     plain = [plain_forward(weights, [2 * value - 1 for value in row]) for row in SCORES[::100].tolist()]
     assert network.probabilities(SCORES)[::100] == pytest.approx(plain, abs=1e-12)
-
-
-def test_equals_it_with_the_range_of_the_training(tmp_path: Path) -> None:
-    weights = drawn()
     minimum, maximum = np.linspace(0, 0.1, 8), np.linspace(0.5, 1.2, 8)
     network = read_nneval(saved(tmp_path / "w.npz", {**weights, "minimum": minimum, "maximum": maximum}))
     assert network.mapped == "min-max"
@@ -109,7 +105,6 @@ def without(name: str) -> Arrays:
     ("arrays", "code", "value"),
     [
         (without("W2"), "wrong-weights", "W2"),
-        ({"embedding": np.zeros(3)}, "wrong-weights", "W1"),
         ({**drawn(), "W1/Adam": np.zeros((8, 72))}, "wrong-weights", "W1/Adam"),
         ({**drawn(), "W1": np.zeros((72, 8))}, "wrong-weights", "W1"),
         ({**drawn(), "b1": np.full(72, np.nan)}, "not-a-number", "b1"),

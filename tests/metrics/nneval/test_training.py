@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import DataError, UsageError
+from capbench.core.errors import UsageError
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
 from capbench.metrics.nneval.training import Examples, Judged, NetworkOptions, NNEvalModule, NNEvalTask
@@ -146,12 +145,3 @@ def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_lef
 def test_a_protocol_of_another_kind_and_captions_without_systems_are_refused(world: Path, tmp_path: Path) -> None:
     with raises(UsageError, "unsupported", value="pascal-50s"):
         trained(world, tmp_path / "a", stopping={"protocol": "pascal-50s"})
-    with pytest.raises(DataError):
-        trained(world, tmp_path / "b", machine=[str(_people_as_systems(world))])
-
-
-def _people_as_systems(world: Path) -> Path:
-    people = json.loads((world / "people.json").read_text())
-    path = world / "human.json"
-    path.write_text(json.dumps([{"image_id": image, "caption": texts[0]} for image, texts in people.items()]))
-    return path

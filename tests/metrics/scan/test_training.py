@@ -113,22 +113,6 @@ def test_similarities_block_by_block_are_those_one_by_one(
                 assert found[0][i, j] == pytest.approx(float(task.model.similarities(image, words, length)), abs=1e-5)
 
 
-def test_captions_and_arrays_of_the_original_code_train_too(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    for split, n in (("train", 6), ("dev", 4)):
-        texts = [f"a thing {i} of kind {i % 3}" for i in range(5 * n)]
-        (tmp_path / f"{split}_caps.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-        np.save(tmp_path / f"{split}_ims.npy", rng.normal(size=(n, 3, 7)).astype(np.float32))
-    config = settings(tmp_path, captions=str(tmp_path), features="ims", epochs=1)
-    result = train(ScanTask, config, tmp_path / "run")
-    assert (result.chosen["images"], result.chosen["captions"]) == (4, 20)
-    model = load_scan(result.model or "")
-    assert (model.options.image_dim, model.features) == (7, None)
-    np.save(tmp_path / "train_ims.npy", rng.normal(size=(6, 3, 7)).astype(np.float32))
-    with raises(UsageError, "conflict", path=tmp_path / "run", value="features"):
-        train(ScanTask, config, tmp_path / "run")
-
-
 @pytest.mark.gpu
 def test_training_on_a_gpu_learns_and_goes_on(world: Path, tmp_path: Path) -> None:
     if not torch.cuda.is_available():
