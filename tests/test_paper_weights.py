@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from capbench import score
 from capbench.api.results import ScoreTable
 from capbench.core.records import caption_key
-from capbench.features.detectors.x152_fpn import X152Config, random_x152
+from capbench.features.detectors.x152_fpn import X152Config
 from capbench.features.store import open_store
 from capbench.metrics.nneval.network import SHAPES
 from capbench.text.vocabulary import SPECIAL, Vocabulary
@@ -36,6 +36,7 @@ from capbench.text.word_vectors import write_word2vec
 from capbench.weights import registry
 from scripts.golden_columns import clip_merges
 from tests.datasets.native_files import token_text, write, write_json
+from tests.features.networks import drawn
 from tests.installed_parser import installed_parser
 from tests.text.vocabulary_files import write_vocabulary
 
@@ -359,7 +360,7 @@ def test_tiger(home: Path) -> None:
 @SLOW
 @pytest.mark.timeout(1800)
 def test_vilbertscore(home: Path, parity: Path) -> None:
-    _save({"model": random_x152(X152Config(), 0).state_dict()}, "detectron_model.pth")
+    _save({"model": drawn(X152Config(), 0).state_dict()}, "detectron_model.pth")
     _write_vilbert(parity)
     output = _run("ViLBERTScore")
     assert all(registry.status(name).fits for name in ("vilbert-multi-task", "vilbert-pretrained"))

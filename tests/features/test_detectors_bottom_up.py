@@ -17,16 +17,11 @@ from capbench.features.detectors.bottom_up import (
     hf_detections,
     hf_proposals,
 )
-from capbench.features.detectors.bottom_up_network import BottomUpConfig, load_bottom_up, random_bottom_up
+from capbench.features.detectors.bottom_up_network import load_bottom_up
 from tests.errors import raises
+from tests.features.networks import CAFFE, SMALL, drawn
 
 Arrays = dict[str, np.ndarray[Any, Any]]
-
-SMALL = BottomUpConfig(
-    blocks=(1, 1, 1), stem=4, bottleneck=2, res2=8, rpn=6, outputs=6, box_outputs=5, embedding=3, attribute_hidden=4,
-    attribute_outputs=5,
-)  # fmt: skip
-CAFFE = dataclasses.replace(SMALL, objectness=2, box_outputs=6)
 
 
 def arrays(path: Path) -> Arrays:
@@ -42,14 +37,14 @@ def tiny(parity: Path) -> Arrays:
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     path = tmp_path / "hf.bin"
-    torch.save(random_bottom_up(SMALL, 0).state_dict(), path)
+    torch.save(drawn(SMALL, 0).state_dict(), path)
     return path
 
 
 @pytest.fixture
 def caffe_weights(tmp_path: Path) -> Path:
     path = tmp_path / "caffe.pth"
-    torch.save({"model": random_bottom_up(CAFFE, 0).state_dict()}, path)
+    torch.save({"model": drawn(CAFFE, 0).state_dict()}, path)
     return path
 
 

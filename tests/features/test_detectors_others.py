@@ -13,10 +13,11 @@ import torch
 from capbench.core.errors import MissingFileError, ModelError, UsageError
 from capbench.features.detectors.base import detector_of_photographs, load_detector
 from capbench.features.detectors.images import TorchvisionPreparation
-from capbench.features.detectors.x152_fpn import X152Config, level_proposals, random_x152
+from capbench.features.detectors.x152_fpn import X152Config, level_proposals
 from capbench.weights.download import Source
 from capbench.weights.registry import entry
 from tests.errors import raises
+from tests.features.networks import drawn
 
 SMALL = X152Config(
     blocks=(1, 1, 1, 1), stem=4, groups=2, inner=4, outer=8, pyramid=6, hidden=10, outputs=7, box_outputs=7
@@ -67,7 +68,7 @@ def test_the_default_is_installed_or_downloaded_or_listed(tmp_path: Path, monkey
 @pytest.fixture
 def x152(tmp_path: Path) -> Path:
     path = tmp_path / "detectron_model.pth"
-    torch.save({"model": {f"module.{n}": t for n, t in random_x152(SMALL, 0).state_dict().items()}}, path)
+    torch.save({"model": {f"module.{n}": t for n, t in drawn(SMALL, 0).state_dict().items()}}, path)
     return path
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,8 @@ from capbench.features.detectors.bottom_up import (
     hf_detections,
     hf_proposals,
 )
-from capbench.features.detectors.bottom_up_network import BottomUpConfig, random_bottom_up
 from tests.features import plain_frcnn as plain
-
-SMALL = BottomUpConfig(
-    blocks=(1, 1, 2), stem=4, bottleneck=2, res2=8, rpn=6, outputs=6, box_outputs=5, embedding=3, attribute_hidden=4,
-    attribute_outputs=5,
-)  # fmt: skip
-CAFFE = dataclasses.replace(SMALL, objectness=2, box_outputs=6)
+from tests.features.networks import CAFFE, SMALL, drawn
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +88,7 @@ def test_what_is_kept_is_what_plain_loops_keep(kind: str, low: int, high: int) -
 def test_whole_detectors_give_what_plain_loops_give(tmp_path: Path, caffe: bool, size: tuple[int, int]) -> None:
     """Pictures so thin that three to seven rows are left of them included: they are not padded."""
     generator = torch.Generator().manual_seed(size[0])
-    state = random_bottom_up(CAFFE if caffe else SMALL, size[0]).state_dict()
+    state = drawn(CAFFE if caffe else SMALL, size[0]).state_dict()
     for name, tensor in state.items():
         if tensor.is_floating_point() and ("norm" in name or name.endswith("bias")):
             tensor += 0.2 * torch.rand(tensor.shape, generator=generator)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError
-from capbench.features.detectors.x152_fpn import X152FPN, X152Config, load_x152, random_x152
+from capbench.features.detectors.x152_fpn import X152FPN, X152Config, load_x152
+from tests.features.networks import drawn
 
 SMALL = X152Config(
     blocks=(1, 2, 2, 1), stem=4, groups=2, inner=4, outer=8, pyramid=6, hidden=10, outputs=7, box_outputs=7, pooled=7
@@ -66,7 +67,7 @@ def test_the_full_network_has_the_published_names_and_shapes() -> None:
 
 
 def test_maskrcnn_names_load_and_other_heads_are_left() -> None:
-    state = dict(random_x152(SMALL, 0).state_dict())
+    state = dict(drawn(SMALL, 0).state_dict())
     state["rpn.anchor_generator.cell_anchors.0"] = torch.zeros(3, 4)
     state["roi_heads.attribute.predictor.attr_score.weight"] = torch.zeros(2, 2)
     loaded = load_x152(state)
@@ -79,7 +80,7 @@ def test_maskrcnn_names_load_and_other_heads_are_left() -> None:
 
 
 def test_detectron_blobs_give_the_same_network() -> None:
-    network = random_x152(SMALL, 0)
+    network = drawn(SMALL, 0)
     blobs = {new: tensor for name, tensor in network.state_dict().items() if (new := to_detectron(name)) is not None}
     assert "res5_0_branch2b_bn_s" in blobs
     assert "fpn_inner_res4_1_sum_lateral_w" in blobs
@@ -88,7 +89,7 @@ def test_detectron_blobs_give_the_same_network() -> None:
 
 
 def test_levels_halve_and_small_regions_come_from_fine_ones() -> None:
-    network = random_x152(SMALL, 0)
+    network = drawn(SMALL, 0)
     with torch.inference_mode():
         levels = network.features(torch.full((1, 3, 128, 192), 100.0))
         assert [tuple(level.shape) for level in levels] == [
@@ -107,7 +108,7 @@ def test_levels_halve_and_small_regions_come_from_fine_ones() -> None:
 
 
 def test_normalisation_adds_nothing_to_the_variance() -> None:
-    network = random_x152(SMALL, 0)
+    network = drawn(SMALL, 0)
     norm = network.get_submodule("backbone.body.stem.bn1")
     norm.get_buffer("running_var").fill_(1e-6)
     norm.get_buffer("weight").fill_(1.0)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError
-from capbench.features.detectors.bottom_up_network import BottomUpConfig, load_bottom_up, random_bottom_up
+from capbench.features.detectors.bottom_up_network import BottomUpConfig, load_bottom_up
 from capbench.weights.checkpoints import read_checkpoint
 from tests.errors import raises
+from tests.features.networks import drawn
 
 CONFIG = BottomUpConfig(
     blocks=(3, 4, 5), stem=4, bottleneck=2, res2=8, rpn=6, objectness=2, outputs=6, box_outputs=6, embedding=3,
@@ -80,7 +81,7 @@ def as_caffe(state: dict[str, torch.Tensor]) -> dict[str, list[np.ndarray]]:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_the_original_net_gives_the_same_network(tmp_path: Path, old: bool) -> None:
-    network = random_bottom_up(CONFIG, 2)
+    network = drawn(CONFIG, 2)
     for name, values in network.named_buffers():
         if name.endswith(("running_mean", "running_var")):
             values.uniform_(0.5, 2.0, generator=torch.Generator().manual_seed(len(name)))
@@ -96,7 +97,7 @@ def test_the_original_net_gives_the_same_network(tmp_path: Path, old: bool) -> N
 
 @pytest.mark.parametrize("cut", [1, 40, 5000])
 def test_a_truncated_net_gives_one_line(tmp_path: Path, cut: int) -> None:
-    data = net(as_caffe(random_bottom_up(CONFIG, 2).state_dict()))
+    data = net(as_caffe(drawn(CONFIG, 2).state_dict()))
     path = tmp_path / "cut.caffemodel"
     path.write_bytes(data[:-cut])
     with raises(ModelError, "damaged", path=path):

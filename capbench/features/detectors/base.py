@@ -123,8 +123,8 @@ class Network(Detector):
 
     @classmethod
     @abc.abstractmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> Any:
-        """The network with the weights of a checkpoint, or an untrained one; ``seed`` is PyTorch's during the call."""
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> Any:
+        """The network with the weights of a checkpoint, or with those that PyTorch draws."""
 
     @classmethod
     def weights_file(cls, name: str) -> Path:
@@ -146,7 +146,7 @@ class Network(Detector):
             checkpoint = read_checkpoint(cls.weights_file(name) if weights is None else Path(weights).expanduser())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed or 0)
-            network = cls.build(options, variant, checkpoint, seed or 0)
+            network = cls.build(options, variant, checkpoint)
         return cls(name, network, f"random:{seed}" if checkpoint is None else checkpoint.sha256, device, options)
 
     def fingerprint(self) -> Fingerprint:

@@ -32,7 +32,6 @@ from capbench.features.detectors.bottom_up_network import (
     BottomUpConfig,
     HeadOutputs,
     load_bottom_up,
-    random_bottom_up,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
 from capbench.weights.checkpoints import Checkpoint
@@ -248,9 +247,9 @@ class _BottomUp(Network):
         self.mode += ", anchors of the weights" if of_weights else ""
 
     @classmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> BottomUp:
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> BottomUp:
         if checkpoint is None:
-            return random_bottom_up(cls.untrained, seed)
+            return BottomUp(cls.untrained)
         return load_bottom_up(checkpoint.tensors, checkpoint.path)
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
@@ -341,8 +340,8 @@ class BottomUpHF(_BottomUp):
     untrained = BottomUpConfig()
 
     @classmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> BottomUp:
-        network = super().build(options, variant, checkpoint, seed)
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> BottomUp:
+        network = super().build(options, variant, checkpoint)
         if network.config.background_first:
             message = "these weights number the background first, as Caffe's do"
             raise ModelError(message, code="wrong-weights", hint="Use the detector bottom-up-caffe")

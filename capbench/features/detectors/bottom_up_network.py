@@ -286,29 +286,3 @@ def load_bottom_up(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] =
     network = BottomUp(_sizes(renamed, path))
     fit_state(network, renamed, path, optional=("cell_anchors.0",))
     return network
-
-
-def draw_weights(network: nn.Module, seed: int, small: tuple[str, ...]) -> None:
-    """Random weights with activations of ordinary size; smaller ones for modules whose names end with ``small``."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            module.weight.normal_(0.0, (2.0 / module.weight[0].numel()) ** 0.5, generator=generator)
-            if module.bias is not None:
-                module.bias.zero_()
-            if name.endswith(small):
-                module.weight.mul_(0.05)
-        elif isinstance(module, nn.Embedding):
-            module.weight.normal_(0.0, 1.0, generator=generator)
-
-
-@torch.no_grad()
-def random_bottom_up(config: BottomUpConfig, seed: int) -> BottomUp:
-    """A network with random weights, for measuring speed, not for features."""
-    network = BottomUp(config).eval()
-    draw_weights(network, seed, ("anchor_deltas", "bbox_pred"))
-    for module in network.modules():
-        if isinstance(module, _Block):
-            module.conv3.norm.weight.fill_(0.2)  # residual branches must not double the variance
-    network.backbone.stem.conv1.weight.div_(60.0)  # pixel values reach 150
-    return network

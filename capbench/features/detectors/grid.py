@@ -76,7 +76,7 @@ class Grid(Network):
             raise UsageError(message, code="out-of-range", value=n, hint="Use fewer, such as 6 for 36 regions")
 
     @classmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> nn.Module:
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> nn.Module:
         from torchvision import models
 
         entry(f"{cls.name}:{variant}")  # raises for names that torchvision does not have

@@ -138,7 +138,7 @@ class SampleDetector(Network):
         return sample_weights()
 
     @classmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> SampleFRCNN:
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> SampleFRCNN:
         card = sample_card()
         network = SampleFRCNN(len(card["classes"]), len(card["colours"]))
         if checkpoint is not None:

@@ -56,7 +56,7 @@ class TorchvisionFRCNN(Network):
         self.mode = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
 
     @classmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> Any:
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> Any:
         from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
 
         network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)

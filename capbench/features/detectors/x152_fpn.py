@@ -29,7 +29,6 @@ from capbench.core.errors import UsageError
 from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Network, NetworkOptions, read_names, region_features
-from capbench.features.detectors.bottom_up_network import draw_weights
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
 from capbench.weights.checkpoints import Checkpoint, blocks_of, fit_state, shape_of, width_of
 
@@ -282,18 +281,6 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
     return network
 
 
-@torch.no_grad()
-def random_x152(config: X152Config, seed: int) -> X152FPN:
-    """A network with random weights, for measuring speed, not for features."""
-    network = X152FPN(config).eval()
-    draw_weights(network, seed, ("bbox_pred",))
-    for module in network.modules():
-        if isinstance(module, _Block):
-            module.bn3.get_buffer("weight").fill_(0.2)  # residual branches must not double the variance
-    network.get_submodule("backbone.body.stem.bn1").get_buffer("weight").fill_(1 / 60)  # pixels up to 150
-    return network
-
-
 _ANCHOR_SIZES = (32, 64, 128, 256, 512)
 
 
@@ -367,9 +354,9 @@ class X152Detector(Network):
         self.mode = f"fc6 nms {o.nms:g} {o.boxes}, rpn 0.7 1000-{o.rpn_after}"
 
     @classmethod
-    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None, seed: int) -> X152FPN:
+    def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> X152FPN:
         if checkpoint is None:
-            return random_x152(X152Config(), seed)
+            return X152FPN(X152Config())
         return load_x152(checkpoint.tensors, checkpoint.path)
 
     def regions(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:

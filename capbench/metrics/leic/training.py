@@ -19,7 +19,7 @@ from pydantic import Field, InstanceOf
 from torch import Tensor
 from torch.nn import functional
 
-from capbench.core.errors import DataError, check_choice
+from capbench.core.errors import DataError
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.features.store import FeatureStore, open_store
@@ -62,7 +62,6 @@ class LeicTraining(settings.Training):
     features: settings.Text
     negatives: Annotated[tuple[Negative, ...], settings.as_tuple] | None = NEGATIVES
     machine: settings.Names | None = None  # files with captions of the training images by systems
-    systems: settings.Names | None = None  # names of the systems; null: all
     folds: FoldOptions = FoldOptions()
     min_count: settings.Count = 4  # minimum frequency of a word in the training captions; rarer ones become <unk>
     network: InstanceOf[LeicOptions] = LeicOptions(vocabulary_size=4)
@@ -74,8 +73,6 @@ class LeicTraining(settings.Training):
     def contradictions(self) -> Iterable[str]:
         if not self.negatives and not self.machine:
             yield "there are no negative captions: set 'negatives' or 'machine'"
-        if self.systems and not self.machine:
-            yield "'systems' has no effect without 'machine'"
         if self.folds.out > (self.folds.of or 1):
             yield f"'folds.out' is {self.folds.out}, but there are {self.folds.of or 1} parts"
 
@@ -184,7 +181,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         roles = read_images(config, root, watcher)
         train, dev = roles
         people = {image: texts for pairs in roles for image, texts in pairs.by_image().items()}
-        self.systems = _systems(config, root, people, watcher)
+        self.systems = _systems(config.machine, root, people, watcher)
         self.vocabulary = data.build_vocabulary(train.captions, config.min_count, watcher.say)
         with open_store(data.locate(config.features, root, "features")) as store:
             watcher.say(f"image vectors: means of the regions of {len(people):,} images in {store.paths[0]}")
@@ -301,17 +298,14 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
 
 
 def _systems(
-    config: LeicTraining, root: DataRoot | None, people: Mapping[str, Sequence[str]], watcher: Watcher
-) -> dict[str, Mapping[str, str]]:
-    """Captions by system and image; empty if none are requested."""
-    if config.machine is None:
-        return {}
-    found = data.read_systems(config.machine, root, people, watcher.say)
-    for name in config.systems or found:
-        check_choice("system", name, found)
-        missing = [image for image in people if image not in found[name]]
-        if missing:
+    names: Sequence[str] | None, root: DataRoot | None, people: Mapping[str, Sequence[str]], watcher: Watcher
+) -> Mapping[str, Mapping[str, str]]:
+    """Captions by system and image; empty without names of files."""
+    systems = data.read_systems(names, root, people, watcher.say) if names else {}
+    for name, captions in systems.items():
+        if missing := [image for image in people if image not in captions]:
             message = f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images"
             raise DataError(message, code="missing-caption", value=missing[0], hint="Set 'splits' and 'folds'")
-    watcher.say(f"systems: {', '.join(config.systems or found)}")
-    return {name: found[name] for name in config.systems or found}
+    if systems:
+        watcher.say(f"systems: {', '.join(systems)}")
+    return systems

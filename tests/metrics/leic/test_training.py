@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import DataError, StudyError, UsageError
+from capbench.core.errors import DataError, StudyError
 from capbench.features.store import open_store
 from capbench.metrics.leic.network import load_leic
 from capbench.metrics.leic.training import (
@@ -115,7 +115,7 @@ def test_folds_leave_images_out_and_measure_on_them(world: Path, tmp_path: Path)
     every = [f"train{n:02d}" for n in range(18)]
     left_out: list[str] = []
     for out in (1, 2, 3):
-        task = task_of(world, machine=system_files(world), systems=["two"], folds={"of": 3, "out": out}, epochs=1)
+        task = task_of(world, machine=system_files(world), folds={"of": 3, "out": out}, epochs=1)
         record = task.record
         assert record.photographs is not None
         assert record.selected is not None
@@ -124,7 +124,7 @@ def test_folds_leave_images_out_and_measure_on_them(world: Path, tmp_path: Path)
         np.testing.assert_array_equal(trained, ~record.selected.has_photographs(every))
         left_out += [image for image, inside in zip(every, trained, strict=True) if not inside]
         assert task.facts()["about"].endswith(
-            f"(all but part {out} of 3) against other-image, replaced-words, permuted, captions of two"
+            f"(all but part {out} of 3) against other-image, replaced-words, permuted, captions of 2 systems"
         )
     assert sorted(left_out) == every
     assert {"p human", "p machine", "p permuted"} < set(task.validate(task.model, lambda: None))
@@ -158,11 +158,9 @@ def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
 
 
 def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> None:
-    for change in ({"negatives": None}, {"folds": {"out": 2}}, {"systems": ["one"]}):
+    for change in ({"negatives": None}, {"folds": {"out": 2}}):
         with raises(StudyError, "wrong-value"):
             settings(world, **change)
-    with raises(UsageError, "unknown-name", value="three"):
-        task_of(world, machine=system_files(world), systems=["three"])
     with raises(DataError, "too-few"):
         task_of(world, folds={"of": 99})
     few = json.loads((world / "one.json").read_text())[:20]
