@@ -131,30 +131,6 @@ def test_no_score_of_the_monotone_model_falls_where_an_input_rises(seed: int) ->
         assert (steps > 0).all() if counts else np.abs(steps).max() < 1e-12
 
 
-def test_a_straight_line_is_in_the_monotone_basis_and_costs_as_much_there() -> None:
-    inputs = inputs_of(4)
-    straight, bent = (Basis.of(inputs, NAMES, monotone=monotone) for monotone in (False, True))
-    sums = np.stack([bent.features(inputs)[:, bent.owner == place].sum(axis=1) for place in range(3)], axis=1)
-    np.testing.assert_allclose(sums, straight.features(inputs), atol=1e-9)
-    assert [float(bent.shares[bent.owner == place].sum()) for place in range(3)] == pytest.approx([1, 1, 1])
-
-
-def test_pairs_on_which_people_are_even_are_left_out() -> None:
-    first, second = np.array([[1.0], [2.0], [3.0]]), np.array([[2.0], [1.0], [0.0]])
-    examples = Examples.of_pairs(first, second, np.array([-1, 0, 1]), np.array([5, 6, 7]))
-    assert examples.inputs.tolist() == [[2.0], [3.0]]
-    assert examples.others is not None
-    assert examples.others.tolist() == [[1.0], [0.0]]
-    assert examples.unit.tolist() == [5, 7]
-
-
-def test_a_metric_that_gives_one_score_cannot_be_combined() -> None:
-    inputs = inputs_of(0)
-    inputs[:, 1] = 0.1 + 0.2
-    with raises(StatisticError, "undefined", value="b"):
-        Basis.of(inputs, NAMES, monotone=False)
-
-
 def test_the_mean_rank_is_the_mean_of_midranks_if_the_captions_have_few_scores() -> None:
     random = np.random.default_rng(0)
     inputs = np.stack(

@@ -59,13 +59,6 @@ def test_resampled_units_are_repeated_pairs_and_draws_are_averaged() -> None:
     assert float(data.statistic("m")(weights)[0]) == pytest.approx(np.mean(expected))
 
 
-def test_swapping_two_metrics_on_all_units_reverses_their_difference() -> None:
-    first, second, grade = pairs(9)
-    data = GradedPairs.of_pairs("tau-b", {"a": first, "b": second}, {"a": second, "b": first**2}, grade, np.arange(40))
-    swapped = data.swapped("a", "b")(np.stack([np.zeros(40), np.ones(40)]).astype(np.int32))
-    assert swapped[0] == pytest.approx(-swapped[1])
-
-
 @pytest.mark.parametrize(
     ("first", "grade"),
     [([1.0, 2.0], [0, 0]), ([1.0, 1.0], [1, -1]), ([np.nan, 1.0], [1, 2])],

@@ -11,11 +11,12 @@ from capbench.core.records import FloatArray
 from capbench.stats import kendall
 from capbench.stats.kendall import (
     PairCounts,
+    WaveletMatrix,
     kendall_p_value,
     pair_counts,
+    partner_differences,
     rank_encode,
     tau_b,
-    tau_c,
 )
 from tests.stats.strategies import paired_values
 
@@ -86,28 +87,6 @@ def test_pairs_of_long_lists_are_those_of_scipy(levels: int) -> None:
     assert tau_b(counts) == pytest.approx(kendalltau(x, y).statistic, rel=1e-12)
 
 
-def test_rank_code_of_whole_numbers_and_of_fractions_agree() -> None:
-    values = np.array([3.0, -1.0, 3.0, 0.0, -0.0, 7.0])
-    by_counting, by_sorting = rank_encode(values), rank_encode(values + 0.25)
-    assert by_counting.codes.tolist() == by_sorting.codes.tolist() == [2, 0, 2, 1, 1, 3]
-    assert by_counting.counts.tolist() == by_sorting.counts.tolist() == [1, 2, 2, 1]
-    assert by_counting.ties() == 2
-
-
-def test_doubled_ranks_are_twice_the_average_rank_less_its_mean() -> None:
-    code = rank_encode(np.array([10.0, 20.0, 20.0, 5.0]))
-    assert code.doubled_ranks().tolist() == [2 * r - 5 for r in (2, 3.5, 3.5, 1)]
-
-
-def test_tau_b_and_tau_c_of_a_table_worked_by_hand() -> None:
-    # x: 1 1 2 3, y: 1 2 2 3 → C = 4, D = 0, Tx = 1, Ty = 1, N = 6, m = 3
-    x, y = rank_encode(np.array([1.0, 1.0, 2.0, 3.0])), rank_encode(np.array([1.0, 2.0, 2.0, 3.0]))
-    counts = pair_counts(x, y)
-    assert counts == PairCounts(4, 4, 0, 1, 1, 0, 3, 3)
-    assert tau_b(counts) == pytest.approx(4 / 5)
-    assert tau_c(counts) == pytest.approx(2 * 4 / (16 * 2 / 3))
-
-
 @pytest.mark.parametrize("n", [2, 3, 5, 6])
 def test_exact_p_value_is_the_share_of_all_orders(n: int) -> None:
     x = rank_encode(np.arange(n, dtype=np.float64))
@@ -126,3 +105,28 @@ def test_p_value_of_perfect_order_is_exact_for_every_n(n: int) -> None:
     code = rank_encode(np.arange(n, dtype=np.float64))
     expected = 2 / math.factorial(n)
     assert kendall_p_value(code, code, pair_counts(code, code)) == pytest.approx(expected, rel=1e-12, abs=0.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=40), st.data())
+@settings(max_examples=150, deadline=None)
+def test_questions_are_answered_as_by_looking(cells: list[tuple[int, int]], data: st.DataObject) -> None:
+    codes, weights = np.array(cells).T
+    levels = data.draw(st.integers(int(codes.max()) + 1, 20))
+    table = WaveletMatrix(codes, weights, levels)
+    first = np.array(data.draw(st.lists(st.integers(0, len(codes)), min_size=1, max_size=10)))
+    value = np.array(data.draw(st.lists(st.integers(0, levels - 1), min_size=len(first), max_size=len(first))))
+    below, equal = table.below_and_equal(first, value)
+    for i, (f, v) in enumerate(zip(first, value, strict=True)):
+        assert below[i] == weights[:f][codes[:f] < v].sum()
+        assert equal[i] == weights[:f][codes[:f] == v].sum()
+
+
+@given(paired_values())
+@settings(max_examples=100, deadline=None)
+def test_partner_differences_are_those_of_the_definition(pair: tuple[FloatArray, FloatArray]) -> None:
+    x, y = rank_encode(pair[0]), rank_encode(pair[1])
+    found = partner_differences(x.codes, y.codes, x.levels, y.levels)
+    signs = np.sign(x.codes[:, None] - x.codes) * np.sign(y.codes[:, None] - y.codes)
+    np.testing.assert_array_equal(found, signs.sum(axis=1))
+    counts = pair_counts(x, y)
+    assert found.sum() == 2 * (counts.concordant - counts.discordant)

@@ -12,7 +12,6 @@ from capbench.core.records import FloatArray, IntArray
 from capbench.stats import combination, nested_cross_validation
 from capbench.stats.agreement import Correlations
 from capbench.stats.combination import Examples, Learner
-from capbench.stats.correlation import correlation
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import (
     PENALTIES,
@@ -74,33 +73,6 @@ def test_a_random_label_of_each_image_is_agreed_with_by_chance_alone(learner: Le
     assert sum(covered for _, covered in taus) >= 6
 
 
-def test_folds_by_caption_would_leak_and_the_same_data_shows_it() -> None:
-    inputs, ratings, unit = memorised(0, 40)
-    names = [f"m{place}" for place in range(inputs.shape[1])]
-    caption = np.arange(len(unit))
-    settings = Settings("ridge", 5, 3)
-    naive = nested_scores(Examples.of_ratings(inputs, ratings, caption), inputs, caption, settings, names).scores
-    honest = nested_scores(Examples.of_ratings(inputs, ratings, unit), inputs, unit, settings, names).scores
-    assert correlation("tau-b", naive, ratings).value > 0.5
-    assert abs(correlation("tau-b", honest, ratings).value) < 0.2
-
-
-def test_intercepts_by_fold_would_push_agreement_below_chance() -> None:
-    below, shared = [], []
-    for seed in range(6):
-        random = np.random.default_rng(seed)
-        unit = np.repeat(np.arange(40), 5)
-        inputs, ratings = random.normal(size=(200, 2)), random.normal(size=40)[unit]
-        examples = Examples.of_ratings(inputs, ratings, unit)
-        settings = Settings("ridge", 5, 3)
-        result = nested_scores(examples, inputs, unit, settings, NAMES[:2])
-        means = np.array([ratings[result.fold[unit] != fold].mean() for fold in range(5)])
-        shared.append(correlation("tau-b", result.scores, ratings).value)
-        below.append(correlation("tau-b", result.scores + means[result.fold[unit]], ratings).value)
-    assert np.mean(below) < -0.06
-    assert abs(np.mean(shared)) < 0.06
-
-
 def test_no_image_is_on_both_sides_and_only_the_inner_loop_sees_the_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, ratings, unit = judged(1)
     examples = Examples.of_ratings(inputs, ratings, unit)
@@ -155,25 +127,6 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_ou
     assert penalty == settings.penalties[int(np.argmin(expected))]
 
 
-@pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
-def test_the_order_of_captions_changes_nothing(learner: Learner) -> None:
-    inputs, ratings, unit = judged(4, images=30)
-    settings = Settings(learner, 5, 3)
-
-    def scores(order: IntArray) -> FloatArray:
-        i, r, u = inputs[order], ratings[order], unit[order]
-        if learner != "logistic":
-            return nested_scores(Examples.of_ratings(i, r, u), i, u, settings, NAMES).scores
-        pairs = pairs_of(inputs, ratings, unit)
-        swapped = np.random.default_rng(1).permutation(len(pairs))
-        assert pairs.others is not None
-        pairs = Examples(pairs.inputs[swapped], pairs.others[swapped], None, pairs.unit[swapped])
-        return nested_scores(pairs, i, u, settings, NAMES).scores
-
-    order = np.random.default_rng(9).permutation(len(unit))
-    np.testing.assert_allclose(scores(order), scores(np.arange(len(unit)))[order], atol=1e-8)
-
-
 @pytest.mark.parametrize("penalties", [PENALTIES, (0.5,), (0.5, 0.5 + 1e-13), (1e-5, 1e3)])
 def test_sums_of_products_give_what_reading_the_examples_gives(
     penalties: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
@@ -202,15 +155,6 @@ def test_sums_of_products_give_what_reading_the_examples_gives(
     np.testing.assert_allclose(fast[2], slow[2], rtol=0, atol=1e-9)
 
 
-def test_seeds_deal_other_folds_of_almost_equal_size() -> None:
-    unit = np.repeat(np.array([3, 5, 6, 7, 8, 9, 11]), 2)
-    folds = [deal(unit, 3, 13, seed) for seed in range(4)]
-    for fold in folds:
-        assert sorted(np.bincount(fold[fold >= 0])) == [2, 2, 3]
-        assert fold[[0, 1, 2, 4, 10, 12]].tolist() == [-1] * 6
-    assert len({fold.tobytes() for fold in folds}) == 4
-
-
 @pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
 def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_intervals(learner: Learner) -> None:
     inputs, ratings, unit = judged(8)
@@ -227,19 +171,6 @@ def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_int
     assert weights[0, 0] > weights[1, 0] > abs(weights[2, 0])
     if learner != "monotone":
         assert weights[2, 1] < 0 < weights[2, 2]
-
-
-def test_intervals_of_weights_have_the_width_of_the_sampling_error() -> None:
-    inputs, ratings, unit = judged(9, images=300, captions=2)
-    settings = Settings("ridge", penalties=(1e-5,))
-    examples = Examples.of_ratings(inputs, ratings, unit)
-    learnt, penalty = learn(examples, settings, NAMES, stream=0)
-    weights = weight_intervals(examples, learnt, settings, penalty, resamples=400)
-    z = np.column_stack([np.ones(len(inputs)), (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)])
-    residual = ratings - z @ np.linalg.lstsq(z, ratings, rcond=None)[0]
-    error = np.sqrt(np.diag(np.linalg.inv(z.T @ z)) * residual.var())[1:]
-    widths = weights[:, 2] - weights[:, 1]
-    np.testing.assert_allclose(widths, 2 * 1.96 * error, rtol=0.25)
 
 
 def test_unsuitable_examples_are_rejected_in_one_line() -> None:

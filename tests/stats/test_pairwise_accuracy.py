@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import TieRule
-from capbench.stats.pairwise_accuracy import pairwise_accuracy
+from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from tests.errors import raises
 
 RULES: list[TieRule] = ["strict", "ties-right", "ties-half"]
@@ -21,12 +22,6 @@ def test_a_tie_counts_as_its_rule_says(rule: TieRule, expected: float) -> None:
     result = pairwise_accuracy(first, second, [1, -1, 1, -1, 1], rule)
     assert result.pooled.value == result.mean == pytest.approx(expected)
     assert (result.pooled.n, result.pooled.ties) == (5, 1)
-
-
-@pytest.mark.parametrize(("rule", "expected"), [("strict", 0.0), ("ties-right", 1.0), ("ties-half", 0.5)])
-def test_a_constant_metric_is_exactly_at_chance(rule: TieRule, expected: float) -> None:
-    pooled = pairwise_accuracy([3.0] * 4, [3.0] * 4, [1, -1, -1, 1], rule).pooled
-    assert pooled.value == pooled.chance == expected
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -55,10 +50,6 @@ def test_pairs_on_which_people_are_even_are_left_out_and_counted() -> None:
     assert (result.pooled.value, result.pooled.n, result.pooled.ties) == (1.0, 1, 0)
 
 
-def test_huge_scores_do_not_overflow() -> None:
-    assert pairwise_accuracy([1e308], [-1e308], [1]).pooled.value == 1.0
-
-
 scores = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([-1, 1])), min_size=1, max_size=50)
 
 
@@ -70,13 +61,6 @@ def test_the_three_rules_differ_by_the_share_of_ties(pairs: list[tuple[int, int,
     assert right.value - strict.value == pytest.approx(share)
     assert half.value - strict.value == pytest.approx(share / 2)
     assert strict.value == sum(np.sign(a - b) == p for a, b, p in pairs) / len(pairs)
-
-
-@given(scores)
-def test_exchanging_first_and_second_changes_nothing(pairs: list[tuple[int, int, int]]) -> None:
-    first, second, preferred = (list(column) for column in zip(*pairs, strict=True))
-    one = pairwise_accuracy(first, second, preferred)
-    assert one == pairwise_accuracy(second, first, [-p for p in preferred])
 
 
 @pytest.mark.parametrize(
@@ -96,3 +80,53 @@ def test_undefined_accuracies_are_rejected(
 ) -> None:
     with raises(StatisticError, code, value=value):
         pairwise_accuracy(first, second, preferred, groups=groups, name="cider")
+
+
+ITEMS = [7, 2, 7, 2, 7, 5, 2, 2]
+VALUES = [4.0, 1.0, 1.0, 3.0, 1.0, 2.0, 3.0, 1.0]
+
+
+def test_unaggregated_keeps_every_rating_in_its_order() -> None:
+    items, values = aggregate(ITEMS, VALUES, "unaggregated")
+    assert (items.tolist(), values.tolist()) == (ITEMS, VALUES)
+
+
+ratings = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=60)
+
+
+@given(ratings)
+def test_each_aggregation_is_that_of_the_standard_library(pairs: list[tuple[int, int]]) -> None:
+    by_item: dict[int, list[int]] = {}
+    for item, value in pairs:
+        by_item.setdefault(item, []).append(value)
+    indices = [item for item, _ in pairs]
+    values = [value for _, value in pairs]
+    wanted = sorted(by_item)
+    for how, function in (
+        ("mean", statistics.mean),
+        ("median", statistics.median),
+        ("mode", lambda v: statistics.mode(sorted(v))),
+    ):
+        items, got = aggregate(indices, values, how)  # type: ignore[arg-type]
+        assert items.tolist() == wanted
+        assert got.tolist() == pytest.approx([float(function(by_item[i])) for i in wanted], rel=1e-15)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_the_order_of_ratings_does_not_change_the_last_digit_of_a_mean(values: list[float], random: Any) -> None:
+    shuffled = values.copy()
+    random.shuffle(shuffled)
+    _, means = aggregate([0] * len(values) + [1] * len(values), values + shuffled, "mean")
+    assert means[0] == means[1]
+
+
+@pytest.mark.parametrize(
+    ("item", "value", "how", "code", "named"),
+    [
+        ([0, 0], [1, float("nan")], "mean", "not-a-number", "the human ratings"),
+        ([], [], "unaggregated", "too-few", 0),
+    ],
+)
+def test_invalid_ratings_cannot_be_aggregated(item: Any, value: Any, how: Any, code: str, named: object) -> None:
+    with raises(StatisticError, code, value=named):
+        aggregate(item, value, how)

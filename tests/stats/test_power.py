@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from capbench.core.errors import StatisticError
-from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.agreement import Accuracies
 from capbench.stats.power import fewest_units, power
 from tests.errors import raises
 
@@ -59,23 +58,6 @@ def test_the_fewest_units_are_the_first_with_a_p_value_at_the_level(alpha: float
 
 def test_the_number_needed_is_not_below_that_of_a_permutation_test() -> None:
     assert power(accuracies(), "a", "b", gap=0.9, resamples=100).needed == fewest_units(0.05)
-
-
-def test_correlations_by_image_need_more_images_the_more_their_ratings_depend_on_each_other() -> None:
-    rng = np.random.default_rng(0)
-    image = np.repeat(np.arange(150), 4)
-    needed = []
-    for alike in (0.0, 0.9):
-
-        def errors(alike: float = alike) -> np.ndarray:
-            return math.sqrt(alike) * rng.normal(size=150)[image] + math.sqrt(1 - alike) * rng.normal(size=600)
-
-        quality = errors()
-        human = np.clip(np.round(quality), -1, 2)
-        scores = {"a": quality + errors(), "b": quality + errors()}
-        data = Correlations.of("tau-c", scores, human, image)
-        needed.append(power(data, "a", "b", gap=0.05, resamples=300).needed)
-    assert needed[1] > 2 * needed[0]
 
 
 @pytest.mark.parametrize(

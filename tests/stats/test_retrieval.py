@@ -67,14 +67,3 @@ def test_folds_are_means_over_parts() -> None:
 def test_similarities_of_a_diverged_model_are_rejected() -> None:
     with raises(StatisticError, "not-a-number"):
         retrieval(np.full((2, 2), np.nan), np.arange(2))
-
-
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(5)
-    image_of = rng.permutation(np.repeat(np.arange(11), 3))
-    similarities = rng.integers(0, 6, size=(11, 33)).astype(np.float32)  # many are equal
-    whole = ranks(similarities, image_of)
-    for block in (1, 70, 200):
-        monkeypatch.setattr("capbench.stats.retrieval._BLOCK", block)
-        for in_blocks, at_once in zip(ranks(similarities, image_of), whole, strict=True):
-            np.testing.assert_array_equal(in_blocks, at_once)

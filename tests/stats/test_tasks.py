@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -223,42 +222,3 @@ def test_a_metric_with_constant_scores_differs_by_the_value_of_the_other(kind: s
     assert turned.difference == pytest.approx(-first.difference)
     assert turned.p_value == first.p_value
     assert (both.difference, both.p_value) == (0.0, 1.0)
-
-
-@pytest.mark.slow
-def test_equally_good_metrics_differ_significantly_as_rarely_as_the_level_states() -> None:
-    """Two metrics of equal quality on three tasks, two of which share photographs: 400 data sets, α = 0.1."""
-    rng = np.random.default_rng(0)
-    images = np.repeat(np.arange(30), 3)
-    significant = 0
-    for _ in range(400):
-        tasks = []
-        for start, coefficient in ((0, "tau-c"), (0, "pearson"), (20, "tau-b")):
-            difficulty = rng.normal(size=30)[images]
-            quality = rng.normal(size=90) + difficulty
-            human = np.clip(np.round(quality + rng.normal(size=90)), -2, 2)
-            # The noise of an image is common to its captions, so that images and not captions are exchangeable.
-            of_metrics = {name: quality + rng.normal(size=30)[images] + rng.normal(size=90) for name in "ab"}
-            labels = [f"p{start + image}" for image in images]
-            tasks.append(TaskData(Correlations.of(coefficient, of_metrics, human, labels), 1, 0.5))  # type: ignore[arg-type]
-        (test,) = joint_tests(tasks, [("a", "b")], permutations=199, seed=int(rng.integers(1 << 30)))
-        significant += test.p_value <= 0.1
-    # Binomial with n = 400 and p = 0.1: 40 ± 6; these limits are exceeded by chance in one of 1,000 runs.
-    low, high = scipy.stats.binom(400, 0.1).interval(0.999)
-    assert low <= significant <= high
-
-
-def test_all_pairs_of_several_metrics_share_the_permutations() -> None:
-    rng = np.random.default_rng(3)
-    human = rng.normal(size=60)
-    of_metrics = {
-        name: human + rng.normal(size=60) * spread for name, spread in zip("abcd", (0.1, 1, 1, 9), strict=True)
-    }
-    data = Correlations.of("tau-c", of_metrics, np.round(human), photographs(60, 0, 30))
-    pairs = list(itertools.combinations("abcd", 2))
-    joint = joint_tests([TaskData(data, 2, 0.5)], pairs, permutations=300, seed=5)
-    alone = {
-        frozenset((pair.better, pair.worse)): pair.p_value
-        for pair in compare(data, correction="none", permutations=300, seed=5).pairs
-    }
-    assert {frozenset(pair): test.p_value for pair, test in zip(pairs, joint, strict=True)} == alone

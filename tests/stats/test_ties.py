@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, SourceCoefficient, SystemCoefficient, WithinCoefficient
-from capbench.stats import within_images as image_pairs
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.combination import Basis
 from capbench.stats.correlation import correlation
@@ -26,7 +25,7 @@ from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.variance import share_between
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
-from capbench.studies.examples import RatedScores, group_differences, score_groups
+from capbench.studies.examples import score_groups
 from capbench.studies.score_profiles import percentiles
 
 
@@ -166,34 +165,3 @@ def test_decimals_give_what_whole_numbers_give(made: Made) -> None:
             assert not isinstance(found, str), name
             for one, other in zip(found, want, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=f"{name}, divided by {by}")
-
-
-@settings(max_examples=60, deadline=None)
-@given(whole_numbers())
-def test_calibrated_ties_of_decimals(made: Made) -> None:
-    image = np.sort(made["image"].astype(int))
-    unit = np.unique(image, return_inverse=True)[1].astype(np.int64)
-    several = np.isin(unit, np.flatnonzero(np.bincount(unit) > 1))
-    unit = np.unique(unit[several], return_inverse=True)[1].astype(np.int64)
-    units = int(unit.max()) + 1
-    ratings, weights = made["ratings"][several], np.ones((1, units), dtype=np.int64)
-    values = []
-    for by in (1, 10, 100):
-        scores = merged(divided(made["scores"], made["coin"], by)[several])
-        pairs = image_pairs.CalibratedPairs(scores, ratings, unit, units)
-        epsilon, best = pairs.calibrated()
-        values.append([float(pairs(weights)[0]), best, by * epsilon, *pairs.by_image().tolist()])
-    for value in values:
-        np.testing.assert_allclose(value, values[0], atol=1e-12)
-
-
-def test_differences_between_score_groups_and_ratings_in_tenths() -> None:
-    human = np.array([1, 3, 4, 6, 7, 9] * 4)
-    scores = np.random.default_rng(0).normal(size=24)
-    whole, tenths = (
-        group_differences(RatedScores("", "", (), np.arange(24), values, {"m": scores}, "mean", 1, {}, False))
-        for values in (human.astype(np.float64), human / 10)
-    )
-    assert np.round(10 * np.array(tenths.differences)).tolist() == list(whole.differences)
-    assert (tenths.shares, tenths.chance) == (whole.shares, whole.chance)
-    assert 0.0 in tenths.differences

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -39,14 +37,6 @@ def test_the_rest_is_the_residual_of_least_squares(kept: float) -> None:
     if kept == 1.0:
         assert got.sources + got.images + got.within == pytest.approx(1)
     assert got.images_by_chance == (got.n_images - 1) / (len(image) - 1)
-
-
-def test_the_mean_over_all_permutations_is_the_share_expected_by_chance() -> None:
-    image, source = list("aabbcc"), list("stests")
-    shares = [variance_shares(values, image, source) for values in itertools.permutations([1, 2, 4, 4, 5, 9])]
-    assert np.mean([share.images for share in shares if share.images is not None]) == pytest.approx(2 / 5)
-    assert np.mean([share.sources for share in shares if share.sources is not None]) == pytest.approx(2 / 5)
-    assert (shares[0].images_by_chance, shares[0].sources_by_chance) == (2 / 5, 2 / 5)
 
 
 def test_what_a_design_cannot_show_is_none() -> None:

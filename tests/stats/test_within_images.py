@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats import within_images as image_pairs
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.resampling import Bootstrap, Swaps, observed_value
-from capbench.stats.significance import compare
 from capbench.stats.within_images import HELD_OUT_SEED, WithinImages
 from tests.errors import raises
 
@@ -102,19 +100,6 @@ def drawn(seed: int, n: int = 200, images: int = 40, decimals: int = 1) -> tuple
     return np.round(human + rng.normal(scale=1.5, size=n), decimals), human, image
 
 
-@pytest.mark.parametrize("coefficient", list(OF_ONE_IMAGE))
-@pytest.mark.parametrize("decimals", [0, 1, 8])
-def test_correlations_are_the_mean_of_each_images_correlation(coefficient: WithinCoefficient, decimals: int) -> None:
-    x, y, image = drawn(decimals, n=120, decimals=decimals)
-    got = of(coefficient, x, y, image)
-    value, images, few, tied = plainly(coefficient, x, y, image)
-    assert value_of(got) == pytest.approx(value, abs=1e-12)
-    assert (got.images, got.few, got.tied) == (images, few, tied)
-    assert few
-    assert tied
-    assert got.n < 120
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3), st.integers(1, 3)), min_size=4, max_size=25).filter(
@@ -189,15 +174,6 @@ def test_an_image_on_which_a_metric_ties_everything_counts_nothing_and_is_not_sp
     assert (value_of(got), got.images, got.flat(SCORES)) == (0.5, 2, (1,))
 
 
-def test_what_is_equal_for_all_captions_of_an_image_changes_nothing() -> None:
-    x, y, image = drawn(3)
-    x = np.round(8 * x) / 8  # whose sums with whole numbers are exact, so that no tie is made or broken
-    hard = np.random.default_rng(0).integers(-100, 100, size=40)[image].astype(np.float64)
-    for coefficient in COEFFICIENTS:
-        with_it = value_of(of(coefficient, x + hard, y, image))
-        assert with_it == pytest.approx(value_of(of(coefficient, x, y, image)), abs=1e-9)
-
-
 @pytest.mark.parametrize("factor", [1e-300, 1e300])
 def test_values_at_the_ends_of_floats_keep_their_correlation(factor: float) -> None:
     x, y, image = drawn(4)
@@ -251,27 +227,6 @@ def test_images_that_are_drawn_together_are_resampled_as_one_and_compared_apart(
     weights, coins = Bootstrap(data.units, 8, seed=1).block(0), Swaps(data.units, 8, seed=1).block(0)
     np.testing.assert_array_equal(data.statistic("a")(weights), apart.statistic("a")(weights[:, data.drawn]))
     np.testing.assert_array_equal(data.swapped("a", "b")(coins), apart.swapped("a", "b")(coins[:, data.drawn]))
-
-
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
-def test_a_metric_and_its_multiple_do_not_differ(coefficient: WithinCoefficient) -> None:
-    x, y, image = drawn(7)
-    data = WithinImages.of(coefficient, {"a": x, "b": x * 8, "c": np.roll(x, 3)}, y, image)
-    table = compare(data)
-    pair = next(pair for pair in table.pairs if {pair.better, pair.worse} == {"a", "b"})
-    assert pair.p_value == 1
-    assert data.label == f"within-image {coefficient}"
-    assert table.ranks["a"] == table.ranks["b"] == 1
-
-
-def test_intervals_contain_their_value_and_tests_of_independent_points_are_rejected() -> None:
-    x, y, image = drawn(8)
-    data = WithinImages.of("tau-b", {"a": x, "b": np.roll(x, 3)}, y, image)
-    interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["a"]
-    assert interval.low < value_of(of("tau-b", x, y, image)) < interval.high
-    for test in ("williams", "steiger", "mcnemar"):
-        with raises(StatisticError, "unsupported", value=test):
-            compare(data, test=test)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, SourceCoefficient
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.resampling import Bootstrap, Swaps
-from capbench.stats.significance import compare
 from capbench.stats.within_sources import WithinSources
 from tests.errors import raises
 
@@ -93,17 +91,6 @@ def test_small_cases_agree_with_loops_or_are_undefined(rows: list[tuple[int, int
 
 
 @pytest.mark.parametrize("coefficient", COEFFICIENTS)
-def test_one_source_gives_the_statistic_over_all_captions(coefficient: SourceCoefficient) -> None:
-    x, y, _ = drawn(3, decimals=0)
-    want = {
-        "tau-b": scipy.stats.kendalltau(x, y).statistic,
-        "tau-c": scipy.stats.kendalltau(x, y, variant="c").statistic,
-        "pearson": scipy.stats.pearsonr(x, y).statistic,
-    }[coefficient]
-    assert value_of(coefficient, x, y, np.zeros(len(x), dtype=np.int64)) == pytest.approx(want, abs=1e-12)
-
-
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
 def test_a_resample_is_the_statistic_of_the_captions_of_the_drawn_images(coefficient: SourceCoefficient) -> None:
     x, y, source = drawn(5)
     image = np.random.default_rng(0).integers(0, 15, len(x))
@@ -137,21 +124,6 @@ def test_a_permutation_exchanges_the_scores_of_an_image(coefficient: SourceCoeff
         values = [plainly(coefficient, side, data.human, data.source) for side in (first, second)]
         assert difference == pytest.approx(values[0] - values[1], abs=1e-12, nan_ok=True)
     assert data.swapped("a", "b")(coins)[0] == pytest.approx(whole(data, "a") - whole(data, "b"), abs=1e-12)
-
-
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
-def test_metrics_that_differ_only_between_sources_do_not_differ(coefficient: SourceCoefficient) -> None:
-    x, y, source = drawn(7)
-    offset = np.array([-64.0, 0, 8, 256])[source]
-    x = np.round(8 * x) / 8
-    scores = {"a": x, "b": x * 8 + offset, "c": np.roll(x, 3)}
-    data = WithinSources.of(coefficient, scores, y, source.astype(str), np.arange(len(x)) // 3)
-    table = compare(data, permutations=200)
-    pair = next(pair for pair in table.pairs if {pair.better, pair.worse} == {"a", "b"})
-    assert pair.p_value == 1
-    assert data.label == f"within-source {coefficient}"
-    interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["a"]
-    assert interval.low < whole(data, "a") < interval.high
 
 
 def test_sources_with_one_caption_are_excluded_and_counted() -> None:
