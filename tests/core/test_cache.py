@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from capbench.core.cache import Cache
+from capbench.core.cache import Cache, derived_table
 from capbench.core.errors import CapbenchWarning
 
 
@@ -62,21 +64,64 @@ def test_full_disk_means_working_without(tmp_path: Path) -> None:
         assert again.get("s", [b"a", b"0", b"5"]) == {b"a": b"1"}, "a batch is written whole or not at all"
 
 
-def _write_many(number: int, folder: str) -> None:
-    os.environ["CAPBENCH_CACHE"] = folder
-    with Cache("things") as cache:
-        for i in range(40):
-            cache.put("s", [(f"{number}.{i}".encode(), b"x")])
+ARRAYS: dict[str, NDArray[Any]] = {
+    "numbers": np.arange(1000, dtype=np.int64),
+    "rows": np.arange(21, dtype=np.float32).reshape(7, 3),
+    "nothing": np.empty((0, 4), dtype=np.int32),
+    "text": np.frombuffer("größer".encode(), np.uint8),
+}
 
 
-def test_several_runs_may_write_at_once(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    runs = [context.Process(target=_write_many, args=(number, str(tmp_path / "cache"))) for number in range(3)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    assert [run.exitcode for run in runs] == [0, 0, 0]
-    keys = [f"{number}.{i}".encode() for number in range(3) for i in range(40)]
-    with Cache("things") as cache:
-        assert len(cache.get("s", keys)) == 120
+class Builder:
+    """Returns the arrays and counts its calls."""
+
+    def __init__(self) -> None:
+        self.built = 0
+
+    def __call__(self) -> dict[str, NDArray[Any]]:
+        self.built += 1
+        return ARRAYS
+
+
+def _folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "things" / "some-3"
+
+
+def _is_right(arrays: Mapping[str, NDArray[Any]]) -> bool:
+    return set(arrays) == set(ARRAYS) and all(
+        arrays[name].dtype == array.dtype and arrays[name].shape == array.shape and np.array_equal(arrays[name], array)
+        for name, array in ARRAYS.items()
+    )
+
+
+def test_a_table_is_built_once_for_each_version_and_mapped() -> None:
+    build = Builder()
+    for version in (3, 3, 4, 3):
+        arrays = derived_table("things", "some", version, build)
+        assert _is_right(arrays)
+    assert build.built == 2
+    with pytest.raises(ValueError, match="read-only"):
+        arrays["numbers"][0] = 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", None])
+def test_a_damaged_table_is_built_again_with_a_warning(tmp_path: Path, content: bytes | None) -> None:
+    derived_table("things", "some", 3, Builder())
+    file = _folder(tmp_path) / "numbers.npy"
+    file.write_bytes(file.read_bytes()[:-1] if content is None else content)
+    with pytest.warns(CapbenchWarning):
+        assert _is_right(derived_table("things", "some", 3, Builder()))
+
+
+def test_an_interrupted_build_leaves_nothing_and_is_begun_again(tmp_path: Path) -> None:
+    def interrupted() -> dict[str, NDArray[Any]]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        derived_table("things", "some", 3, interrupted)
+    assert not _folder(tmp_path).exists()
+    leftover = _folder(tmp_path).with_name(".some-3.part")  # of a run that is killed while it writes
+    leftover.mkdir()
+    (leftover / "other.npy").write_bytes(b"half")
+    assert _is_right(derived_table("things", "some", 3, Builder()))
+    assert not leftover.exists()

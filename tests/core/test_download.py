@@ -79,13 +79,6 @@ def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path, c
     assert not target.exists()
 
 
-def test_a_wrong_hash_removes_what_arrived(server: Server, target: Path) -> None:
-    with raises(DataError, "damaged", path=target, value=DIGEST):
-        fetch(server.url, target, sha256="0" * 64)
-    assert not target.exists()
-    assert leftovers(target) == []
-
-
 def zipped(path: Path, members: dict[str, bytes]) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():

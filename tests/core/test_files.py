@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import math
-import subprocess
-import sys
+import os
+import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from capbench.core import files
-from capbench.core.errors import UsageError
+from capbench.core.errors import DataError, UsageError
+from capbench.core.files import csv_text
+from capbench.core.pickles import load_npy, load_npz, load_pickle
 from tests.errors import raises
 
 
@@ -42,19 +46,6 @@ def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: in
     assert list(folder.iterdir()) == []
 
 
-def test_the_standard_input_is_read(tmp_path: Path) -> None:
-    """A pipe, as a shell's <(command), too."""
-    (tmp_path / "r.json").write_text(json.dumps({"a": ["a dog"]}))
-    code = (
-        "import sys; from capbench.datasets.user.captions import captions_in_memory\n"
-        "print(captions_in_memory('/dev/stdin', sys.argv[1]).items[0].candidate)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "r.json")]
-    given = '[{"image_id": "a", "caption": "a cat"}]'
-    ran = subprocess.run(command, input=given, capture_output=True, text=True)
-    assert ran.stdout == "a cat\n", ran.stderr
-
-
 def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:
     content = {
         "a": 1,
@@ -73,3 +64,102 @@ def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:
     ]
     with pytest.raises(ValueError):
         files.json_text([math.nan])
+
+
+ROWS = [
+    {"title": "=1+1", "value": -0.25, "note": None},
+    {"title": "-BLEU", "value": 1.5},
+    {"title": 'a "dog", running', "value": 0.1 + 0.2, "note": "\tx"},
+]
+
+
+def test_escaping_changes_texts_that_begin_like_formulas_and_no_number() -> None:
+    plain = 'title,value,note\n=1+1,-0.25,\n-BLEU,1.5,\n"a ""dog"", running",0.30000000000000004,\tx\n'
+    assert csv_text(["title", "value", "note"], ROWS) == plain
+    escaped = plain.replace("=1+1", "'=1+1").replace("-BLEU", "'-BLEU").replace("\tx", "'\tx")
+    assert csv_text(["title", "value", "note"], ROWS, escape_formulas=True) == escaped
+
+
+class Bomb:
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self._call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_arrays_and_containers_come_back_as_they_were(protocol: int) -> None:
+    features = np.arange(12, dtype=np.float32).reshape(3, 4)
+    value: dict[str, Any] = {
+        "features": features,
+        "fortran": np.asfortranarray(features),
+        "big-endian": features.astype(">f4"),
+        "names": np.array(["a", "bc"]),
+        "flags": np.array([True, False]),
+        "scalar": np.float64(0.5),
+        "ordered": collections.OrderedDict(b=1, a=[2, (3, "x", None, 1.5, True)]),
+        "set": {1, 2},
+        "bytes": b"\x00\xff",
+        "objects": np.array([features, "text"], dtype=object),
+    }
+    data = pickle.dumps(value, protocol=protocol)
+    found, plain = load_pickle(data), pickle.loads(data)
+    assert list(found) == list(value)
+    for key in ("features", "fortran", "big-endian", "names", "flags"):
+        assert type(found[key]) is np.ndarray
+        assert found[key].dtype == plain[key].dtype
+        np.testing.assert_array_equal(found[key], value[key])
+    assert found["scalar"] == 0.5
+    assert found["ordered"] == value["ordered"]
+    assert type(found["ordered"]) is collections.OrderedDict
+    assert found["set"] == {1, 2}
+    assert found["bytes"] == b"\x00\xff"
+    assert type(found["objects"][0]) is np.ndarray
+    np.testing.assert_array_equal(found["objects"][0], features)
+
+
+def test_python_2_pickles_are_read_as_latin_1() -> None:
+    # {"s": "\xe9", "a": numpy.array([1., 2.], "<f4")} as Python 2 wrote it with protocol 2.
+    old = (
+        b"\x80\x02}q\x00(U\x01sq\x01U\x01\xe9q\x02U\x01aq\x03cnumpy.core.multiarray\n_reconstruct\nq\x04cnumpy\nndarray\n"
+        b"q\x05K\x00\x85q\x06U\x01bq\x07\x87q\x08Rq\t(K\x01K\x02\x85q\ncnumpy\ndtype\nq\x0bU\x02f4q\x0cK\x00K\x01\x87q\r"
+        b"Rq\x0e(K\x03U\x01<q\x0fNNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x10b\x89U\x08\x00\x00\x80?\x00\x00\x00@q\x11"
+        b"tq\x12bu."
+    )
+    found = load_pickle(old)
+    assert found["s"] == "é"
+    assert found["a"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("bomb", "named"),
+    [
+        (Bomb(os.system, "touch fallen"), "posix.system"),
+        (Bomb(eval, "open('fallen', 'w')"), "builtins.eval"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_bomb_is_rejected_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: Bomb, named: str, protocol: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "bomb.pkl"
+    path.write_bytes(pickle.dumps({"features": bomb}, protocol=protocol))
+    with raises(DataError, "unsafe", path=path) as caught:
+        load_pickle(path)
+    assert named in str(caught.value.value).replace("__builtin__", "builtins")
+    assert not (tmp_path / "fallen").exists()
+
+
+def test_npy_of_numbers_and_of_objects(tmp_path: Path) -> None:
+    np.save(tmp_path / "numbers.npy", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+    np.testing.assert_array_equal(load_npy(tmp_path / "numbers.npy"), np.arange(6.0).reshape(2, 3))
+    np.save(tmp_path / "info.npy", np.array({"features": np.ones(3)}, dtype=object), allow_pickle=True)
+    assert load_npy(tmp_path / "info.npy")["features"].tolist() == [1.0, 1.0, 1.0]
+    np.savez(tmp_path / "numbers.npz", x=np.arange(3), y=np.float64(2))
+    arrays = load_npz(tmp_path / "numbers.npz")
+    assert {name: array.tolist() for name, array in arrays.items()} == {"x": [0, 1, 2], "y": 2.0}
+    np.savez(tmp_path / "both.npz", x=np.arange(3), info=np.array({"a": 1}, dtype=object))
+    with raises(DataError, "wrong-type", path=f"{tmp_path / 'both.npz'}[info]"):
+        load_npz(tmp_path / "both.npz")

@@ -67,8 +67,3 @@ def test_a_signature_says_every_option_that_is_declared_to(tmp_path: Path) -> No
     vectors = tmp_path / "v.bin"
     vectors.write_bytes(b"abc")
     assert Sample(vectors=str(vectors)).signature_parts()["vectors"] == "ba7816bf8f01cfea"
-
-
-def test_numbers_in_a_signature_give_the_number_back() -> None:
-    assert Sample(sigma=1 / 3).signature_parts()["sigma"] == "0.3333333333333333"
-    assert Sample(sigma=0.1).signature_parts()["sigma"] == "0.1"

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
-import pytest
+import io
+import time
 
-from capbench.core.progress import Tally, words
+import pytest
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from capbench.core.progress import Bars, Lines, Tally, words
 
 
 class Clock:
@@ -43,18 +48,6 @@ def test_the_rest_is_estimated_from_what_was_done() -> None:
     assert str(tally) == "cider 400 of 400 items"
 
 
-@pytest.mark.parametrize(("steps", "seconds", "known"), [(4, 9.0, False), (5, 1.0, True), (2, 10.0, True)])
-def test_there_is_no_estimate_before_five_percent_or_ten_seconds(steps: int, seconds: float, known: bool) -> None:
-    clock = Clock()
-    tally = Tally("tiger", 100, "captions", clock)
-    for _ in range(steps):
-        clock.now += seconds / steps
-        tally.add(1)
-    left = tally.left()
-    assert (left is not None) == known
-    assert left is None or left == pytest.approx((100 - steps) * seconds / steps)
-
-
 def test_a_slow_first_step_is_not_part_of_the_speed() -> None:
     clock = Clock()
     tally = Tally("extracting", 300, "images", clock)
@@ -65,3 +58,46 @@ def test_a_slow_first_step_is_not_part_of_the_speed() -> None:
         clock.now += 0.5
         tally.add(1)
     assert tally.left() == pytest.approx(270 * 0.5)
+
+
+def _lines(total: int | None = 100) -> tuple[Lines, list[str], Clock]:
+    clock = Clock()
+    said: list[str] = []
+    return Lines("composite/same-text-out", total, said.append, clock), said, clock
+
+
+def test_long_work_says_so_early_and_then_every_half_minute() -> None:
+    lines, said, clock = _lines()
+    for _ in range(100):
+        clock.now += 2
+        lines(1)
+    assert said[0] == "composite/same-text-out: 5 of 100, about 3 minutes left"
+    assert said[1] == "composite/same-text-out: 20 of 100, about 3 minutes left"
+    assert len(said) == 7
+
+
+def test_lines_are_written_during_long_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.core.progress._CHECK_S", 0.001)
+    lines, said, clock = _lines()
+    with lines.watched():
+        lines.part("tiger", 64, "items")
+        clock.now += 31
+        deadline = time.monotonic() + 10
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert said == ["composite/same-text-out: tiger 0 of 64 items"]
+
+
+def test_bars_name_what_is_worked_on() -> None:
+    drawn = io.StringIO()
+    console = Console(file=drawn, force_terminal=True, width=150)
+    columns = (TextColumn("{task.description}|{task.completed}|{task.total}|{task.fields[left]}"),)
+    with Progress(*columns, console=console, auto_refresh=False) as bar:
+        bars = Bars("flickr8k-expert/all", 1000, bar)
+        bars(900)
+        step = bars.part("spice", 2_000, "captions", 600)
+        (task,) = bar.tasks
+        assert (task.description, task.fields["left"]) == ("flickr8k-expert/all: spice, captions", "")
+        step(500)
+        assert task.fields["left"].endswith("left")
+        assert (task.completed, task.total) == (500, 2000)

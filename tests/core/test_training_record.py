@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,3 +93,13 @@ def test_a_record_is_the_same_after_writing_and_contains_no_text() -> None:
     assert (overlap.trained, overlap.selected, overlap.read_candidates, overlap.references) == (1, 1, 1, 0)
     # Eight bytes for each photograph and caption.
     assert len(TrainingRecord("v", photographs_of(map(str, range(6000)))).to_json()["photographs"]) == 64_000
+
+
+_ITEM = Item("1", "a dog", ("A dog runs.", "A brown dog  runs", "Dog"), "1#0", system="A")
+
+
+def test_the_key_of_an_item_is_of_image_candidate_and_references() -> None:
+    assert _ITEM.key.hex() == "1eaa4c358c3466e98624807054fa29c5"
+    assert replace(_ITEM, candidate_id="", group="8k", system="").key == _ITEM.key
+    assert replace(_ITEM, references=_ITEM.references[:2]).key != _ITEM.key
+    assert Item("1", "a dog", ()).key != Item("1", "a dog", ("",)).key

@@ -3,11 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
-import capbench
 from capbench.core.errors import StudyError
-from capbench.core.yaml import parse_own, parse_value, read_yaml
+from capbench.core.yaml import parse_value, read_yaml
 from tests.errors import raises
 
 
@@ -54,16 +52,3 @@ def test_ambiguous_or_invalid_settings_are_rejected_with_their_row(
     path.write_text(text, encoding="utf-8")
     with raises(StudyError, code, path=path, row=row):
         read_yaml(path, "a study (a mapping)")
-
-
-def test_files_that_come_with_capbench_read_the_same_with_and_without_libyaml() -> None:
-    package = Path(capbench.__file__).parent
-    files = [
-        *package.rglob("datasets/catalog.yaml"),
-        *package.rglob("published/*.yaml"),
-        *package.rglob("registry.yaml"),
-    ]
-    assert len(files) > 5
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        assert parse_own(text, path.name) == yaml.load(text, yaml.SafeLoader), path.name
