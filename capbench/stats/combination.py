@@ -153,9 +153,8 @@ class Basis:
         """(n, F) features of captions, with mean 0 over the captions to which the basis was fitted.
 
         An input without knots has one feature, z; one with levels has the curve through them. Otherwise it has one for
-        each piece between knots (the outer ones are unbounded): ``0.95 clip(z, low, high) + 0.05 z / B``. With the
-        second term every feature increases everywhere, so that captions with different scores are never tied if the
-        metric has any weight.
+        each piece between knots (the outer ones are unbounded): ``0.95 clip(z, low, high) + 0.05 z / B``, which
+        increases everywhere.
         """
         z = (inputs - self.centers) / self.scales
         if self.levels:

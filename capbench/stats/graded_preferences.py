@@ -77,10 +77,8 @@ def length_sides(
     depends on their lengths alone, at random or not, has exactly 50 %.
 
     ``preferred``: (m,) +1 if raters prefer the first caption, -1 the second, 0 none; ``difference``: (m,) length of the
-    first caption minus that of the second; ``groups``: (m,) group of each pair.
-
-    Returns (m,) sides. Pairs without a preference or with captions of equal length have none, and so do all pairs of a
-    group without pairs on both sides, whose balanced accuracy is undefined.
+    first caption minus that of the second; ``groups``: (m,) group of each pair. Pairs without a preference or with
+    captions of equal length have no side, and so do all pairs of a group without pairs on both sides.
     """
     sides = np.asarray(preferred, dtype=np.int64) * np.sign(np.asarray(difference, dtype=np.float64)).astype(np.int64)
     names = np.array(groups, dtype=object)

@@ -16,8 +16,7 @@ from capbench.stats.agreement import Agreement
 from capbench.stats.pairs import Unit
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
 
-# A bootstrap is rejected if a larger share of its resamples has no value.
-_UNDEFINED = 0.05
+_UNDEFINED = 0.05  # a bootstrap is rejected if a larger share of its resamples has no value
 
 
 @dataclass(frozen=True)

@@ -208,12 +208,10 @@ def _inversions_in_blocks(values: NDArray[np.integer]) -> int:
 def _inversions(values: NDArray[np.integer]) -> int:
     """Inversions of any values, by a top-down merge sort with one step per bit.
 
-    Positions are listed in ascending order of the values (equal values: by position). A pair whose positions
-    first differ in bit b is an inversion if the one with the bit set is listed first. The list is then split
-    by that bit, and both halves continue with the next bit. With the length padded to a power of two,
-    all halves have the same length, so a step is a few operations on the whole array. Padded positions
-    are last in both orders and cause no inversions. Steps for positions of one block would be the most; their pairs
-    are compared directly.
+    Positions are listed in ascending order of the values (equal values: by position). A pair whose positions first
+    differ in bit b is an inversion if the one with the bit set is listed first. The list is then split by that bit, and
+    both halves continue with the next bit. Padded positions are last in both orders and cause no inversions. Pairs of
+    one block are compared directly.
     """
     n = len(values)
     bits = max(1, (n - 1).bit_length())

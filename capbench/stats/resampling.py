@@ -324,8 +324,8 @@ class PearsonStatistic:
 class TieCalibratedStatistic:
     """acc*_eq, pairwise accuracy with tie calibration (Deutsch et al. 2023).
 
-    ε is calibrated separately for each resample. This takes a fraction of a second for 10,000 data points, which is
-    suitable for a few weightings but not for a bootstrap. Arguments as of :class:`RankStatistic`, x being the scores.
+    ε is calibrated separately for each resample, which takes too long for a bootstrap. Arguments as of
+    :class:`RankStatistic`, x being the scores.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:

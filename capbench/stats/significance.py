@@ -259,7 +259,11 @@ def compare(
     adjusted = adjust(p_values, correction).tolist()
     comparisons = []
     for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted, strict=True):
-        low, high = (None, None) if sample is None else _difference_interval(sample, better, worse, level)
+        low, high = (None, None)
+        if sample is not None:
+            drawn_differences = np.subtract(*(sample.values[sample.names.index(name)] for name in (better, worse)))
+            kept = drawn_differences[~np.isnan(drawn_differences)]
+            low, high = np.quantile(kept, ((1 - level) / 2, (1 + level) / 2)).tolist()
         comparisons.append(
             Pair(
                 better=better,
@@ -353,38 +357,24 @@ def permutation_p_values(values: FloatArray, observed: FloatArray) -> FloatArray
     return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
 
 
-def _difference_interval(sample: BootstrapSample, better: str, worse: str, level: float) -> tuple[float, float]:
-    a, b = (sample.values[sample.names.index(name)] for name in (better, worse))
-    values = a - b
-    low, high = np.quantile(values[~np.isnan(values)], ((1 - level) / 2, (1 + level) / 2))
-    return float(low), float(high)
-
-
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:
-    if isinstance(data, Correlations) and test != "mcnemar" and data.coefficient in ("pearson", "spearman"):
-        n, a, b = len(data.human), _single_draw(data, first, test), _single_draw(data, second, test)
+    rows = data.scores[first]
+    a, b = rows[0], data.scores[second][0]
+    problem = ""
+    if len(rows) > 1:
+        problem = f"the test '{test}' is for one sample of references, not {len(rows)}"
+    elif isinstance(data, Correlations) and test != "mcnemar" and data.coefficient in ("pearson", "spearman"):
+        n = len(data.human)
         if n < 4:
             message = f"a test between two correlations requires four data points or more, got {n}"
             raise StatisticError(message, code="too-few", value=n)
-        r12 = correlation(data.coefficient, a, data.human).value
-        r13 = correlation(data.coefficient, b, data.human).value
+        r12, r13 = (correlation(data.coefficient, scores, data.human).value for scores in (a, b))
         r23 = correlation(data.coefficient, a, b).value
         return (williams if test == "williams" else steiger)(r12, r13, r23, n)
-    if isinstance(data, Accuracies) and test == "mcnemar":
-        a, b = _single_draw(data, first, test), _single_draw(data, second, test)
-        if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
-            raise _unsupported("McNemar's test is not defined if ties count one half", test)
-        return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
+    elif isinstance(data, Accuracies) and test == "mcnemar":
+        if data.ties != "ties-half" or not (np.any(a == 0.5) or np.any(b == 0.5)):
+            return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
+        problem = "McNemar's test is not defined if ties count one half"
     requires = "accuracies" if test == "mcnemar" else "Pearson's r and Spearman's rho"
-    raise _unsupported(f"the test '{test}' is for {requires} over independent data points, not for {data.label}", test)
-
-
-def _single_draw(data: Agreement, name: str, test: Test) -> FloatArray:
-    draws = data.scores[name]
-    if len(draws) > 1:
-        raise _unsupported(f"the test '{test}' is for one sample of references, not {len(draws)}", test)
-    return np.asarray(draws[0], dtype=np.float64)
-
-
-def _unsupported(message: str, test: Test) -> StatisticError:
-    return StatisticError(message, code="unsupported", value=test, hint="Choose permutation")
+    problem = problem or f"the test '{test}' is for {requires} over independent data points, not for {data.label}"
+    raise StatisticError(problem, code="unsupported", value=test, hint="Choose permutation")

@@ -12,8 +12,7 @@ A metric with a constant score has no agreement on a task. The difference from a
 value, and a permutation changes the sign of its jackknife pseudo-values (Tukey 1958) on random photographs.
 
 References:
-    Freitag, M. et al. (2023, 2024). Results of the WMT23 and WMT24 metrics shared tasks. WMT. (weighted average over
-    tasks on the scale from 0 to 1, with permutations across tasks)
+    Freitag, M. et al. (2023, 2024). Results of the WMT23 and WMT24 metrics shared tasks. WMT.
     Deutsch, D., Dror, R. and Roth, D. (2021). A statistical analysis of summarization evaluation metrics using
     resampling methods. Transactions of the ACL 9. (PERM-BOTH)
 """
@@ -59,9 +58,8 @@ class TaskEffects:
 def task_effects(values: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> TaskEffects:
     """Fit ``value = metric + task`` by weighted least squares, to compare metrics that have different tasks.
 
-    A metric without a value for a difficult task would otherwise gain from its absence. ``values``: by task, by metric;
-    a metric has one task or more. ``weights``: by task, > 0. Raises StatisticError if some metrics have no task in
-    common with the others, directly or through further metrics.
+    A metric without a value for a difficult task would otherwise gain from its absence. ``values``: by metric, by task;
+    ``weights``: by task, > 0. Raises StatisticError if some metrics have no task in common with the others.
     """
     tasks = [task for task in weights if any(task in of_metric for of_metric in values.values())]
     used = {task: weights[task] for task in tasks}

@@ -115,8 +115,7 @@ class CalibratedPairs:
 def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: IntArray) -> FloatArray:
     """(U,) accuracy of each image with the ε that is best for other images, for acc*_eq without its optimism.
 
-    acc*_eq takes ε from the images that it is measured on, which favours metrics with many distinct scores: ties are
-    chosen for them after the fact, while a metric with few distinct scores has the ties that it has. Here the
+    acc*_eq takes ε from the images that it is measured on, which favours metrics with many distinct scores. Here the
     resampling units are split into two random halves (:data:`HELD_OUT_SEED`), and ε of each half is calibrated on the
     other.
 
@@ -333,10 +332,7 @@ class WithinImages(Agreement):
         return cls(coefficient, kept, ratings[included], unit, counting, *excluded, drawn_by_image, len(labels), labels)
 
     def flat(self, name: str) -> tuple[int, ...]:
-        """Number of images with a constant score, for each sample of references; 0 for statistics with ties.
-
-        These images count 0.
-        """
+        """Number of images that count 0, for their constant score, by sample of references."""
         if self.coefficient in _WITH_TIES:
             return (0,) * len(self.scores[name])
         starts = run_starts(self.unit)
