@@ -29,10 +29,7 @@ from capbench.metrics.signing import signature_line
 
 
 class Metric(abc.ABC):
-    """One metric with its options.
-
-    ``resources``: features, weights and other inputs; ``options``: values by name, as ``option_type`` declares them.
-    """
+    """One metric with its options, whose values by name are those that ``option_type`` declares."""
 
     name: ClassVar[str]  # Name on the command line
     columns: ClassVar[tuple[str, ...]]  # Names of the output columns, the main one first
@@ -81,19 +78,12 @@ class Metric(abc.ABC):
         """Raise MetricError for captions that the metric cannot score: by default empty candidates."""
         empty = [item for item in items if not item.candidate]
         if empty:
-            raise MetricError(
-                f"{cls.name} does not score empty captions: {len(empty):,} of {len(items):,} are empty",
-                code="missing-caption",
-                value=empty[0].image,
-                row=f"image '{empty[0].image}'",
-                hint="Write these captions, or omit the metric",
-            )
+            message = f"{cls.name} does not score empty captions: {len(empty):,} of {len(items):,} are empty"
+            image, hint = empty[0].image, "Write these captions, or omit the metric"
+            raise MetricError(message, code="missing-caption", value=image, row=f"image '{image}'", hint=hint)
 
     def signature(self) -> str:
-        """One line with everything that can change a score: ``name|capbench:version|key:value|…``.
-
-        Facts come first, then options in the order of their declaration. Valid after :meth:`prepare`.
-        """
+        """``name|capbench:version|key:value|…``: facts, then options, in one line; valid after :meth:`prepare`."""
         return signature_line(self.name, type(self), self.facts(), self.options)
 
     def facts(self) -> Mapping[str, object]:
@@ -166,33 +156,20 @@ class Metric(abc.ABC):
     # Optional steps of scoring.
 
     def open(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics need nothing)
-        """Called once, after ``prepare``, with all items whose statistics will be extracted in batches.
-
-        The place to reject items that cannot be scored. Not called when the cache holds everything.
-        """
+        """Reject items that cannot be scored; called after ``prepare`` with all items that the cache does not hold."""
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """Work that must be done once before the statistics of these items can be extracted, such as SPICE's parses.
-
-        Called after ``prepare``. Scoring does it after all metrics without slow work.
-        """
+        """Work to do once before the statistics of these items can be extracted, such as SPICE's parses."""
         return None
 
     def statistics_signature(self) -> str:
-        """Name of the statistics in the cache: the signature without options that only recombine them.
-
-        A metric's own ``signature`` is used unchanged.
-        """
+        """Name of the statistics in the cache: the signature without options that only recombine them."""
         if type(self).signature is not Metric.signature:
             return self.signature()
         return signature_line(self.name, type(self), self.facts(), self.options, recombining=False)
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Warnings about the scores of a data set, one line each.
-
-        ``dataset``: its name (:attr:`capbench.core.records.Judgements.dataset`); ``items``: the scored items, repeats
-        included.
-        """
+        """Warnings about the scores of a data set's items, one line each."""
         return ()
 
     def training_records(self) -> Sequence[TrainingRecord]:
@@ -222,11 +199,7 @@ class Metric(abc.ABC):
         column: str,
         progress: Progress,
     ) -> FloatArray | None:
-        """(n, m) scores of a column for n images and m captions (retrieval); None, the default, scores pair by pair.
-
-        Called after ``prepare``. ``references`` are each image's, empty for a reference-free column; ``progress`` is
-        called with numbers of images done.
-        """
+        """(n, m) scores of a column for n images and m captions (retrieval); None, the default, scores pair by pair."""
         return None
 
     # What depends on a request's options and resources.
@@ -276,10 +249,7 @@ class Metric(abc.ABC):
     def unmet_by(
         cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
     ) -> CapbenchError | None:
-        """The error of scoring items that lack features, an image file or the like; None if all can be scored.
-
-        ``resources`` are all of a command's, which are not :meth:`missing` anything.
-        """
+        """The error of scoring items that lack features, an image file or the like; None if all can be scored."""
         given, chosen = cls.given(resources, label or cls.name), cls.option_type.read(cls.name, options or {})
         single = (single for need in cls.needs for single in need.each())
         return next(filter(None, (need.unmet_by(items, given, chosen) for need in single)), None)
@@ -306,10 +276,7 @@ class CombinedMetric(Metric):
         raise NotImplementedError
 
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
-        """(n, k) statistics from the columns of each input; by default :meth:`combine` of all columns together.
-
-        For a metric whose inputs share column names, instead of :meth:`combine`.
-        """
+        """(n, k) statistics from the columns of each input, for a metric whose inputs share column names."""
         return self.combine({name: values for of_input in columns for name, values in of_input.items()})
 
     def prepare(self, items: Sequence[Item]) -> None:

@@ -113,10 +113,7 @@ class CombinationFile(Strict):
 
 
 def image_digest(image: str) -> str:
-    """Eight hex digits of an image's photograph, enough to count training images among scored ones.
-
-    Two ids of one photograph have the same digits (:func:`capbench.core.records.photograph`).
-    """
+    """Eight hex digits of an image's photograph, to count training images among scored ones."""
     return hashlib.blake2b(photograph(image).encode(), digest_size=_DIGEST_SIZE).hexdigest()
 
 

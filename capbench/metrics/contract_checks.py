@@ -6,7 +6,6 @@ advice, or is skipped if it does not apply. After one that fails, the others are
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from capbench.core.errors import CapbenchError, UsageError
-from capbench.core.options import Choice, File
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.from_function import FunctionScores
@@ -172,10 +170,7 @@ def _scores(subject: _Subject) -> None:
     sums = None if terms is None else metric.corpus_of_sums(np.asarray(terms).sum(axis=0, keepdims=True))
     for column in subject.metric.columns_under(subject.options, subject.metric.columns):
         values, total = np.asarray(scores.get(column, np.nan), dtype=np.float64), corpus.get(column, np.nan)
-        seen, advice = (
-            f"scores of '{column}' are {values}, of the corpus {total}",
-            "Return (n,) finite numbers and a mean",
-        )
+        seen, advice = f"scores of '{column}' are {values}, of the corpus {total}", "Return (n,) finite numbers, a mean"
         _expect(values.shape == (len(rows),) and np.isfinite([*values, total]).all(), seen, advice)
         if sums is not None:
             seen = f"the corpus score of '{column}' is {total}, but {sums[column]} from sums of corpus_terms"
@@ -211,34 +206,10 @@ def _batches(subject: _Subject) -> None:
 
 
 def _signature(subject: _Subject) -> None:
-    """The signature is one line, identical for identical metrics, and changes with the options."""
+    """The signature is one line, identical for identical metrics."""
     first, second = subject.prepared().signature(), subject.prepared().signature()
     _expect(first == second, f"{first} and {second} with the same options", "Remove from facts() what changes")
     _expect(len(first.splitlines()) == 1, f"the signature is {first!r}", "Return one line")
-    for name, value in _other_values(subject):
-        try:
-            other = subject.prepared(**{name: value}).signature()
-        except CapbenchError:
-            continue  # a value that conflicts with the user's options
-        advice = "Do not override signature(); omit an option only if facts() covers it"
-        _expect(other != first, f"the option {name}={value} does not change it", advice)
-
-
-def _other_values(subject: _Subject) -> Iterator[tuple[str, Any]]:
-    """Another valid value, if one is known, for each option that is part of the signature."""
-    present = subject.prepared().options
-    for declared in subject.metric.option_type.declared():
-        value, kind = getattr(present, declared.name), declared.kind
-        if not declared.sign_as or isinstance(kind, File) or value is None:
-            continue  # None: the weights determine the value, possibly the one that would be tried
-        tried: list[Any] = list(kind.choices) if isinstance(kind, Choice) else [not value, kind.example()]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            tried = [value + 1, value / 2, kind.example()]
-        for other in tried:
-            with contextlib.suppress(ValueError):
-                if kind.read(other) != value:
-                    yield declared.name, other
-                    break
 
 
 def _pickling(subject: _Subject) -> str | None:

@@ -137,8 +137,7 @@ def request_of_file(
 ) -> MetricRequest:
     """A score file as a metric request.
 
-    Columns have the names of the file. A column with the name of one of capbench's (``cider``) is prefixed with the
-    label to distinguish the two; a column called ``score`` has the label as its name.
+    A column with the name of one of capbench's (``cider``) is prefixed with the label; ``score`` has the label as name.
     """
     taken = _taken()
     if label and label.lower() in taken:
@@ -190,10 +189,7 @@ def _taken() -> set[str]:
 def requests_of_files(
     entries: Sequence[ScoresEntry], options: dict[str, dict[str, Any]]
 ) -> tuple[list[MetricRequest], list[CapbenchError]]:
-    """Requests of score files, and the errors of invalid ones.
-
-    ``entries``: the files; ``options``: options by label, or for all; those of the files' labels are removed from it.
-    """
+    """Requests of score files, and the errors of invalid ones; options of their labels are removed."""
     requests: list[MetricRequest] = []
     problems: list[CapbenchError] = []
     names = {declared.name for declared in FileScoresOptions.declared()}
@@ -230,11 +226,7 @@ def chosen_of_files(names: Sequence[Asked], stored: Sequence[MetricRequest]) -> 
 
 
 def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricRequest:
-    """A request with some of its columns. In the other columns of a score file, scores of items may be missing.
-
-    ``request``: made by :func:`request_of_file`, or any other request; ``columns``: some of its columns, in the
-    requested order.
-    """
+    """A request with some of its columns. In the other columns of a score file, scores may be missing."""
     metric = request.metric
     if issubclass(metric, FileScores):
         of_file = dict(zip(metric.columns, metric.file_columns, strict=True))
@@ -282,10 +274,7 @@ def stored_join(request: MetricRequest, items: Sequence[Item]) -> Join:
 
 
 def by_completeness(request: MetricRequest, joins: Sequence[Join]) -> list[tuple[MetricRequest, list[Join]]]:
-    """Split a file's request into one for all complete columns and one for each incomplete column.
-
-    ``request``: made by :func:`request_of_file`; ``joins``: the file joined to the items of each draw.
-    """
+    """Split a file's request into one for all complete columns and one for each incomplete column."""
     metric = request.metric
     assert issubclass(metric, FileScores)
     in_file = dict(zip(request.columns, metric.requested, strict=True))

@@ -100,12 +100,9 @@ class FunctionScores(Metric):
         number = _as_float(value)
         if number is None or not math.isfinite(number):
             what = f"{value!r:.60}, which is not a {'number' if number is None else 'finite number'}"
-            raise MetricError(
-                f"the function {self.name} returned {what}, for {item_name(item)}",
-                code="not-a-number",
-                value=f"{value!r:.60}" if number is None else number,
-                hint="Return a number for every item, also for such a caption",
-            )
+            message, hint = f"the function {self.name} returned {what}, for {item_name(item)}", "Return a number"
+            shown = f"{value!r:.60}" if number is None else number
+            raise MetricError(message, code="not-a-number", value=shown, hint=f"{hint} also for such a caption")
         return number
 
     def signature(self) -> str:
@@ -159,13 +156,11 @@ class FunctionScores(Metric):
 
 
 def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:
-    """A metric class that calls a function.
+    """A metric class that calls a function of one of the :data:`FORMS`.
 
-    ``function``: a function of one of the :data:`FORMS`. ``image`` is an :class:`~capbench.metrics.needs.Image`,
-    ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry. A parameter
-    ``device`` with the default None receives ``cuda`` or ``cpu``; the default of ``batch_size`` is the length of the
-    lists; ``label``: name of the metric; default: the function's name; ``version``: version in the signature; the cache
-    stores the function's scores under this version, and none without.
+    ``image`` is an :class:`~capbench.metrics.needs.Image`, ``references`` a tuple. A parameter ``device`` with the
+    default None receives ``cuda`` or ``cpu``; the default of ``batch_size`` is the length of the lists. The cache
+    stores the function's scores under ``version``, and none without.
     """
     own_name = getattr(function, "__name__", type(function).__name__)
     name = as_label(label or own_name, "function")
@@ -224,12 +219,9 @@ def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool]
 
 
 def _not_one_reference(function: str, item: Item) -> MetricError:
-    return MetricError(
-        f"the function {function} takes one reference, but {item_name(item)} has {len(item.references)}",
-        code="wrong-shape",
-        value=len(item.references),
-        hint="Name its parameter 'references'",
-    )
+    number = len(item.references)
+    message = f"the function {function} takes one reference, but {item_name(item)} has {number}"
+    return MetricError(message, code="wrong-shape", value=number, hint="Name its parameter 'references'")
 
 
 def _as_float(value: Any) -> float | None:

@@ -149,11 +149,7 @@ class RegionMetric(Metric):
 
 
 class ImageMetric(RegionMetric):
-    """A metric of captions over the regions of their images, image by image.
-
-    A subclass implements :meth:`image_statistics`, and :meth:`encode` if a network encodes captions, which happens for
-    the captions of many images at once.
-    """
+    """A metric of captions over the regions of their images, image by image; captions are encoded many at once."""
 
     texts_at_once: int = 2048  # Maximum number of captions per call of :meth:`encode`, unless a single image has more
 
@@ -187,11 +183,7 @@ class ImageMetric(RegionMetric):
 
 
 class TrainedModel(Protocol):
-    """A loaded network that reads region features.
-
-    Its ``features`` are the id of the fingerprint of the training features, or None; ``signature_parts`` are the
-    properties that can change a score, ``model`` first.
-    """
+    """A loaded network; ``features``: id of its training features, or None; ``signature_parts``: ``model`` first."""
 
     @property
     def path(self) -> Path: ...

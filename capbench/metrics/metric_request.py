@@ -71,8 +71,7 @@ class MetricRequest:
     def rows(self) -> tuple[Row, ...]:
         """The rows of the requested columns.
 
-        Under the metric's own name, a row is named after its column. Under another label, the main column's row is
-        named after the label, and other rows ``label.column``.
+        Under a label of its own, the main column's row is named after the label, and other rows ``label.column``.
         """
         return tuple(
             Row(key, self.metric.name, self._name(key.column), self._title(key.column)) for key in self.score_columns
@@ -103,17 +102,11 @@ class MetricRequest:
         return self.metric.missing(self.given(resources), self.options, self.label)
 
     def lacks(self, resources: Resources) -> str:
-        """Description of the missing requirements, to follow "requires" or "missing:"; ``""`` if there are none.
-
-        Excludes optional needs (the parser, if all captions were parsed before).
-        """
+        """What is missing, to follow "requires" or "missing:", except what may be spared; ``""`` if nothing."""
         return " and ".join(reason for need, reason in self.missing(resources) if not need.may_be_spared)
 
     def unmet_by(self, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
-        """The error of scoring items that lack features, an image file or the like; None if all can be scored.
-
-        ``items``: the items; ``resources``: the resources, which are not :meth:`missing` anything.
-        """
+        """The error of scoring items that lack features, an image file or the like; None if all can be scored."""
         try:
             self.metric.check_captions(items)
         except MetricError as error:

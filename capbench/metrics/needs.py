@@ -46,10 +46,7 @@ class Need:
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """The error of scoring items if one lacks what is needed, such as features of its image; None if none does.
-
-        ``resources`` are the request's, which are not :meth:`missing` anything.
-        """
+        """The error of scoring items if one lacks what is needed, such as features of its image; None if none does."""
         return None
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
@@ -304,10 +301,7 @@ class Resources:
 
 
 def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path]:
-    """The file of each image.
-
-    ``images``: ids; ``resources``: with the function ``pictures`` (:func:`capbench.metrics.scoring.complete` sets it).
-    """
+    """The file of each image. The resources have the function ``pictures`` (:func:`.scoring.complete` sets it)."""
     if resources.pictures is None:
         message = "the resources have no function that finds image files"
         raise MetricError(message, code="missing-image", hint="Score with 'capbench score'")

@@ -22,10 +22,7 @@ def metric_names() -> list[str]:
 
 
 def metric_columns() -> dict[str, tuple[str, str]]:
-    """Every name that can be requested → (metric, column); column ``""`` means all columns of the metric.
-
-    A metric of another package that cannot be imported has no columns, so that it does not hide the others.
-    """
+    """Every name that can be requested → (metric, column); column ``""`` means all columns of the metric."""
     columns: dict[str, tuple[str, str]] = {}
     for name, of_metric in columns_by_metric().items():
         for column in of_metric:
@@ -86,10 +83,7 @@ def trainable(name: str) -> type[Task[Any, Any]]:
 
 
 def load_network(path: str | os.PathLike[str]) -> Any:
-    """A grounding model, a network of FAIEr or LEIC, a ViLBERT in capbench's format, or a network of a plug-in.
-
-    Raises the errors of the kind's loader; files of no known kind raise those of ``load_scan``.
-    """
+    """A grounding model, a network of FAIEr, LEIC or a plug-in, or a ViLBERT in capbench's format."""
     from capbench.metrics.faier import network as faier
     from capbench.metrics.leic import network as leic
     from capbench.metrics.scan import files as scan

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
-from capbench.core.options import Options
 from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
-from capbench.metrics.needs import Need, Resources, unmet_needs
+from capbench.metrics.needs import Resources, unmet_needs
 from capbench.metrics.registry import columns_by_metric, metric_columns, metric_names
 
 SENTINEL_NAMES = ("length", "length-ratio", "source", "candidate-only", "image-mean")
@@ -143,16 +140,6 @@ def checked_class(cls: type[Any], name: str) -> type[Metric]:
         if not getattr(cls, attribute, None):
             message = f"the metric '{name}' does not define '{attribute}'"
             raise UsageError(message, code="missing-key", value=attribute, hint="See docs/extend.md")
-    if not all(isinstance(need, Need) for need in cls.needs):
-        message = f"the needs of the metric '{name}' are in a format that this version does not read"
-        hint = "List objects of capbench.metrics.needs, such as References()"
-        raise UsageError(message, code="wrong-format", value=name, hint=hint)
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    if not issubclass(cls.option_type, Options) or keywords - {option.name for option in cls.option_type.declared()}:
-        message = f"the metric '{name}' has options that are not declared"
-        hint = "Declare them in a subclass of capbench.core.options.Options, see docs/extend.md"
-        raise UsageError(message, code="unknown-option", value=name, hint=hint)
     return cls
 
 
@@ -212,9 +199,9 @@ def _options_by_label(
 
 def _unknown_option(message: str, option: str, known: Sequence[str], owner: str = "") -> UsageError:
     """The error; the hint for an option that is meant to pass a file names the flag and the key of a study."""
-    (key, *_) = [*get_close_matches(option, ("features", "model"), n=1, cutoff=0.8), ""]
-    hint = f"'{key}' is not an option: pass --{key} {owner}FILE, or give it as '{key}' of a labelled entry in a study"
-    return UsageError(message, code="unknown-option", value=option, hint=hint if key else suggest(option, list(known)))
+    hint = f"Pass --{option} {owner}FILE, or give it as '{option}' of a labelled entry in a study"
+    hint = hint if option in ("features", "model") else suggest(option, list(known))
+    return UsageError(message, code="unknown-option", value=option, hint=hint)
 
 
 def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -283,13 +270,7 @@ def requested_metrics(
 
 
 def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tuple[MetricRequest, ...], list[str]]:
-    """The requests for candidates without references, and notes about the columns that are left out.
-
-    A metric that was requested with all its columns keeps the reference-free ones (``clipscore`` without
-    ``refclipscore``).
-
-    ``requests``: the metrics; ``how``: the argument that passes references (``--references FILE``).
-    """
+    """The requests reduced to reference-free columns, and notes; ``how``: the argument that passes references."""
     reduced, notes, impossible = [], [], []
     for request in requests:
         free = tuple(column for column in request.columns if column in request.metric.reference_free())

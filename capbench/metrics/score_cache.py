@@ -27,10 +27,8 @@ _LOOKED_UP_AT_ONCE = 65_536  # number of items whose cached rows are in memory a
 class Extraction:
     """Statistics of distinct items under several metrics, each extracted once.
 
-    ``items``: all items, repeats included, for ``prepare``; ``distinct``: each item once; ``index``: (items) index of
-    each item among the distinct ones; ``store``: the score cache; ``progress``: called with numbers of items done;
-    ``spread``: extracts in other processes; None: in this process; ``documents``: all items of the data set, for corpus
-    statistics, if ``items`` are a part of them; else None.
+    ``items``: all items, repeats included, for ``prepare``; ``index``: (items) index of each among the distinct ones;
+    ``documents``: all items of the data set, for corpus statistics, if ``items`` are a part of them.
     """
 
     def __init__(
@@ -49,11 +47,7 @@ class Extraction:
         self._runs: dict[str, _Run] = {}
 
     def add(self, metric: Metric, label: str, shown: int = 1) -> None:
-        """Prepare a metric, or the inputs of a combined metric.
-
-        ``metric``: the metric; ``label``: its name in the progress display; ``shown``: number of times that its items
-        count as progress.
-        """
+        """Prepare a metric, or the inputs of a combined one, whose items count ``shown`` times as progress."""
         metric.prepare(self._items)
         if isinstance(metric, CombinedMetric):
             for place, input_metric in enumerate(metric.inputs()):
@@ -153,8 +147,7 @@ def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[
 class _Run:
     """Statistics of distinct items under one metric: cached ones and those still to extract.
 
-    ``shown``: number of times that its items count as progress; ``known``: (n) True for items whose statistics came
-    from the cache; ``rows``: (n, k) statistics of all items, those extracted so far.
+    ``shown``: number of times that its items count as progress; ``known``: (n) True for items from the cache.
     """
 
     def __init__(
@@ -236,11 +229,7 @@ _Work = tuple[Sequence[Item], Mapping[int, Sequence[int]]]
 def extract_on(
     spread: Engine, runs: Sequence[_Run], items: Sequence[Item], groups: Iterable[tuple[list[int], list[_Run]]]
 ) -> None:
-    """Extract missing statistics in other processes; only this process stores and caches them.
-
-    ``spread``: runs the units of work; ``runs``: the prepared metrics; ``items``: all distinct items; ``groups``:
-    batches of item indices, each with its metrics, as in a single process; one unit of work each.
-    """
+    """Extract missing statistics in other processes, one unit of work for each group; only this process stores."""
     works: list[_Work] = []
     places: list[dict[int, list[int]]] = []
     for batch, alike in groups:

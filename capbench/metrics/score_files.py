@@ -74,11 +74,7 @@ class ScoreFile:
 
 
 def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = "NAME") -> ScoreFile:
-    """Read a score file in one of the formats of this module.
-
-    ``path``: the file; ``columns``: the columns to use; default: every numeric column; ``label``: the owner of the
-    file's options, for messages.
-    """
+    """Read a score file; ``columns``: those to use, default: every numeric one; ``label``: for messages."""
     path = Path(path)
     ending = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
     if ending not in SUFFIXES:
@@ -134,14 +130,11 @@ def _texts(file: ScoreFile, name: str, cells: Sequence[Any], kind: str) -> list[
         if isinstance(value, int) and not isinstance(value, bool) and kind != "caption":
             value = str(value)
         if not isinstance(value, str):
-            raise DataError(
-                f"'{name}' is empty" if value is None else f"'{name}' is not a text ({value!r:.40})",
-                code="missing-value" if value is None else "wrong-type",
-                value=name if value is None else value,
-                path=file.path,
-                row=file.place(row),
-                hint=f"Fill in '{name}' in every row",
-            )
+            problem, code, named = f"'{name}' is not a text ({value!r:.40})", "wrong-type", value
+            if value is None:
+                problem, code, named = f"'{name}' is empty", "missing-value", name
+            hint = f"Fill in '{name}' in every row"
+            raise DataError(problem, code=code, value=named, path=file.path, row=file.place(row), hint=hint)
         texts.append(value)
     return texts
 

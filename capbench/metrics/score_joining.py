@@ -134,8 +134,7 @@ class Join:
     def complaint(self, items: str = "", *, words: str = "") -> DataError | None:
         """The error about items without a score; None if there are none.
 
-        ``items``: argument of ``capbench data items`` (``flickr8k-expert/no-own-captions``), if there is one;
-        ``words``: description of the items otherwise.
+        ``items``: argument of ``capbench data items``, if there is one; ``words``: description of the items otherwise.
         """
         of_what = (items or words or "these captions") + self._draw_in_words()
         command = f"'capbench data items {items or 'DATASET'}'"
@@ -507,10 +506,7 @@ PREDICTIONS, REFERENCES = "predictions.jsonl", "references.jsonl"
 def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, Path]) -> int:
     """Write ``predictions.jsonl`` (id, caption, image) and ``references.jsonl`` (id, references), in the same order.
 
-    ``items``: the items; repeats (same image, candidate and references) are written once; ``folder``: the output
-    folder; created if it does not exist; ``images``: paths of image files by image id; for other images, the id is
-    written.
-    Returns the number of items written.
+    Repeats (same image, candidate and references) are written once. ``images``: paths of image files by image id.
     """
     folder = Path(folder)
     distinct = {item.key: item for item in items}

@@ -74,10 +74,8 @@ def score(
 ) -> ScoreTable:
     """Score items with metrics.
 
-    Statistics are extracted once for each distinct (image, candidate, references) and stored in the score cache
-    under the metric's signature, batch by batch, so that an interrupted run resumes. Requests that differ only in
-    options that recombine statistics share them, as do metrics made of other metrics' columns. Corpus scores count
-    repeated items as often as they occur in ``items``.
+    Statistics are stored in the score cache batch by batch, so that an interrupted run resumes. Requests that differ
+    only in options that recombine statistics share them. Corpus scores count repeated items as often as they occur.
     """
     if not items:
         message = f"{dataset} has no items to score"
@@ -170,10 +168,7 @@ def slow_work(
     cache: bool = True,
     documents: Sequence[Item] | None = None,
 ) -> dict[str, tuple[SlowWork, ...]]:
-    """Slow work before scoring these items, by label; labels without slow work are omitted.
-
-    Arguments and errors are those of :func:`score`.
-    """
+    """Slow work before scoring these items, by label; labels without slow work are omitted."""
     resources = complete(resources, cache=cache, items=items)
     distinct, _ = _distinct(items)
     works: dict[str, tuple[SlowWork, ...]] = {}
@@ -254,11 +249,7 @@ _ENDINGS = (".csv", ".jsonl", ".parquet")
 
 
 def to_frame(table: ScoreTable) -> pd.DataFrame:
-    """A score table as a long data frame with the columns :data:`COLUMNS`.
-
-    Rows are sorted by metric column, then by item. Repeats of an item (same image, candidate and references) have one
-    row.
-    """
+    """A score table with the columns :data:`COLUMNS`, sorted by metric column, then by item; repeats once."""
     import pandas as pd
 
     return pd.DataFrame(list(_rows(table)), columns=list(COLUMNS))
@@ -267,9 +258,7 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
 def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits.
 
-    ``table``: the scores; ``path``: the file; ``escape_formulas``: in CSV, write an apostrophe before texts that begin
-    with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, which spreadsheets interpret as formulas. These texts
-    then differ from the scored ones.
+    ``escape_formulas``: in CSV, write an apostrophe before texts that spreadsheets interpret as formulas.
     """
     path = Path(path)
     ending = check_ending(path)
@@ -291,10 +280,7 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
 
 
 def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
-    """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables.
-
-    Two names of one caption are two rows.
-    """
+    """The rows of :func:`to_frame`, without pandas; two names of one caption are two rows."""
     places: dict[tuple[bytes, str], int] = {}
     for place, item in enumerate(table.items):
         places.setdefault((item.key, item.candidate_id), place)

@@ -25,8 +25,7 @@ def signature_line(
 ) -> str:
     """``name|capbench:version|code:…|key:value|…`` of a metric: facts, then options in the order of declaration.
 
-    ``name``: the metric's name; ``cls``: its class; ``facts``: everything besides options that can change a score;
-    ``options``: the metric's options; ``recombining``: False leaves out options that only recombine statistics.
+    ``recombining``: False leaves out options that only recombine statistics.
     """
     fact_texts = {key: str(value) for key, value in facts.items()}
     signed = options.signature_parts(recombining=recombining)
@@ -40,13 +39,10 @@ def signature_line(
 
 @cache
 def code_signature(cls: type) -> str | None:
-    """``module:Class@`` and 16 digits of the SHA-256 of its source; ``""`` for classes of capbench.
+    """``module:Class@`` and 16 digits of the SHA-256 of its source; ``""`` for capbench's classes, None without source.
 
     The source consists of the modules that define the class and its bases, the packages of these modules, and the
-    user's modules that they import. A change in any of these files gives another signature. A class is signed once in
-    a process.
-
-    Returns the signature; None without source (a class typed into an interpreter), in which case nothing may be cached.
+    user's modules that they import.
     """
     foreign = [base for base in cls.__mro__ if not _is_capbench(base.__module__) and not _is_standard(base.__module__)]
     if not foreign:
@@ -61,10 +57,7 @@ def code_signature(cls: type) -> str | None:
 
 
 def version_signature(function: Callable[..., Any], label: str, version: str) -> str:
-    """``module.name,label@version:`` with the user's version and 16 digits of the function's code.
-
-    The version covers everything else that the function uses.
-    """
+    """``module.name,label@version:`` with the user's version and 16 digits of the function's code."""
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     text = _code_text(code) if isinstance(code, CodeType) else ""
     name = getattr(function, "__qualname__", type(function).__qualname__)

@@ -8,20 +8,17 @@ from typing import ClassVar
 from capbench.core.errors import MetricError
 from capbench.core.records import Item
 from capbench.metrics.base import Metric
+from capbench.metrics.score_cache import item_name
 from capbench.text import language, ptb
 
 
 def require_references(metric: str, items: Sequence[Item]) -> None:
     """Reject items without references. Raises MetricError."""
-    for item in items:
-        if not item.references:
-            raise MetricError(
-                f"{metric} requires references, but the item '{item.candidate_id or item.candidate[:60]}' of image "
-                f"'{item.image}' has none",
-                code="missing-references",
-                value=item.image,
-                hint="Add references, or remove the item",
-            )
+    bare = next((item for item in items if not item.references), None)
+    if bare is not None:
+        message = f"{metric} requires references, but {item_name(bare)} has none"
+        hint = "Add references, or remove the item"
+        raise MetricError(message, code="missing-references", value=bare.image, hint=hint)
 
 
 class TokenMetric(Metric):
