@@ -85,9 +85,7 @@ def image_finder(
 ) -> Callable[[Iterable[str]], dict[str, Path]]:
     """A function from image ids to existing image files by id.
 
-    ``folder``: the folder with the images; default: the image folders of the data set; ``dataset``: the data set of the
-    images; None for captions outside of data sets, whose images are searched by file name in every ``*/images`` below
-    the data folder.
+    ``folder``: that of the images, default: those of ``dataset``, or without one every ``*/images`` of the data folder.
     """
     # The function may be sent to other processes, so it refers to folders and not to the data set.
     whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset

@@ -161,10 +161,7 @@ def _easiest(known: Catalog, need: Need) -> tuple[str, ...]:
 def obtain(
     wanted: Wanted, known: Catalog, root: DataRoot, *, url: str | None = None, progress: Progress | None = None
 ) -> Obtained:
-    """Download files of one source into the data folder.
-
-    ``url``: alternative address of the source's archive, or of the one requested file.
-    """
+    """Download files of one source; ``url``: another address of its archive, or of the one requested file."""
     from capbench.core.download import fetch, unpack  # imported here because it loads the network modules
 
     if root.is_sample:

@@ -152,12 +152,7 @@ def drawn(judgements: Judgements, selection: ItemSelection, count: int = 1) -> t
 
 
 def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) -> list[tuple[Item, ...]]:
-    """Items with ``count`` references sampled without replacement, once per draw; references stay in published order.
-
-    The sample consists of the first references in :func:`reference_orders`. An item with fewer references keeps all.
-
-    ``items``: (n) items with all their references.
-    """
+    """Items with the first ``count`` references of each in :func:`reference_orders`, in published order, per draw."""
     items_by_draw = []
     for orders in reference_orders(items, seed, draws):
         sampled: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
@@ -170,15 +165,11 @@ def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) ->
 
 
 def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Random orders of every item's references, one per draw.
+    """Random orders of every item's references (n tuples of indices from 0), one per draw.
 
     All items of an image get the same random order of its references, so that candidates that are compared with each
     other get the same references where the protocol allows it. The order comes from numpy's PCG64 generator seeded
     with (seed, number of the draw) and depends on nothing else; images are processed in the order of their ids.
-
-    ``items``: (n) items with all their references.
-
-    Returns for each draw, n tuples: indices (from 0) of an item's references in random order.
     """
     named = {references: _numbered(references) for references in {item.references for item in items}}
     pools: dict[str, set[tuple[str, int]]] = {}

@@ -255,9 +255,8 @@ def with_group_of(dataset: str, protocol: str | None) -> str:
 def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> Dataset:
     """Open a data set by name.
 
-    ``name``: a registered name, ``module:Class``, the name of imported judgements, or the path of a file of judgements;
-    ``NAME:VERSION`` for a version of a registered data set; ``NAME@GROUP`` for a group of items; ``columns``: for a
-    file of judgements, the column of a field: ``{"image": "file"}``.
+    ``name``: a registered name, with ``:VERSION`` or ``@GROUP``; ``module:Class``; imported judgements, or the path of
+    a file of them, of which ``columns`` has the column of a field: ``{"image": "file"}``.
     """
     whole, group = _split_group(name)
     if columns and not whole.lower().endswith(SUFFIXES):

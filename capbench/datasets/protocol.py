@@ -243,10 +243,7 @@ def correlations(
 
 
 def within_image_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
-    """All statistics within images of one aspect of ratings, named ``[prefix-]within-image-coefficient``.
-
-    Each caption is one data point: several ratings of it are aggregated first.
-    """
+    """All statistics within images of one aspect; several ratings of a caption are aggregated first."""
     return _coefficients("within", human, prefix, "within-image")
 
 

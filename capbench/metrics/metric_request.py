@@ -102,7 +102,7 @@ class MetricRequest:
         return self.metric.missing(self.given(resources), self.options, self.label)
 
     def lacks(self, resources: Resources) -> str:
-        """What is missing, to follow "requires" or "missing:", except what may be spared; ``""`` if nothing."""
+        """Missing requirements, to follow "requires" or "missing:", except what may be spared; ``""`` if nothing."""
         return " and ".join(reason for need, reason in self.missing(resources) if not need.may_be_spared)
 
     def unmet_by(self, items: Sequence[Item], resources: Resources) -> CapbenchError | None:

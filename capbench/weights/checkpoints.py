@@ -42,11 +42,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Read a file of weights.
-
-    ``path``: a PyTorch file (``.pth``, ``.pt``, ``.bin``), a pickle of arrays (``.pkl``), ``.npz``, ``.safetensors`` or
-    ``.caffemodel``.
-    """
+    """Read a PyTorch file, a pickle of arrays, ``.npz``, ``.safetensors`` or ``.caffemodel``."""
     from safetensors.torch import load_file
 
     file = Path(path)
@@ -76,10 +72,7 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
 
 
 def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a state dict, of one inside a training checkpoint, or of a dictionary of arrays.
-
-    Removes prefixes of wrappers; half and double precision become float32.
-    """
+    """The tensors of a state dict, alone or in a training checkpoint, as float32 and without wrappers' prefixes."""
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -164,11 +157,7 @@ def fit_state(
     optional: Collection[str] = (),
     assign: bool = False,
 ) -> None:
-    """Load the tensors of :func:`fitting_tensors` into a network, in place, and set it to evaluation mode.
-
-    Arguments and errors as of :func:`fitting_tensors`. With ``assign`` the network uses the tensors themselves instead
-    of copies, so that a network of meta tensors gets memory-mapped ones.
-    """
+    """Load :func:`fitting_tensors` into a network in evaluation mode; ``assign``: use them instead of copies."""
     fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
     module.load_state_dict(fitting, strict=False, assign=assign)
     module.eval()
@@ -313,11 +302,9 @@ _BRANCHES = {"1": "shortcut", "2a": "conv1", "2b": "conv2", "2c": "conv3"}
 
 
 def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The blobs of the bottom-up attention net, renamed for
-    :class:`~capbench.features.detectors.bottom_up_network.BottomUp`.
+    """The blobs of the bottom-up attention net by the names of :mod:`capbench.features.detectors.bottom_up_network`.
 
-    Caffe's ``BatchNorm`` stores sums of means and variances and their divisor; its ``Scale`` layer stores scale and
-    bias.
+    Caffe's ``BatchNorm`` stores sums of means and variances and their divisor; ``Scale`` stores scale and bias.
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in blobs.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from capbench.core.download import Progress, fetch
 from capbench.core.errors import CapbenchError, ModelError
 from capbench.core.files import lock
-from capbench.weights.registry import Status, add, entry, status
+from capbench.weights.registry import Status, add, entry, other_weights, status
 
 if TYPE_CHECKING:
     import torch
@@ -56,10 +56,7 @@ def download(
     progress: Callable[[str], AbstractContextManager[Progress | None]],
     **fetching: Any,
 ) -> tuple[Status, bool]:
-    """Download weights, check them, and install them like :func:`capbench.weights.registry.add`.
-
-    Returns Status of the installed weights, and True if anything was downloaded.
-    """
+    """Download, check and install weights; returns their status, and True if anything was downloaded."""
     weights = entry(name)
     folder = weights.path.parent / "incoming"
 
@@ -73,13 +70,7 @@ def download(
         same = present.sha256 is not None and (source.sha256 is None or present.sha256.startswith(source.sha256))
         keep = present.state == "here" and same and not replace
         if present.state != "missing" and not keep and not replace:
-            raise ModelError(
-                f"other weights already exist: SHA-256 {present.sha256}; expected {source.sha256 or present.expected}",
-                code="exists",
-                value=present.sha256,
-                path=present.path,
-                hint="Use --replace to replace them",
-            )
+            raise other_weights(present.path, present.sha256, f"expected {source.sha256 or present.expected}")
         wanted = [file for file in source.beside if replace or file in weights.absent_beside]
         if keep and not wanted:
             return present, False

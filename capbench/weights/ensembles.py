@@ -23,7 +23,7 @@ from capbench.weights.arrays import damage_reported
 
 _KIND: Literal["capbench.ensemble/1"] = "capbench.ensemble/1"
 _HEAD = 1 << 16
-_REMAKE = "Create it again with 'capbench models combine'"
+_REMAKE = "Restore the file, or create the ensemble again with 'capbench models combine'"
 
 
 class Member(Protocol):
@@ -62,14 +62,9 @@ class Ensemble:
         for network in self.parts:
             digest = sha256_file(network.path)
             if digest != network.sha256:
-                raise ModelError(
-                    f"has changed since the ensemble {self.path} was created: SHA-256 {digest[:16]}…, not "
-                    f"{network.sha256[:16]}…",
-                    code="changed",
-                    value=digest,
-                    path=network.path,
-                    hint="Restore the old file, or create the ensemble again with 'capbench models combine'",
-                )
+                digits = f"SHA-256 {digest[:16]}…, not {network.sha256[:16]}…"
+                message = f"has changed since the ensemble {self.path} was created: {digits}"
+                raise ModelError(message, code="changed", value=digest, path=network.path, hint=_REMAKE)
 
 
 class _Part(Strict):
@@ -83,10 +78,7 @@ class _Content(Strict):
 
 
 def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
-    """The ensemble in a file; None if there is no such file or it has another format, such as weights.
-
-    ``path``: the file; relative paths of parts start from its folder.
-    """
+    """The ensemble in a file; None for no file or another format. Relative paths of parts start from its folder."""
     file = Path(path)
     if not _is_ensemble(file):
         return None
@@ -97,12 +89,8 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     parts = tuple(sorted(Part(part.sha256, folder / part.path) for part in content.parts))
     for part in parts:
         if not part.path.is_file():
-            raise ModelError(
-                f"there is no such file, which is a part of the ensemble {file}",
-                code="missing-file",
-                path=part.path,
-                hint="Restore the file, or create the ensemble again with 'capbench models combine'",
-            )
+            message = f"there is no such file, which is a part of the ensemble {file}"
+            raise ModelError(message, code="missing-file", path=part.path, hint=_REMAKE)
     return Ensemble(file, parts)
 
 
@@ -149,10 +137,5 @@ def check_together(models: Sequence[Member]) -> None:
     for model in models[1:]:
         for predicate, of_first in zip(model.shared, first.shared, strict=False):
             if predicate != of_first:
-                raise ModelError(
-                    f"{predicate}, and {first.path} {of_first}",
-                    code="mismatch",
-                    value=predicate,
-                    path=model.path,
-                    hint="Use networks of one kind that were trained on the same kind of data",
-                )
+                message, hint = f"{predicate}, and {first.path} {of_first}", "Use networks of one kind of data"
+                raise ModelError(message, code="mismatch", value=predicate, path=model.path, hint=hint)

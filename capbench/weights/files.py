@@ -234,22 +234,14 @@ def refuse_ensemble(path: Path) -> None:
     """Raise ModelError if a file is an ensemble instead of a single network."""
     ensemble = read_ensemble(path)
     if ensemble is not None:
-        raise ModelError(
-            f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
-            code="unsupported",
-            value=len(ensemble.parts),
-            path=path,
-            hint=f"Pass one of them, such as {ensemble.parts[0].path}",
-        )
+        number, hint = len(ensemble.parts), f"Pass one of them, such as {ensemble.parts[0].path}"
+        message = f"is an ensemble of {number} networks, and this needs a single one"
+        raise ModelError(message, code="unsupported", value=number, path=path, hint=hint)
 
 
 def check_size(vocabulary: Sized, size: int, path: str | os.PathLike[str]) -> None:
     """Raise ModelError if a vocabulary has another size than the weights."""
     if len(vocabulary) != size:
-        raise ModelError(
-            f"the vocabulary has {len(vocabulary)} words but the weights are for {size}",
-            code="mismatch",
-            value=len(vocabulary),
-            path=path,
-            hint="Pass the vocabulary with which the model was trained",
-        )
+        message = f"the vocabulary has {len(vocabulary)} words but the weights are for {size}"
+        hint = "Pass the vocabulary with which the model was trained"
+        raise ModelError(message, code="mismatch", value=len(vocabulary), path=path, hint=hint)

@@ -216,10 +216,8 @@ def _remark(weights: Entry, digest: str, difference: str | None) -> str | None:
         remarks.append(f"its tensors are not those of the published {weights.file}: {difference}")
     observed = weights.sha256_observed
     if observed is not None and observed != digest:
-        remarks.append(
-            f"its SHA-256 is not that of the copies of {weights.file} that others report ({observed}; the publisher "
-            "was not seen to state one): it may be another revision or form of the weights, or other weights"
-        )
+        which = f"the copies of {weights.file} that others report ({observed})"
+        remarks.append(f"its SHA-256 is not that of {which}: it may be another revision or form, or other weights")
     if weights.is_folder and (absent := weights.absent_beside):
         remarks.append(f"missing next to it: {', '.join(absent)} (from {weights.page})")
     return "; ".join(remarks) or None
@@ -241,13 +239,15 @@ def _wrong_file(
     path: str | os.PathLike[str], expected: str | None, actual: str | None, *, official: bool
 ) -> ModelError:
     source = "official" if official else "recorded when it was added"
-    return ModelError(
-        f"these are other weights: expected SHA-256 {expected}, {source}; found {actual}",
-        code="wrong-weights",
-        value=actual,
-        path=path,
-        hint="Download the file again from its official source",
-    )
+    message = f"these are other weights: expected SHA-256 {expected}, {source}; found {actual}"
+    hint = "Download the file again from its official source"
+    return ModelError(message, code="wrong-weights", value=actual, path=path, hint=hint)
+
+
+def other_weights(path: str | os.PathLike[str], present: str | None, wanted: str) -> ModelError:
+    """The error for installed weights that other ones would replace."""
+    message, hint = f"other weights already exist: SHA-256 {present}; {wanted}", "Use --replace to replace them"
+    return ModelError(message, code="exists", value=present, path=path, hint=hint)
 
 
 def _installed(status: Status) -> Path:
@@ -275,10 +275,7 @@ def add(
     # reads the tensors of a metric-specific format; by default any usual checkpoint is read
     read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
 ) -> Status:
-    """Check a weight file and copy it to the folder of weight files, with the files that belong next to it.
-
-    Tensors of other shapes than those of the entry are not an error: the status has a remark on them.
-    """
+    """Check and install a weight file; other tensors than those of the entry are only remarked on in the status."""
     weights = entry(name)
     source = Path(file).expanduser()
     if not source.exists():
@@ -294,13 +291,7 @@ def add(
         if target.exists() and not replace:
             present = sha256_file(target)
             if present != digest:
-                raise ModelError(
-                    f"other weights already exist: SHA-256 {present}; the new file has {digest}",
-                    code="exists",
-                    value=present,
-                    path=target,
-                    hint="Use --replace to replace them",
-                )
+                raise other_weights(target, present, f"the new file has {digest}")
         elif not (target.exists() and target.samefile(source)):
             _put(source, target, move=move)
         for beside in (source.with_name(file) for file in weights.beside):
