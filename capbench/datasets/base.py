@@ -67,10 +67,7 @@ class Dataset(abc.ABC):
 
     @classmethod
     def protocol(cls, text: str | None = None) -> Protocol:
-        """Look up a protocol.
-
-        ``text``: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default.
-        """
+        """Look up ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or the default."""
         return resolve(cls.name, cls.selections, cls.statistics, cls.default, cls.aliases, text, cls.version)
 
     @classmethod

@@ -17,7 +17,7 @@ are left out, and a note lists them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from capbench.core.errors import DataError, MissingFileError, UsageError, sugges
 from capbench.core.records import caption_key, image_id
 from capbench.datasets.judgement_files import parse_caption, parse_image
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file, read_multi30k
+from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file
 from capbench.datasets.user.captions import CANDIDATE_FORM, candidate_records
 
 _FLICKR8K_SPLITS = ("train", "dev", "test")
@@ -38,55 +38,33 @@ class Corpus:
     """A named caption corpus."""
 
     description: str  # one line on its content
-    # path below the data folder → reader, in order of preference. A path that ends in ``/`` is a folder
-    sources: Mapping[str, Callable[[Path], Captions]]
-
-
-def _split(*splits: str) -> Callable[[Path], Captions]:
-    def read(path: Path) -> Captions:
-        captions = read_captions_file(path).of_groups(*splits)
-        if not captions:
-            problem, hint = f"contains no image of the split {' or '.join(splits)}", "Download the file again"
-            raise DataError(problem, code="missing-value", value=splits[0], path=path, hint=hint)
-        return captions
-
-    return read
+    sources: tuple[str, ...]  # paths of files or folders below the data folder, in order of preference
+    split: str = ""  # the split of a file with splits
 
 
 CORPORA: Mapping[str, Corpus] = {
     "coco-val": Corpus(
         "COCO, Karpathy's validation split (5,000 images)",
-        {"coco/karpathy_val_captions.json": read_captions_file, "coco/dataset_coco.json": _split("val")},
+        ("coco/karpathy_val_captions.json", "coco/dataset_coco.json"),
+        "val",
     ),
     "coco-test": Corpus(
         "COCO, Karpathy's test split (5,000 images)",
-        {"coco/karpathy_test_captions.json": read_captions_file, "coco/dataset_coco.json": _split("test")},
+        ("coco/karpathy_test_captions.json", "coco/dataset_coco.json"),
+        "test",
     ),
     "coco-val2014": Corpus(
         "COCO, the official validation set of 2014 (40,504 images)",
-        {
-            "coco/captions_val2014.json": read_captions_file,
-            "coco/annotations/captions_val2014.json": read_captions_file,
-        },
+        ("coco/captions_val2014.json", "coco/annotations/captions_val2014.json"),
     ),
-    "flickr8k": Corpus(
-        "Flickr8k, all splits",
-        {"flickr8k/Flickr8k.token.txt": read_captions_file, "flickr8k/dataset_flickr8k.json": read_captions_file},
-    ),
+    "flickr8k": Corpus("Flickr8k, all splits", ("flickr8k/Flickr8k.token.txt", "flickr8k/dataset_flickr8k.json")),
     "flickr30k": Corpus(
         "Flickr30k, all splits that the files hold",
-        {
-            "flickr30k/multi30k_task2/": read_multi30k,
-            "flickr30k/results_20130124.token": read_captions_file,
-            "flickr30k/dataset_flickr30k.json": read_captions_file,
-        },
+        ("flickr30k/multi30k_task2", "flickr30k/results_20130124.token", "flickr30k/dataset_flickr30k.json"),
     ),
     "nocaps-val": Corpus(
         "nocaps, the validation set (4,500 images)",
-        {
-            "nocaps/nocaps_corpus.json": read_captions_file,
-            "nocaps/nocaps_val_4500_captions.json": read_captions_file,
-        },
+        ("nocaps/nocaps_corpus.json", "nocaps/nocaps_val_4500_captions.json"),
     ),
 }
 
@@ -105,10 +83,14 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
     if root is None:
         problem, hint = f"the corpus '{name}' needs a data folder", "Give it with --data or CAPBENCH_DATA"
         raise UsageError(problem, code="missing-data", value=name, hint=hint)
-    for relative, read in corpus.sources.items():
-        path = root.path / relative
-        if path.is_dir() if relative.endswith("/") else path.is_file():
-            return read(path)
+    for path in (root.path / relative for relative in corpus.sources):
+        if path.exists():
+            captions = read_captions_file(path)
+            captions = captions.of_groups(corpus.split) if corpus.split and captions.groups else captions
+            if not captions:
+                problem, hint = f"contains no image of the split {corpus.split}", "Download the file again"
+                raise DataError(problem, code="missing-value", value=corpus.split, path=path, hint=hint)
+            return captions
     first, *others = corpus.sources
     nor = f", nor any of {', '.join(others)}" if others else ""
     problem = f"there is no such file{nor} (corpus '{name}': {corpus.description})"
@@ -204,7 +186,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
             raise DataError("has no 'caption'", code="missing-key", path=path, row=row, hint=CANDIDATE_FORM)
         image = parse_image(str(image_field(record, path, row)), "image", path=path, row=row)
         by_image.setdefault(image, []).append(parse_caption(text, "caption", path=path, row=row, user=True))
-    most = max(map(len, by_image.values()))
+    most = max(map(len, by_image.values()), default=0)
     for image, texts in by_image.items():
         if len(texts) != most:
             problem = f"has {len(texts)} captions of the image '{image}' and {most} of others"

@@ -9,7 +9,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, suggest
 from capbench.core.files import (
@@ -282,6 +282,7 @@ def _text(path: Path) -> str:
 def _entries(path: Path, count: Count) -> int:
     """The entries of a list or object, or of all lists in it."""
     value, at = read_json(path), count.at
+    lists: list[Any]
     if count.how == "json":
         lists = [value.get(at) if at is not None and isinstance(value, dict) else value]
     else:

@@ -85,8 +85,7 @@ def _finite(cell: object) -> float | None:
 def plain_text(text: str) -> tuple[str, str]:
     """A user's caption without surrounding white space, and the name of its invalid characters (``""`` for none).
 
-    Line breaks and tabs become spaces, because they do not matter to metrics and would break tables. Other control
-    characters and unpaired surrogates, which UTF-8 cannot encode, are invalid.
+    Line breaks and tabs become spaces; other control characters and unpaired surrogates are invalid.
     """
     text = text.strip()
     if text.isprintable() or not _UNFIT.search(text):

@@ -88,7 +88,7 @@ class _Collected:
 
     def image(self, name: object, row: str | int) -> str:
         """The id of a new image."""
-        image = parse_image(_named(name), "image's name", path=self.path, row=row)
+        image = parse_image(named(name), "image's name", path=self.path, row=row)
         if image in self.captions:
             raise self.bad("duplicate", f"image {image} already occurs above", row, image)
         self.captions[image] = []
@@ -113,7 +113,7 @@ class _Collected:
         return Captions(self.captions, self.path, self.groups, self.names)
 
 
-def _named(name: object) -> object:
+def named(name: object) -> object:
     """A number as text."""
     return str(name) if isinstance(name, int) and not isinstance(name, bool) else name
 
@@ -260,7 +260,7 @@ def captions_of_records(records: Iterable[tuple[int | str, Mapping[str, Any]]], 
     made = _Collected(path, user=True)
     listed: set[str] = set()
     for row, record in records:
-        image = parse_image(_named(image_field(record, path, row)), "image", path=path, row=row)
+        image = parse_image(named(image_field(record, path, row)), "image", path=path, row=row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
         if key is None:
             raise made.bad("missing-key", "has no 'references' or 'caption'", row)

@@ -20,10 +20,6 @@ _MOST_LISTED_CHARACTERS = 40
 def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list[str]:
     """Warnings about captions that are valid but would have misleading scores.
 
-    These are: empty candidates; captions with tokens of a model, broken encoding, or a list written as one text;
-    candidates that are image ids or numbers; identical candidates; candidates that are among their own references;
-    candidates several times as long as the references; and a single image with CIDEr.
-
     ``metrics``: names of the metrics that score them, except those with document frequencies of another corpus.
     """
     lines = (

@@ -24,6 +24,7 @@ from capbench.datasets.user.caption_readers import (
     Captions,
     captions_of_records,
     image_field,
+    named,
     parse_captions,
     read_token,
 )
@@ -83,22 +84,17 @@ class _Known(NamedTuple):
 
 @paused_collector()
 def captions_in_memory(
-    # captions in the order of the references, captions by image (one or, in memory, a list for each), or records with
-    # ``image`` or ``image_id``, ``caption`` or ``candidate``, and optionally ``id`` and ``system``, as in COCO results.
-    # An image may have several records. Or a ``.txt`` file with one candidate per line, which names no images. An empty
-    # caption is a candidate, too
+    # a file, captions in the references' order, by image (lists, too), or records with an image, a caption and
+    # optionally ``id`` and ``system``; an image may have several
     candidates: str | Path | CandidatesGiven,
-    # a caption or a list of captions for each candidate, in their order; captions by image; records with ``references``
-    # (a list), ``caption`` or ``reference`` (one per record), or ``reference_1``, ``reference_2`` …; or annotations of
-    # COCO, nocaps or Karpathy, or Flickr's tokens. ``[{"caption": "…"}]``, as pycocoevalcap has it, is a caption.
-    # Images without a candidate are ignored. None: items have no references, and candidates name their images
+    # a file, lists in the candidates' order, captions by image, or records; None: items have no references
     references: str | Path | ReferencesGiven | None,
     options: ReadingOptions = _EVERYTHING,
 ) -> UserCaptions:
     """Items of candidates and references, each in memory or in a file.
 
-    Returns the items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` …
-    for further candidates of the image. The image of the seventh caption without an image is ``line-7``.
+    The default ``id`` is the image's, with ``#2``, ``#3`` … for further candidates of the image. The image of the
+    seventh caption without an image is ``line-7``.
     """
     known = _read_references(references, options)
     if isinstance(candidates, str | Path):
@@ -108,7 +104,7 @@ def captions_in_memory(
         return _joined(_records_by_image(candidates, name, several=True), name, known, options)
     entries = list(candidates)
     if entries and not any(isinstance(entry, Mapping) for entry in entries):
-        texts = [_candidate(text, "caption", name, f"entry {row}") for row, text in enumerate(entries, 1)]
+        texts = [_caption(text, "caption", name, f"entry {row}", empty=True) for row, text in enumerate(entries, 1)]
         return _in_order(texts, name, known)
     return _joined(_listed_records(entries, name), name, known, options)
 
@@ -117,7 +113,7 @@ def _items_of_file(path: Path, known: _Known, options: ReadingOptions) -> UserCa
     """Items of a file of candidates."""
     if _form(path) == "plain":
         lines = enumerate(files.read_lines(path), 1)
-        return _in_order([_candidate(line, "caption", path, row) for row, line in lines], path, known)
+        return _in_order([_caption(line, "caption", path, row, empty=True) for row, line in lines], path, known)
     return _joined(candidate_records(path), path, known, options)
 
 
@@ -131,7 +127,7 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
     left_out = 0
     owners: dict[str, Item] = {}  # id → first item with this id
     for row, record in records:
-        name = image = parse_image(_name(image_field(record, path, row)), "image", path=path, row=row)
+        name = image = parse_image(named(image_field(record, path, row)), "image", path=path, row=row)
         texts: tuple[str, ...] = ()
         group = ""
         if references is not None and whole is not None:
@@ -151,9 +147,9 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         key = next((key for key in _TEXT_KEYS if key in record), None)
         if key is None:
             raise DataError("has no 'caption'", code="missing-caption", path=path, row=row, hint=CANDIDATE_FORM)
-        text = _candidate(record[key], key, path, row)
+        text = _caption(record[key], key, path, row, empty=True)
         system, given = (
-            next((_caption(_name(record[key]), key, path, row) for key in keys if record.get(key) is not None), "")
+            next((_caption(named(record[key]), key, path, row) for key in keys if record.get(key) is not None), "")
             for keys in (("system",), ("id", "candidate_id"))
         )
         candidate_id = given or _free_id(owners, image, system, text)
@@ -165,7 +161,7 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
             raise DataError(problem, code="duplicate", value=candidate_id, path=path, row=row, hint=hint)
         items.append(item)
     if not items:
-        raise _no_candidates(path)
+        raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
     del owners  # as large as the items' texts
     with_candidate = {item.image for item in items}
     without = [image for image, texts in (references or {}).items() if texts and image not in with_candidate]
@@ -196,17 +192,8 @@ def _in_order(texts: Sequence[str], path: Path, known: _Known) -> UserCaptions:
     return UserCaptions(tuple(items), ())
 
 
-def _name(value: Any) -> Any:
-    """A number as text."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _caption(text: object, what: str, path: Path, row: int | str) -> str:
-    return parse_caption(text, what, path=path, row=row, user=True)
-
-
-def _candidate(text: object, what: str, path: Path, row: int | str) -> str:
-    return parse_caption(text, what, path=path, row=row, user=True, empty=True)
+def _caption(text: object, what: str, path: Path, row: int | str, *, empty: bool = False) -> str:
+    return parse_caption(text, what, path=path, row=row, user=True, empty=empty)
 
 
 def _form(path: Path) -> Literal["table", "token", "plain", "json"]:
@@ -316,7 +303,7 @@ def _records_by_image(entries: Mapping[Any, Any], path: Path, *, several: bool =
         if isinstance(value, list | tuple) and value and several:
             yield from ((row, {"image": key, "caption": text}) for text in value)
             continue
-        image = parse_image(_name(key), "image", path=path, row=row)
+        image = parse_image(named(key), "image", path=path, row=row)
         if image in images:
             problem, hint = f"a second caption of the image '{image}'", "Keep one of the two"
             raise DataError(problem, code="duplicate", value=image, path=path, row=row, hint=hint)
@@ -326,25 +313,16 @@ def _records_by_image(entries: Mapping[Any, Any], path: Path, *, several: bool =
             hint = "Write one string per image, or pass the file with --references"
             raise DataError(problem, code="wrong-type", value=value, path=path, row=row, hint=hint)
         yield row, {"image": key, "caption": value}
-    if not entries:
-        raise _no_candidates(path)
-
-
-def _no_candidates(path: Path) -> DataError:
-    return DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
 
 
 def _listed_records(entries: Iterable[Any], path: Path) -> Iterator[Record]:
     """Row and record of every entry."""
-    number = 0
     for number, record in enumerate(entries, 1):
         if not isinstance(record, Mapping):
             code = "missing-image" if isinstance(record, str) else "wrong-type"
             problem = "is a caption without an image" if isinstance(record, str) else "is not a JSON object"
             raise DataError(problem, code=code, path=path, row=f"entry {number}", hint=CANDIDATE_FORM)
         yield f"entry {number}", record
-    if not number:
-        raise _no_candidates(path)
 
 
 def _read_references(given: str | Path | ReferencesGiven | None, options: ReadingOptions) -> _Known:

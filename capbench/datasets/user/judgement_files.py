@@ -573,7 +573,8 @@ class _Rows(_Problems):
             frame[[f"system_{s}", f"candidate_id_{s}", f"candidate_{s}"]].itertuples(index=False, name=None)
             for s in "ab"
         ]
-        pairs = frame["image"].to_frame().assign(pair=list(map(frozenset, zip(*sides, strict=True))))
+        both: list[Any] = [frozenset(pair) for pair in zip(*sides, strict=True)]
+        pairs = frame["image"].to_frame().assign(pair=both)
         hint = "Write one row per pair, with numbers of votes in votes_a and votes_b"
         self.add(pairs.duplicated(), "duplicate", "contains the pair of an earlier row", hint)
         self.ids(["_a", "_b"])
