@@ -211,14 +211,11 @@ class RetrievalChanges(TypedDict, total=False):
 
 @strict
 class CombinationChoices(TypedDict, total=False):
-    """Settings for learning and testing a combination."""
+    """Settings for learning a combination."""
 
     learner: Annotated[
         Literal["auto", "ridge", "logistic", "monotone", "mean-rank"],
         Help("auto (default): ridge for ratings, logistic for preferences; mean-rank uses no judgements."),
-    ]
-    test: Annotated[
-        Sequence[str], Help("Another data set or protocol to test the combination on; repeatable.", metavar="NAME")
     ]
     lower: Annotated[
         Sequence[str], Help("Metric or column for which lower scores are better; repeatable.", metavar="NAME")

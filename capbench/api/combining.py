@@ -13,17 +13,12 @@ from capbench.api.resolve import (
     MetricInputs,
     MetricsGiven,
     ProgressGiven,
-    ResolvedJudged,
     python_caller,
     resolve_judged,
     texts,
 )
-from capbench.core.errors import UsageError
 from capbench.core.files import check_writable
-from capbench.datasets.base import Dataset
-from capbench.datasets.opening import open_dataset, split_protocol
-from capbench.datasets.protocol import Protocol
-from capbench.studies.combination_result import CombinationResult, combine_metrics
+from capbench.studies.combine import CombinationResult, combine_metrics
 from capbench.studies.study import CombineSettings, TestSettings
 
 
@@ -62,7 +57,6 @@ def combine(
         judged.protocol,
         judged.requests,
         CombineSettings(inputs.get("learner", "auto"), inputs.get("folds", 10), inputs.get("inner_folds", 5), seed),
-        tests=[_open(text, judged) for text in texts(inputs.get("test"))],
         lower=texts(inputs.get("lower")),
         compare=TestSettings(correction=inputs.get("correction", "holm"), resamples=inputs.get("resamples"), seed=seed),
         resources=judged.resources,
@@ -76,14 +70,3 @@ def combine(
     if save is not None and result.combination is not None:
         write_combination(result.combination, save)
     return result.model_copy(update={"saved": save, "scores": out})
-
-
-def _open(text: str, judged: ResolvedJudged) -> tuple[Dataset, Protocol]:
-    """A data set to test the combination on."""
-    name, rest = split_protocol(text)
-    dataset = open_dataset(name, judged.root)
-    if dataset.name == judged.dataset.name:
-        message = f"{judged.caller.spelled('test')} {text}: the combination is learned from {dataset.name}"
-        hint = "Omit it: the results on this data set are already cross-validated"
-        raise UsageError(message, code="conflict", value=text, hint=hint)
-    return dataset, dataset.protocol(rest)

@@ -32,7 +32,7 @@ def combine(
 
     Example: capbench train combination -m cider -m meteor -m rouge-l -d flickr8k-expert
 
-    Example: capbench train combination -m cider -m meteor -d composite --test flickr8k-expert --save text.json
+    Example: capbench train combination -m cider -m meteor -d composite --save text.json
 
     Example: capbench train combination -m cider -m meteor -d pascal-50s --learner monotone
 
@@ -56,5 +56,5 @@ def combine(
         common.note(f"wrote {result.scores}")
     if result.saved is not None:
         common.note(f"wrote {result.saved}; use it as the metric combination:{result.saved}")
-    if result.comparison.missing or result.comparison.undefined or result.untried:
+    if result.comparison.missing or result.comparison.undefined:
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ from capbench.core.errors import require
 if TYPE_CHECKING:
     from capbench.cli.options import LeftOut
     from capbench.studies.explained import ImageScores
-    from capbench.studies.published import PublishedTable
+    from capbench.studies.published.tables import PublishedTable
 
 _SMALL = 6.0
 """Minimum font size in points for legible print."""
@@ -119,7 +119,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     from capbench.api.resolve import plan_task
     from capbench.core.files import write_text
     from capbench.studies.explained import score_image
-    from capbench.studies.published import load_published
+    from capbench.studies.published.tables import load_published
     from capbench.studies.study import ImageTask
 
     root = inputs.root()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from capbench.core.errors import CapbenchError, DataError
+from capbench.core.files import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,3 +62,14 @@ def check_version(version: int, read: int, path: str | os.PathLike[str]) -> None
         message = f"has schema {version}; this version reads schema {read}"
         hint = "Update capbench" if version > read else "Write the file again with the command that wrote it"
         raise DataError(message, code="wrong-version", value=version, path=path, hint=hint)
+
+
+def read_versioned(model: type[M], path: str | os.PathLike[str], version: int, what: str, hint: str) -> M:
+    """A JSON file with a ``schema_version`` as a model. Raises DataError for another format or version."""
+    raw = read_json(path)
+    found = raw.get("schema_version") if isinstance(raw, dict) else None
+    if not isinstance(found, int) or found < 1:
+        message = f"is not {what} ('schema_version' is missing)"
+        raise DataError(message, code="wrong-format", path=path, hint=hint)
+    check_version(found, version, path)
+    return validated(model, raw, path, code="wrong-format", hint=hint)

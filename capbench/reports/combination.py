@@ -1,4 +1,4 @@
-"""A learned combination: next to its metrics, its weights, and on other data sets."""
+"""A learned combination: next to its metrics, and its weights."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from capbench.reports.compare import print_comparison
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table
-from capbench.reports.terminal import print_lines, print_table
-from capbench.studies.combination_result import CombinationResult, InputPart, Transfer
+from capbench.reports.terminal import print_table
+from capbench.studies.combine import CombinationResult, InputPart
 from capbench.studies.study import METRIC
 
 if TYPE_CHECKING:
@@ -15,17 +15,10 @@ if TYPE_CHECKING:
 
 
 def print_combined(result: CombinationResult, console: Console, *, details: bool = False) -> None:
-    """Print a combination with its metrics, weights and transfers."""
+    """Print a combination with its metrics, and weights."""
     print_comparison(result.comparison, console, of=METRIC, details=details)
     console.print()
     print_table(parts_table(result), console, details=details)
-    (learned,) = result.comparison.protocols
-    for transfer in result.transfers:
-        (tested,) = transfer.comparison.protocols
-        print_lines(console, [f"Learned on {learned.id}, tested on {tested.id}"], style="bold")
-        print_comparison(transfer.comparison, console, of=METRIC, details=details)
-        print_lines(console, [_shared(result.title, transfer), ""])
-    print_lines(console, [f"not tested on {protocol}: {reason}" for protocol, reason in result.untried.items()])
 
 
 def parts_table(result: CombinationResult) -> Table:
@@ -65,14 +58,3 @@ def _cells(part: InputPart) -> tuple[Cell, ...]:
         return (weight,)
     number, ends = USUAL_TABLE.number, USUAL_TABLE.interval(part.drop_low, part.drop_high)
     return weight, Cell(number(part.without)), Cell(number(part.drop), below=ends)
-
-
-def _shared(title: str, transfer: Transfer) -> str:
-    if not transfer.shared:
-        return f"{title}: none of these {transfer.images:,} images was learned from"
-    renamed = transfer.shared_photographs != transfer.shared
-    return (
-        f"{title}: {transfer.shared:,} of these {transfer.images:,} images "
-        f"{f'(they show {transfer.shared_photographs:,} photographs) ' if renamed else ''}were also learned from: "
-        "their captions are scored by a combination learned without them"
-    )

@@ -83,9 +83,9 @@ def layers_table(curves: LayerCurves) -> Table:
             for one in found
         ]
         rows.append(Row(str(layer), tuple(cells)))
-    made, what = curves.intervals, "pairs" if curves.kind == "accuracy" else "ratings"
+    made, what = curves.bootstrap, "pairs" if curves.kind == "accuracy" else "ratings"
     legend = () if made is None else (methods.intervals(made.level, made.method, made.unit, made.resamples, made.seed),)
-    sizes = f"{with_version(curves.protocol, curves.version)}: {curves.n:,} {what} of {curves.n_items:,} items"
+    sizes = f"{curves.versioned_id}: {curves.n:,} {what} of {curves.n_items:,} items"
     return Table(
         f"{curves.dataset_title}, {curves.statistic}",
         tuple(map(Column, curves.curves)),

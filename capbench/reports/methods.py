@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from capbench.core.errors import count
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
-from capbench.studies.results import BootstrapInfo, Ceiling, Cell, RaterTests, Sentinels, StudyResult
+from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
 
@@ -146,7 +146,7 @@ def p_value_of(pair: Pair, tests: Tests, digits: int = 4) -> str:
     return p_value_text(pair.p_adjusted, is_bound=is_bound and is_shown, digits=digits)
 
 
-# Sentinels and human raters.
+# Sentinels.
 
 
 def no_better(result: StudyResult, protocol: str, group: str = "") -> frozenset[str]:
@@ -192,17 +192,3 @@ def sentinel_notes(several: Iterable[Sentinels], places: Iterable[tuple[str, str
         used = "; ".join(f"{name}: {text}" for name, text in inputs.items())
         lines.append(f"sentinels (not metrics, see docs/sentinels.md) use only: {used}")
     return list(dict.fromkeys([*lines, *reasons]))
-
-
-def rater_note(raters: RaterTests, titles: Mapping[str, str], value: str) -> str:
-    """The place of human raters among the metrics, whose titles are by column, in one line; ``value`` as printed."""
-    parts = [
-        f"{text} {', '.join(titles.get(column, column) for column in columns)}"
-        for text, columns in (
-            ("significantly below", raters.above),
-            ("not significantly different from", raters.alike),
-            ("significantly above", raters.below),
-        )
-        if columns
-    ]
-    return f"human raters ({value}, n = {raters.n:,}): {'; '.join(parts)}"

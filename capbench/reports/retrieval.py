@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capbench.reports.table import Cell, Column, Row, Table
-from capbench.studies.published import load_published
+from capbench.studies.published.tables import load_published
 from capbench.studies.retrieval import RetrievalResult
 
 _WAYS = {"text_to_image": "→ image", "image_to_text": "→ caption"}

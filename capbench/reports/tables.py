@@ -381,7 +381,6 @@ class _Builder:
             *(self._remarks() if compared else []),
             *methods.notes(result, keys),
             *ranked,
-            *self._raters(places),
             *_undefined_sentinels(result, keys),
         ]
         legend = [
@@ -536,17 +535,6 @@ class _Builder:
         footnotes = tuple(remarks_on_cells(rows, {at: column.head for at, column in enumerate(shown)}))
         notes = (f"published: {self.result.published}", *self._remarks())
         self.made.append(Table(title, tuple(columns), rows, footnotes=footnotes, notes=notes))
-
-    def _raters(self, places: list[_Place]) -> list[str]:
-        """The place of human raters among the metrics of each column, one line each."""
-        lines = []
-        for place in places:
-            sentinels = self.result.sentinels_of(place.info.id)
-            raters = None if sentinels is None else sentinels.raters_of(place.group)
-            if raters is not None:
-                note = methods.rater_note(raters, self.result.columns, self.style.number(raters.value))
-                lines.append(f"{place.column.name}: {note}")
-        return lines
 
     def _remarks(self) -> list[str]:
         """The remarks on the whole published table, once."""

@@ -1,8 +1,4 @@
-"""Every metric under every protocol of a data set (``correlate --all-protocols``): how rankings depend on the protocol.
-
-Items are scored once for each *items* part, and all statistics are computed from the same scores. If a study requests
-tests between metrics, they are run under every protocol and show which changes of rank are significant.
-"""
+"""Every metric under every protocol of a data set (``correlate --all-protocols``): how rankings depend on it."""
 
 from __future__ import annotations
 
@@ -17,15 +13,13 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.stats.correlation import correlation
-from capbench.stats.pairs import Pair
 from capbench.stats.system_agreement import fewest_systems
 from capbench.studies.plan import Plan, plan_study
-from capbench.studies.published import load_published, names
+from capbench.studies.published.tables import load_published, names
 from capbench.studies.results import StudyResult
 from capbench.studies.study import Study, misfit
 
-SENSITIVITY_SCHEMA_VERSION = 3
-"""JSON schema of all-protocols.json, with a version of its own."""
+SENSITIVITY_SCHEMA_VERSION = 4
 
 
 class ProtocolRanking(Strict):
@@ -61,7 +55,6 @@ class Sensitivity(Strict):
     title: str
     default: str  # the protocol that the others are compared with: the default one, or else the first available one
     protocols: tuple[ProtocolRanking, ...]
-    taus: tuple[tuple[float | None, ...], ...]  # Kendall's tau-b between the rankings of all protocols
     reversals: tuple[Reversal, ...] | None = None  # None if metrics were not tested against each other
 
 
@@ -113,20 +106,14 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
 
 
 def rank_protocols(plan: Plan, result: StudyResult) -> SensitivityResult:
-    """Rank the metrics under each protocol of a plan of :func:`plan_all_protocols`, from its result.
-
-    Rankings use the overall values, so groups need no tests.
-    """
+    """Rank the metrics by their overall values under each protocol of a plan of :func:`plan_all_protocols`."""
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
     ranked = [_sensitivity(result, dataset, plan.study.compare is not None) for dataset in datasets.values()]
     return SensitivityResult(result=result, datasets=tuple(entry for entry in ranked if entry is not None))
 
 
 def _protocols(dataset: Dataset) -> list[Protocol]:
-    """The default protocol, then all others with human judgements, in the order of the data set.
-
-    Statistics over more systems than the items have are omitted.
-    """
+    """The default protocol, then the others with human judgements, unless over more systems than the items have."""
     default = dataset.protocol()
     everything = [
         Protocol(dataset.name, items, statistic, dataset.version)
@@ -150,8 +137,10 @@ def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensiti
     default = str(dataset.protocol())
     if default not in values:  # its file is missing: use the first available protocol instead
         default = next(iter(values))
-    used, base = _used_by(), ranks(values[default])
-    taus = [[agreement_of_rankings(one, other) for other in values.values()] for one in values.values()]
+    base, used = ranks(values[default]), dict[str, list[str]]()  # names of the published tables by protocol
+    for name in names():
+        for protocol in {column.protocol: None for column in load_published(name).columns if column.protocol}:
+            used.setdefault(protocol, []).append(name)
     rankings = [
         ProtocolRanking(
             id=id_,
@@ -161,25 +150,26 @@ def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensiti
             values=of_protocol,
             ranks=ranks(of_protocol),
             moves={name: base[name] - rank for name, rank in ranks(of_protocol).items() if name in base},
-            tau=tau,
+            tau=agreement_of_rankings(values[default], of_protocol),
         )
-        for (id_, of_protocol), tau in zip(values.items(), taus[list(values).index(default)], strict=True)
+        for id_, of_protocol in values.items()
     ]
     return Sensitivity(
         dataset=dataset.name,
         title=dataset.title,
         default=default,
         protocols=tuple(rankings),
-        taus=tuple(map(tuple, taus)),
         reversals=tuple(_reversals(result, default, values)) if tested else None,
     )
 
 
 def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[str, float]]) -> Iterator[Reversal]:
     """Pairs of metrics whose order differs from that under the default protocol; equal values have no order."""
-    base, base_tests = values[default], _tests(result, default)
+    comparisons = {tests.protocol: tests.pairs for tests in result.comparisons if not tests.group}
+    tested = {id_: {(pair.better, pair.worse): pair for pair in pairs} for id_, pairs in comparisons.items()}
+    base, base_tests = values[default], tested.get(default, {})
     for id_, of_protocol in values.items():
-        tests = _tests(result, id_)
+        tests = tested.get(id_, {})
         for pair in combinations([column for column in base if column in of_protocol], 2):
             worse, better = sorted(pair, key=of_protocol.__getitem__)
             difference, before = of_protocol[better] - of_protocol[worse], base[better] - base[worse]
@@ -198,12 +188,6 @@ def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[s
             )
 
 
-def _tests(result: StudyResult, protocol: str) -> dict[tuple[str, str], Pair]:
-    """The tests under a protocol by (better, worse) column; empty if they failed."""
-    comparison = result.comparison(protocol)
-    return {} if comparison is None else {(pair.better, pair.worse): pair for pair in comparison.pairs}
-
-
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
     """Rank by metric from 1, the largest value first; equal values share the better rank.
 
@@ -220,13 +204,3 @@ def agreement_of_rankings(first: Mapping[str, float], second: Mapping[str, float
         return correlation("tau-b", [first[n] for n in common], [second[n] for n in common]).value
     except StatisticError:
         return None
-
-
-def _used_by() -> dict[str, list[str]]:
-    """Names of the published tables by protocol."""
-    tables: dict[str, list[str]] = {}
-    for name in names():
-        for protocol in dict.fromkeys(column.protocol for column in load_published(name).columns):
-            if protocol is not None:
-                tables.setdefault(protocol, []).append(name)
-    return tables

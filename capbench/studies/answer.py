@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from capbench.core.errors import StatisticError, count
-from capbench.core.records import FloatArray, Judgements, ScoreTable
+from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.metric_request import Row
 from capbench.stats.power import FEWEST_UNITS, power
 from capbench.studies.data_points import agreement
 from capbench.studies.results import Answer, Cell, Needed
 from capbench.studies.study import TestSettings
-from capbench.studies.uncertainty import RANK_RULE, Uncertainty, common_scores, fewest_units_to_test, too_few_units
+from capbench.studies.uncertainty import RANK_RULE, Uncertainty, fewest_units_to_test, too_few_units
 
 _NAMES = {"τ": "Kendall's τ", "ρ": "Spearman's ρ", "r": "Pearson's r"}
 _ABSENT = {
@@ -27,20 +26,16 @@ _ABSENT = {
 
 
 def answer(
-    protocol: Protocol,  # the protocol
-    judgements: Judgements,  # its judgements
-    tables: Sequence[ScoreTable],  # their scores, one table for each draw
-    rows: Sequence[Row],  # the rows of the study
-    uncertainty: Uncertainty,  # the numbers with intervals and tests, from :func:`assess`
-    tests: TestSettings,  # settings of the tests; the power analysis has the same level, unit and seed
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],  # (draws, items) by row name
+    uncertainty: Uncertainty,
+    tests: TestSettings,  # the power analysis has the same level, unit and seed
     # True for two rows of one metric, and if one is computed from the other; the power analysis is of the best row and
     # the next that is not related to it
     related: Callable[[str, str], bool] = lambda first, second: False,
 ) -> Answer | None:
-    """The metric that agrees best with a user's judgements, and the metrics that cannot be distinguished from it.
-
-    Returns the answer; None under a plain mean, and if no metric has a value.
-    """
+    """The metric that agrees best with a user's judgements; None under a plain mean, and if no metric has a value."""
     cells = [cell for cell in uncertainty.cells if not cell.group and cell.value is not None]
     if protocol.statistic.kind == "mean" or not cells:
         return None
@@ -63,9 +58,7 @@ def answer(
             following = next((cell for cell in others if not related(best.column, cell.column)), None)
             if following is None:
                 raise StatisticError(f"no other metric is computed independently of {best.title}", code="unsupported")
-            needed = _needed(
-                protocol, judgements, common_scores(tables, rows), (best, following), tests, math.comb(len(cells), 2)
-            )
+            needed = _needed(protocol, judgements, scores, (best, following), tests, math.comb(len(cells), 2))
         except StatisticError as error:
             reasons["needed"] = error.message
     made = Answer(
@@ -112,11 +105,7 @@ def _needed(
 def _sentences(
     made: Answer, protocol: Protocol, judgements: Judgements, cells: Sequence[Cell], undefined: Sequence[Cell]
 ) -> list[str]:
-    """The answer in words.
-
-    ``made``: the answer without its text; ``protocol``: its protocol; ``judgements``: its judgements; ``cells``: the
-    overall numbers, best first; ``undefined``: the overall cells without a number.
-    """
+    """The answer in words; ``cells`` are the overall numbers, best first, ``undefined`` those without a value."""
     best, titles = cells[0], {cell.column: cell.title for cell in cells}
     first = [cell.column for cell in cells if cell.number == best.number]
     value = f"{_statistic(protocol)} {_shown(best.number)}"
@@ -151,10 +140,13 @@ def _sentences(
     if made.needed is not None:
         needed = made.needed
         enough = "" if needed.worse in made.ties or not made.groups else ", and they were enough here"
+        # Two significant digits: an estimate is not known more precisely.
+        points = np.format_float_positional(float(f"{100 * needed.difference:.2g}"), trim="-")
+        number = round(needed.needed, min(0, 2 - len(str(needed.needed))))
+        pair = f"{titles[needed.better]} from {titles[needed.worse]}"
         sentences.append(
-            f"If the true difference is the measured one, {_difference(needed.difference)}, some "
-            f"{_rounded(needed.needed)} {needed.unit}s are needed to distinguish {titles[needed.better]} from "
-            f"{titles[needed.worse]} with {100 * needed.power:g} % power (α = {needed.alpha:g}); you have "
+            f"If the true difference is the measured one, {points} points, some {number:,} {needed.unit}s are needed "
+            f"to distinguish {pair} with {100 * needed.power:g} % power (α = {needed.alpha:g}); you have "
             f"{needed.units:,}{enough}."
         )
     absent: dict[str, list[str]] = {}
@@ -171,10 +163,7 @@ def _statistic(protocol: Protocol) -> str:
 
 
 def _chance(protocol: Protocol, best: Cell) -> list[str]:
-    """A sentence if the best metric may agree with the raters by chance only.
-
-    Statistics whose value by chance is unknown, such as accuracies with tie calibration, have none.
-    """
+    """A sentence if the best metric may agree with the raters by chance only, where the value by chance is known."""
     spec = protocol.statistic
     of_correlation = not any("acc" in str(name) for name in (spec.coefficient, spec.within, spec.systems))
     chance = best.chance if spec.kind == "accuracy" else 0.0 if of_correlation else None
@@ -207,16 +196,6 @@ def _judged(protocol: Protocol, judgements: Judgements) -> str:
 def _shown(value: float) -> str:
     """A value × 100, as in the tables."""
     return f"{100 * value:z.1f}"
-
-
-def _difference(value: float) -> str:
-    """A difference × 100 with two significant digits."""
-    return f"{np.format_float_positional(float(f'{100 * value:.2g}'), trim='-')} points"
-
-
-def _rounded(number: int) -> str:
-    """A number with two significant digits: an estimate is not known more precisely."""
-    return f"{round(number, min(0, 2 - len(str(number)))):,}"
 
 
 def _listed(names: Sequence[str]) -> str:

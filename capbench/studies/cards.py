@@ -1,8 +1,4 @@
-"""Cards: descriptions of score files that are stored with their numbers (``docs/leaderboard.md`` has examples).
-
-For each metric, ``results/leaderboard/scores`` has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column
-of scores for each column of the card); :data:`SUMS` has the checksums of all files.
-"""
+"""Cards: descriptions of score files that are stored with their numbers (``docs/leaderboard.md`` has examples)."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ from capbench.core.typed_json import Strict, validated
 from capbench.core.yaml import read_yaml
 from capbench.metrics.from_file import ScoresEntry
 
-SUMS = "SHA256SUMS"
-"""Name of the file with the checksums of a folder of cards, in the format of ``sha256sum``."""
+SUMS = "SHA256SUMS"  # file with the checksums of a folder of cards, in the format of ``sha256sum``
 _Text = Annotated[str, Field(pattern=r"\S")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+-]*$")]
 _FileName = Annotated[str, Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")]
@@ -75,10 +70,6 @@ class Card(Strict):
         for name, column in self.columns.items():
             if column.twin_of and column.twin_of not in self.columns:
                 raise ValueError(f"{name}: twin_of names '{column.twin_of}', which is not a column")
-            if bool(column.twin_of) != (column.image not in ("own", "none")):
-                raise ValueError(f"{name}: a substitute image requires twin_of, and twin_of a substitute image")
-        if self.ratings and not self.uses_ratings:
-            raise ValueError(f"'ratings' names {', '.join(self.ratings)}, but 'uses_ratings' is false")
         return self
 
     def score_entry(self, path: Path, column: str) -> ScoresEntry:
@@ -123,11 +114,7 @@ def read_cards(folder: Path) -> dict[Path, Card]:
     cards = {}
     for path in present.values():
         if path.suffix == ".yaml":
-            card, scores = load_card(path), score_file(path)
-            if path.stem != card.name or scores.name not in present:
-                message = f"its name is '{card.name}', but there is no {card.name}.yaml with {card.name}.csv.gz"
-                raise DataError(message, code="mismatch", value=card.name, path=path)
-            cards[scores] = card
+            cards[score_file(path)] = load_card(path)
     return cards
 
 

@@ -1,32 +1,48 @@
 """Combinations of metrics that are learned from a protocol's judgements, as additional columns of scores.
 
-A combination's scores are out of fold (:mod:`capbench.stats.nested_cross_validation`): the score of a caption comes
-from a model fitted on judgements of other images. So tables, intervals and tests treat it like any other metric.
-:mod:`capbench.studies.combination_result` measures what it is made of.
+The score of a caption comes from a model fitted on judgements of other images, so tables, intervals and tests treat a
+combination like any other metric. :func:`combine_metrics` also measures its weights, and what each metric adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+from pydantic import Field
 
 from capbench import __version__
-from capbench.core.errors import ProtocolError, StatisticError
+from capbench.core.errors import ProtocolError, StatisticError, UsageError, check_choice
 from capbench.core.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable, photograph
+from capbench.core.typed_json import Strict, Tidy
+from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol, with_version
+from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
 from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Resources
+from capbench.stats.combination import Examples, Fit, Learner
+from capbench.stats.intervals import draw_bootstrap
+from capbench.stats.nested_cross_validation import (
+    OutOfFold,
+    Settings,
+    check_judgements,
+    learn,
+    nested_scores,
+    weight_intervals,
+)
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.resampling import unit_codes
+from capbench.stats.significance import RESAMPLES
+from capbench.studies.data_points import agreement
 from capbench.studies.evaluate import check_human_side
-from capbench.studies.study import METRIC, CombineSettings
-
-if TYPE_CHECKING:
-    from capbench.stats.combination import Examples, Learner
-    from capbench.stats.nested_cross_validation import OutOfFold, Settings
+from capbench.studies.numbers import protocol_numbers, study_result
+from capbench.studies.results import Missing, StudyResult
+from capbench.studies.scoring import ProgressFactory, Scored, load_scorable, no_progress, refuse_means
+from capbench.studies.study import METRIC, BootstrapSettings, CombineSettings, Study, TestSettings
 
 
 @dataclass(frozen=True)
@@ -35,11 +51,6 @@ class Input:
 
     row: Row
     lower_is_better: bool = False  # its sign is reversed
-
-    @property
-    def sign(self) -> float:
-        """-1 if the sign is reversed, else 1."""
-        return -1.0 if self.lower_is_better else 1.0
 
 
 @dataclass(frozen=True)
@@ -95,21 +106,8 @@ def image_codes(judgements: Judgements) -> tuple[IntArray, int]:
     return unit_codes([photograph(item.image) for item in judgements.items])
 
 
-def matrix_of(tables: Sequence[ScoreTable], inputs: Sequence[Input]) -> FloatArray:
-    """(draws, items, k) scores of the inputs, signed so that higher is better."""
-    return np.stack(
-        [np.stack([entry.sign * table.values[entry.row.key] for entry in inputs], axis=1) for table in tables]
-    )
-
-
 def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, unit: IntArray) -> Examples:
-    """A protocol's judgements with (draws, items, k) scores as examples; each draw repeats every judgement.
-
-    ``judgements`` are those of any draw (the human side is the same for all), ``unit`` the (items,) number of each
-    item's image.
-    """
-    from capbench.stats.combination import Examples
-
+    """A protocol's judgements with (draws, items, k) scores as examples; ``unit`` (items,) numbers the images."""
     check_human_side(protocol, judgements)
     spec, draws = protocol.statistic, len(scores)
     if spec.side == "ratings":
@@ -127,8 +125,6 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
 
 def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: CombineSettings) -> None:
     """Reject, before scoring, judgements (of any draw) from which no combination can be learned."""
-    from capbench.stats.nested_cross_validation import check_judgements
-
     unit, _ = image_codes(judgements)
     examples = examples_of(protocol, judgements, np.zeros((1, len(judgements.items), 1)), unit)
     with _naming(protocol):
@@ -136,8 +132,6 @@ def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: Com
 
 
 def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
-    from capbench.stats.nested_cross_validation import Settings
-
     return Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
 
 
@@ -159,14 +153,12 @@ def learn_out_of_fold(
     settings: CombineSettings,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Learned:
-    """Learn a combination from a protocol's judgements, and score all items out of fold.
-
-    ``draws`` and ``tables`` are one for each draw; ``progress`` is called with 1 for each outer fold.
-    """
-    from capbench.stats.nested_cross_validation import nested_scores
-
+    """Learn a combination from a protocol's judgements, and score all items out of fold."""
     how = _settings(protocol, settings)
-    scores = matrix_of(tables, inputs)
+    # (draws, items, k), signed so that higher is better.
+    columns = [np.stack([table.values[entry.row.key] for table in tables]) for entry in inputs]
+    signs = [-1.0 if entry.lower_is_better else 1.0 for entry in inputs]
+    scores = np.stack([sign * column for sign, column in zip(signs, columns, strict=True)], axis=2)
     unit, _ = image_codes(draws[0])
     examples = examples_of(protocol, draws[0], scores, unit)
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
@@ -181,8 +173,23 @@ def learn_out_of_fold(
             f"the score of each caption was learned on other images ({how.folds} folds, {how.inner_folds} inner folds "
             f"choose the penalty, seed {how.seed})"
         )
-    signature = _signature(protocol, tables[0].signatures, inputs, how)
-    return Learned(result.scores.reshape(len(scores), -1), examples, how, result, signature, note)
+    # Of the protocol, the scores depend on the items and the human side, not on the statistic.
+    spec = protocol.statistic
+    items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
+    # A minus marks a reversed sign.
+    lines = [tables[0].signatures[entry.row.key.label].replace("|", ",") for entry in inputs]
+    names = [f"{'-' if entry.lower_is_better else ''}{entry.row.name}" for entry in inputs]
+    signed = [f"{name}[{line}]" for name, line in zip(names, lines, strict=True)]
+    folds = [f"out-of-fold:{how.folds}x{how.inner_folds}-by-photograph", f"seed:{how.seed}"]
+    parts = [
+        METRIC,
+        f"capbench:{__version__}",
+        f"learner:{how.learner}",
+        *([] if how.learner == "mean-rank" else folds),
+        f"learnt:{items},{spec.human}{f',{spec.aggregation}' if spec.side == 'ratings' else ''}",
+        f"of:{'+'.join(signed)}",
+    ]
+    return Learned(result.scores.reshape(len(scores), -1), examples, how, result, "|".join(parts), note)
 
 
 def with_column(
@@ -204,26 +211,203 @@ def with_column(
     )
 
 
-def _signature(protocol: Protocol, signatures: Mapping[str, str], inputs: Sequence[Input], settings: Settings) -> str:
-    """Everything that the scores depend on: of the protocol the items and the human side, not the statistic."""
-    spec = protocol.statistic
-    aggregation = f",{spec.aggregation}" if spec.side == "ratings" else ""
-    items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
-    how = [f"out-of-fold:{settings.folds}x{settings.inner_folds}-by-photograph", f"seed:{settings.seed}"]
-    parts = [
-        METRIC,
-        f"capbench:{__version__}",
-        f"learner:{settings.learner}",
-        *([] if settings.learner == "mean-rank" else how),
-        f"learnt:{items},{spec.human}{aggregation}",
-        f"of:{signed_inputs(inputs, signatures)}",
-    ]
-    return "|".join(parts)
+_ROW = row_of(METRIC)
+_WEIGHTS = ("weight", "weight_low", "weight_high")
 
 
-def signed_inputs(inputs: Sequence[Input], signatures: Mapping[str, str]) -> str:
-    """The inputs with their signatures, without a bar; a minus marks a reversed sign."""
-    return "+".join(
-        f"{'-' if entry.lower_is_better else ''}{entry.row.name}[{signatures[entry.row.key.label].replace('|', ',')}]"
-        for entry in inputs
+class InputPart(Strict):
+    """One metric's contribution to a combination."""
+
+    title: str
+    lower_is_better: bool  # its sign is reversed
+    # change of the score per standard deviation of the metric: points of the ratings' scale, or log-odds of being
+    # preferred; with a bootstrap interval over images
+    weight: float
+    weight_low: float
+    weight_high: float
+    without: float | None = None  # agreement of a combination learned without the metric; None for a single metric
+    drop: float | None = None  # agreement of the combination minus ``without``
+    drop_low: float | None = None  # its interval, from the same resamples of images for both
+    drop_high: float | None = None
+
+
+class CombinationResult(Tidy):
+    """A combination of metrics, evaluated by nested cross-validation."""
+
+    comparison: StudyResult  # the combination, out of fold, and the metrics
+    title: str
+    settings: Settings
+    images: int  # photographs with judgements
+    on_pairs: bool  # the judgements are choices between two captions, not ratings
+    penalty: float  # of the combination learned from all judgements
+    fold_penalties: tuple[float, ...]  # chosen without each fold
+    parts: tuple[InputPart, ...]
+    combination: CombinationFile | None  # learned from all judgements; None if one of its metrics cannot be saved
+    saved: Path | None = Field(default=None, exclude=True)  # the file for combination:FILE
+    scores: Path | None = Field(default=None, exclude=True)  # the file of out-of-fold scores
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each metric: its weight and what it adds."""
+        return [part.model_dump() for part in self.parts]
+
+
+def combine_metrics(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    settings: CombineSettings | None = None,
+    *,
+    lower: Sequence[str] = (),
+    compare: TestSettings | None = None,
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> tuple[CombinationResult, tuple[ScoreTable, ...]]:
+    """Learn a combination, and measure its agreement with human judgements; with its scores, a table for each draw."""
+    settings, compare = settings or CombineSettings(), compare or TestSettings()
+    bootstrap = BootstrapSettings(compare.resamples or RESAMPLES, compare.unit, compare.seed)
+    rows = [row for request in requests for row in request.rows]
+    names = {name for row in rows for name in (row.name, row.key.label, row.metric)}
+    if METRIC in names:
+        message = f"a metric has the label '{METRIC}', which is the combination's"
+        raise UsageError(message, code="duplicate", value=METRIC, hint="Choose another label")
+    for name in lower:
+        check_choice("metric of the combination", name, names)
+    inputs = inputs_of(rows, requests, lower)
+    refuse_means(protocol)
+    judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    refuse_unlearnable(protocol, judged.draws[0], settings)
+    scored = judged.score(progress)
+    # Columns of incomplete score files are left out of the combination, and named.
+    complete = scored.complete(rows)
+    inputs = tuple(entry for entry in inputs if entry.row in complete)
+
+    def learned_from(inputs: Sequence[Input], what: str) -> Learned:
+        with progress(what, settings.folds) as step:
+            return learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, settings, step)
+
+    learned = learned_from(inputs, f"learning from {dataset.name}")
+    whole, penalty = learn(learned.examples, learned.settings, [entry.row.title for entry in inputs], stream=0)
+    settled: dict[str, Any] = {"bootstrap": bootstrap, "compare": compare, "human_ceiling": False}
+    study = Study(METRIC, f"{_ROW.title} and its metrics", **settled)
+    tables = with_column(scored.tables, _ROW.key, learned.values, learned.signature, inputs)
+    shown, key = [*(entry.row for entry in inputs), _ROW], f"{dataset.name}/{protocol.items.name}"
+    scored_all = replace(scored, tables=tables)
+    with progress(f"intervals and tests on {dataset.name}", None):
+        numbers = protocol_numbers(study, protocol, scored_all, tables, shown, no_progress, test_groups=False)
+    comparison = study_result(
+        study,
+        [numbers],
+        {row.name: row.title for row in shown},
+        sample=False,
+        signatures={key: scored_all.signatures},
+        missing=tuple(
+            Missing(protocol=str(protocol), column=row.name, title=row.title, reason=str(lacking.error))
+            for lacking in scored.unscored
+            for row in lacking.request.rows
+        ),
+        seconds={},
+        training={key: scored_all.training} if scored_all.training else {},
+    )
+    with progress("intervals of the weights", bootstrap.resamples) as step:
+        weights = weight_intervals(
+            learned.examples,
+            whole,
+            learned.settings,
+            penalty,
+            resamples=bootstrap.resamples,
+            seed=compare.seed,
+            level=bootstrap.level,
+            progress=step,
+        )
+    values = [learned.values]
+    if len(inputs) > 1:
+        values += [
+            learned_from([other for other in inputs if other is not entry], f"without {entry.row.title}").values
+            for entry in inputs
+        ]
+    numbered = {str(place): of_one for place, of_one in enumerate(values)}
+    data = agreement(protocol, scored.draws[0], numbered, compare.unit)
+    drawn = draw_bootstrap(data, resamples=bootstrap.resamples, seed=compare.seed, unit=compare.unit)
+    parts, ends = [], ((1 - bootstrap.level) / 2, (1 + bootstrap.level) / 2)
+    for place, (entry, weight) in enumerate(zip(inputs, weights.tolist(), strict=True), 1):
+        drop: dict[str, float] = {}
+        if len(inputs) > 1:
+            differences = drawn.values[0] - drawn.values[place]
+            low, high = np.quantile(differences[~np.isnan(differences)], ends).tolist()
+            own, without = drawn.estimates[[0, place]].tolist()
+            drop = {"without": without, "drop": own - without, "drop_low": low, "drop_high": high}
+        of_part = {**dict(zip(_WEIGHTS, weight, strict=True)), **drop}
+        parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **of_part))
+    result = CombinationResult(
+        comparison=comparison,
+        title=_ROW.title,
+        settings=learned.settings,
+        images=len(np.unique(learned.examples.unit)),
+        on_pairs=learned.examples.target is None,
+        penalty=penalty,
+        fold_penalties=learned.out_of_fold.penalties,
+        parts=tuple(parts),
+        combination=_file(protocol, requests, inputs, scored, learned, whole, penalty),
+    )
+    return result, tuple(
+        replace(
+            table,
+            values={_ROW.key: table.values[_ROW.key]},
+            corpus={_ROW.key: table.corpus[_ROW.key]},
+            signatures={METRIC: table.signatures[METRIC]},
+        )
+        for table in tables
+    )
+
+
+def _file(
+    protocol: Protocol,
+    asked: Sequence[MetricRequest],
+    inputs: Sequence[Input],
+    scored: Scored,
+    learned: Learned,
+    whole: Fit,  # learned from all judgements
+    penalty: float,
+) -> CombinationFile | None:
+    """The combination as a file; None if one of its metrics cannot score other captions."""
+    requests = {request.label: request for request in asked}
+    try:
+        names = {label: saved_name(request) for label, request in requests.items()}
+    except UsageError:
+        return None
+    basis, weights, judgements = whole.basis, whole.weights, scored.draws[0]
+    saved = []
+    for place, entry in enumerate(inputs):
+        label, of_input = entry.row.key.label, basis.owner == place
+        saved.append(
+            SavedInput(
+                name=entry.row.name,
+                metric=names[label],
+                label=label,
+                column=entry.row.key.column,
+                options=dict(requests[label].options),
+                lower_is_better=entry.lower_is_better,
+                signature=scored.tables[0].signatures[label],
+                center=float(basis.centers[place]),
+                scale=float(basis.scales[place]),
+                knots=tuple(basis.knots[place].tolist()),
+                means=tuple(basis.means[of_input].tolist()),
+                weights=tuple(weights[of_input].tolist()),
+                levels=tuple(basis.levels[place].tolist()) if basis.levels else (),
+            )
+        )
+    judged, (unit, _) = set(learned.examples.unit.tolist()), image_codes(judgements)
+    images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in judged)
+    settings = learned.settings
+    return CombinationFile(
+        learner=settings.learner,
+        protocol=protocol.versioned,
+        learnt_images=tuple(sorted({image_digest(image) for image in images})),
+        examples=len(learned.examples),
+        seed=settings.seed,
+        inner_folds=settings.inner_folds,
+        penalty=penalty,
+        intercept=whole.intercept,
+        inputs=tuple(saved),
     )

@@ -1,8 +1,4 @@
-"""The data points of a protocol: several metrics' scores paired with the human side.
-
-Within images and over systems, each caption is one data point: its ratings are aggregated first, as the protocol
-specifies.
-"""
+"""The data points of a protocol: several metrics' scores paired with the human side."""
 
 from __future__ import annotations
 
@@ -13,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import ProtocolError, StatisticError
-from capbench.core.records import (
-    FloatArray,
-    GradedCoefficient,
-    IntArray,
-    Judgements,
-    Preferences,
-    photograph,
-)
+from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.graded_preferences import GradedPairs, length_sides
@@ -44,12 +33,8 @@ def agreement(
     spec = protocol.statistic
     if spec.level != "captions":
         if unit != "image":
-            raise StatisticError(
-                f"{spec.name} compares captions of an image, so images are resampled, not single {unit}s",
-                code="conflict",
-                value=unit,
-                hint="Use the unit 'image'",
-            )
+            message = f"{spec.name} compares captions of an image, so images are resampled, not single {unit}s"
+            raise StatisticError(message, code="conflict", value=unit, hint="Use the unit 'image'")
         return level_points(spec, judgements, scores, group)
     images = np.array([photograph(item.image) for item in judgements.items])
     if spec.kind == "correlation" and spec.coefficient is not None:
@@ -58,9 +43,8 @@ def agreement(
         labels = unit_labels(images, item, unit)
         return Correlations.of(spec.coefficient, at_points, human, unit=labels, rating_levels=rating_levels)
     if spec.ties is None:
-        raise ProtocolError(
-            f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
-        )
+        message = f"{protocol} has no human judgements to compare metrics on"
+        raise ProtocolError(message, code="unsupported", value=str(protocol))
     preferences = judgements.preferences[spec.human]
     groups = np.array(preferences.group)
     counted = groups == group if group else in_decided_groups(preferences)
@@ -84,12 +68,20 @@ def agreement(
 def level_points(
     spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
 ) -> WithinImages | WithinSources | Systems | GradedPairs:
-    """Several metrics' (items,) or (draws, items) scores at the data points of a statistic not over all captions.
-
-    With a group, only its captions or pairs.
-    """
+    """Several metrics' (items,) or (draws, items) scores at the data points of a statistic not over all captions."""
     if spec.graded is not None:
-        return _graded_pairs(spec.graded, judgements, judgements.preferences[spec.human], scores, group)
+        pairs = judgements.preferences[spec.human]
+        if pairs.grade is None:
+            raise StatisticError("the preferences have no grades", code="unsupported")
+        chosen = np.array([not group or of_pair == group for of_pair in pairs.group], dtype=np.bool_)
+        first, second = pairs.first[chosen], pairs.second[chosen]
+        return GradedPairs.of_pairs(
+            spec.graded,
+            {title: np.asarray(values)[..., first] for title, values in scores.items()},
+            {title: np.asarray(values)[..., second] for title, values in scores.items()},
+            pairs.grade[chosen],
+            [photograph(judgements.items[place].image) for place in first.tolist()],
+        )
     item, human = rated_points(spec, judgements, group)
     at_points = {title: np.asarray(values)[..., item] for title, values in scores.items()}
     images = item_column(judgements, item, "image")
@@ -103,26 +95,6 @@ def level_points(
     if spec.systems is not None:
         return Systems.of(spec.systems, at_points, human, systems, photographs)
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
-
-
-def _graded_pairs(
-    coefficient: GradedCoefficient,
-    judgements: Judgements,
-    pairs: Preferences,
-    scores: Mapping[str, FloatArray],
-    group: str,
-) -> GradedPairs:
-    if pairs.grade is None:
-        raise StatisticError("the preferences have no grades", code="unsupported")
-    chosen = np.array([not group or of_pair == group for of_pair in pairs.group], dtype=np.bool_)
-    first, second = pairs.first[chosen], pairs.second[chosen]
-    return GradedPairs.of_pairs(
-        coefficient,
-        {title: np.asarray(values)[..., first] for title, values in scores.items()},
-        {title: np.asarray(values)[..., second] for title, values in scores.items()},
-        pairs.grade[chosen],
-        [photograph(judgements.items[place].image) for place in first.tolist()],
-    )
 
 
 def rated_points(spec: StatisticSpec, judgements: Judgements, group: str) -> tuple[IntArray, FloatArray]:

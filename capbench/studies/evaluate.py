@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 
 from capbench.core.errors import MissingFileError, StatisticError
-from capbench.core.records import (
-    FloatArray,
-    IntArray,
-    Judgements,
-    Preferences,
-    Ratings,
-    ScoreTable,
-    TieRule,
-)
+from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, Ratings, ScoreTable, TieRule
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
@@ -36,12 +28,9 @@ def evaluate(
     tables: Sequence[ScoreTable],
     rows: Sequence[Row],
 ) -> tuple[list[Cell], tuple[str, ...]]:
-    """Cells of every scored column under one protocol, and the names of the groups.
+    """Cells of every column that is scored in every draw, and the names of the groups.
 
-    A statistic that is undefined, overall or in one group, gives a cell without a value and with the reason; all other
-    cells are computed. A column without scores in every draw has no cells.
-
-    ``draws`` are the judgements, one for each draw, and ``tables`` their scores; empty if nothing could be scored.
+    A statistic that is undefined, overall or in one group, gives a cell without a value and with the reason.
     """
     check_human_side(protocol, draws[0])
     groups: dict[str, None] = {}
@@ -49,10 +38,7 @@ def evaluate(
     for row in rows if tables else ():
         if not all(row.key in table.values for table in tables):
             continue
-        per_draw = [
-            _numbers(protocol, judgements, table.values[row.key], table, row)
-            for judgements, table in zip(draws, tables, strict=True)
-        ]
+        per_draw = [_numbers(protocol, *of_draw, row) for of_draw in zip(draws, tables, strict=True)]
         for group in dict.fromkeys(group for numbers in per_draw for group in numbers):
             cells.append(_cell(protocol, row, group, [numbers.get(group) for numbers in per_draw]))
             groups |= {group: None} if group else {}
@@ -84,11 +70,8 @@ def check_defined(cells: Iterable[Cell]) -> None:
     for cell in cells:
         if cell.value is None:
             place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"
-            raise StatisticError(
-                f"{cell.title} under {place}: {cell.undefined}",
-                value=cell.title,
-                hint="Choose other metrics, another protocol or other data",
-            )
+            message, hint = f"{cell.title} under {place}: {cell.undefined}", "Choose other metrics, protocols or data"
+            raise StatisticError(message, value=cell.title, hint=hint)
 
 
 def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
@@ -100,15 +83,9 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
     try:
         there[spec.human]  # a data set that knows the missing file raises here
     except KeyError as error:
-        from capbench.datasets.catalog import catalog
-
-        have, name = ", ".join(there) or "none", base_name(protocol.dataset)
-        of_data = f"{name}'" if name in catalog().datasets else f"--protocols {name}'"
-        raise MissingFileError(
-            f"{protocol} requires the human '{spec.human}'; the available files contain: {have}",
-            value=spec.human,
-            hint=f"See 'capbench data info {of_data}",
-        ) from error
+        message = f"{protocol} requires the human '{spec.human}'; the available files contain: {', '.join(there)}"
+        hint = f"See 'capbench data info --protocols {base_name(protocol.dataset)}'"
+        raise MissingFileError(message, value=spec.human, hint=hint) from error
 
 
 @dataclass(frozen=True)
@@ -123,17 +100,15 @@ class _Number:
     undefined: str = ""
 
 
-def _numbers(
-    protocol: Protocol, judgements: Judgements, values: FloatArray, table: ScoreTable, row: Row
-) -> dict[str, _Number]:
+def _numbers(protocol: Protocol, judgements: Judgements, table: ScoreTable, row: Row) -> dict[str, _Number]:
     """The statistic overall (``""``) and by group. A mean is the corpus score, which for BLEU is not an average."""
-    spec, title = protocol.statistic, row.title
+    spec, title, values = protocol.statistic, row.title, table.values[row.key]
     if spec.level != "captions":
         return _at_level(spec, judgements, values, title)
     if spec.kind == "correlation":
         return _correlations(spec, judgements, judgements.ratings[spec.human], values, title)
     if spec.kind == "accuracy":
-        return accuracies(spec, judgements, values, title)
+        return _accuracies(spec, judgements, values, title)
     sizes = Counter(item.group for item in judgements.items)
     numbers = {"": _Number(table.corpus[row.key], len(values))}
     for name in judgements.groups:
@@ -144,8 +119,7 @@ def _numbers(
 def _correlations(
     spec: StatisticSpec, judgements: Judgements, ratings: Ratings, values: FloatArray, title: str
 ) -> dict[str, _Number]:
-    if spec.coefficient is None:
-        raise StatisticError(f"the statistic {spec.name} has no coefficient", value=spec.name)
+    assert spec.coefficient is not None
     item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
     scores = values[item]
     group = np.array([judgements.items[i].group for i in item])
@@ -154,7 +128,11 @@ def _correlations(
         chosen = group == name if name else np.ones(len(item), dtype=np.bool_)
         label = f"the human ratings{f' of {name}' if name else ''}"
         try:
-            _check_varied(human[chosen], label)
+            if (size := int(chosen.sum())) < 2:
+                raise StatisticError(f"a correlation requires at least two data points, and {label} have {size}")
+            if is_constant(human[chosen]):
+                equal = f"all {size:,} values of {label} are equal to {human[chosen][0]:g}"
+                raise StatisticError(f"no correlation is defined: {equal}")
             measured = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
         except StatisticError as error:
             numbers[name] = _Number(None, int(chosen.sum()), undefined=error.message)
@@ -163,15 +141,6 @@ def _correlations(
         p_value = None if spec.aggregation == "unaggregated" else measured.p_value
         numbers[name] = _Number(measured.value, measured.n, p_value, measured.ties)
     return numbers
-
-
-def _check_varied(human: FloatArray, label: str) -> None:
-    """Raise StatisticError with the reason if no metric can be correlated with these ratings."""
-    if len(human) < 2:
-        raise StatisticError(f"a correlation requires at least two data points, and {label} have {len(human)}")
-    if is_constant(human):
-        equal = f"all {len(human):,} values of {label} are equal to {human[0]:g}"
-        raise StatisticError(f"no correlation is defined: {equal}")
 
 
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
@@ -184,9 +153,7 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
             data = level_points(spec, judgements, {title: values}, name)
             value = observed_value(data.statistic(title))
             if not np.isfinite(value):
-                given = (
-                    "all systems the same mean" if spec.systems else "captions with different ratings the same score"
-                )
+                given = "all systems the same mean" if spec.systems else "captions of different ratings the same score"
                 raise StatisticError(f"{spec.name} is undefined: {title} gives {given}", value=title)
         except StatisticError as error:
             numbers[name] = _Number(None, 0, undefined=error.message)
@@ -195,10 +162,9 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
     return numbers
 
 
-def accuracies(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
+def _accuracies(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
     """The accuracy overall (``""``) and by group."""
-    if spec.ties is None:
-        raise StatisticError(f"the statistic {spec.name} has no tie rule", value=spec.name)
+    assert spec.ties is not None
     preferences, sides = judgements.preferences[spec.human], balanced_sides(spec, judgements)
     if sides is not None:
         return _balanced(spec.ties, preferences, sides, values, title)
@@ -249,24 +215,17 @@ def _balanced(
             reason = f"the longer caption, or the shorter one, is preferred in no pair{where}"
             numbers[group] = _Number(None, 0, undefined=reason)
             continue
-        numbers[group] = _Number(
-            float(np.mean([half.value for half in halves])),
-            sum(half.n for half in halves),
-            None,
-            sum(half.ties for half in halves),
-            float(np.mean([half.chance for half in halves])),
-        )
+        numbers[group] = _mean(halves)
     defined = [number for number in numbers.values() if number.value is not None]
     if not defined:
         return {"": next(iter(numbers.values()))} if numbers else {"": _Number(None, 0, undefined="there are no pairs")}
-    overall = _Number(
-        float(np.mean([number.value for number in defined if number.value is not None])),
-        sum(number.n for number in defined),
-        None,
-        sum(number.ties or 0 for number in defined),
-        float(np.mean([number.chance for number in defined if number.chance is not None])),
-    )
-    return {"": overall, **{name: numbers[name] for name in sorted(numbers) if name}}
+    return {"": _mean(defined), **{name: numbers[name] for name in sorted(numbers) if name}}
+
+
+def _mean(parts: Sequence[Any]) -> _Number:
+    """The mean of accuracies."""
+    value, chance = (float(np.mean([getattr(part, name) for part in parts])) for name in ("value", "chance"))
+    return _Number(value, sum(part.n for part in parts), None, sum(part.ties for part in parts), chance)
 
 
 def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | None]) -> Cell:

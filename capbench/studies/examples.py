@@ -17,13 +17,8 @@ from capbench.stats.ties import merged
 from capbench.studies.score_files import Incomplete
 from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
 
-# TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are its
-# appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.
-
-MAX_LEVELS = 15
-"""Maximum number of distinct ratings of an n-point scale; more are binned."""
-RATING_BINS = 10
-"""Number of bins of equal width, from the lowest rating to the highest, that replace an n-point scale."""
+MAX_LEVELS = 15  # distinct ratings of an n-point scale; more are binned
+RATING_BINS = 10  # of equal width, from the lowest rating to the highest, that replace an n-point scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +71,7 @@ def rated_scores(
             f"{len(levels):,} distinct ratings are put into {RATING_BINS} bins of equal width from {levels[0]:g} to "
             f"{levels[-1]:g}; each bin is named after its middle",
         )
-    scored = judged.score(progress).require_all()
+    scored = judged.score(progress)
     (table,) = scored.tables
     rows = [row for request in judged.requests for row in request.rows]
     return RatedScores(
@@ -97,10 +92,7 @@ def rated_scores(
 
 
 def binned(human: FloatArray) -> FloatArray:
-    """(n,) the middle of each rating's bin, of :data:`RATING_BINS` equally wide ones from the lowest to the highest.
-
-    A rating on the border of two bins belongs to the upper one; the highest rating belongs to the last bin.
-    """
+    """(n,) the middle of each rating's bin, of :data:`RATING_BINS` of equal width; a border is of the upper one."""
     low, high = float(human.min()), float(human.max())
     edges = np.linspace(low, high, RATING_BINS + 1)
     middles: FloatArray = (edges[:-1] + edges[1:]) / 2
@@ -130,9 +122,8 @@ def by_rating(scores: FloatArray, human: FloatArray) -> tuple[RatingGroup, ...]:
 def score_groups(scores: FloatArray, human: FloatArray) -> FloatArray:
     """(n,) scores on the human scale (TIGEr, appendix A.1): the rating that each data point is mapped to.
 
-    Data points are sorted by score and divided in the proportions of the human ratings: if a share p of the ratings is
-    1, the lowest share p of the scores is 1, and so on. Points with equal scores have their mean rank and so belong to
-    the same group; a metric with many ties therefore need not fill all groups.
+    If a share p of the ratings is 1, the lowest share p of the scores is 1, and so on. Points with equal scores have
+    their mean rank and so belong to the same group.
     """
     from scipy.stats import rankdata
 
@@ -212,10 +203,8 @@ class Examples(Strict):
 
 
 def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Examples:
-    """Choose ``number`` examples of each kind from the scores of one metric column.
-
-    Of the disagreements, those with the greatest difference come first, and ties are broken at random. Of the
-    agreements, a random sample is chosen. An image is reused only if no other image remains.
+    """Choose ``number`` examples of each kind from the scores of one metric column: the greatest disagreements, and
+    random agreements. An image is reused only if no other image remains.
     """
     if len(rated.scores) != 1:
         message = f"examples require exactly one metric, not {len(rated.scores)}: {', '.join(rated.scores)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +13,7 @@ import numpy as np
 from capbench.core import files
 from capbench.core.errors import DataError, FeatureError, ToolError, UsageError
 from capbench.core.explanations import Subject
-from capbench.core.records import Item, Judgements, caption_key, image_id, signature_lines
-from capbench.datasets.base import Dataset
+from capbench.core.records import Item, caption_key, image_id, signature_lines
 from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -28,7 +28,7 @@ from capbench.studies.study import ImageTask
 
 @dataclass(frozen=True)
 class ImageScores:
-    """Result of :func:`score_image`."""
+    """Captions of one image under several metrics (FAIEr, Wang et al. 2021, Figure 5)."""
 
     image: str  # id
     references: tuple[str, ...]
@@ -53,11 +53,7 @@ def score_image(
     resources: Resources | None = None,
     cache: bool = True,
 ) -> ImageScores:
-    """Score captions of one image with all metrics; one without features of this image, or without its tool, is named.
-
-    By default the candidates and references are those of the data set's default protocol: all of its candidates of the
-    image, and the longest of their lists of references.
-    """
+    """Score captions of one image with all metrics; those that lack features of this image, or a tool, are named."""
     candidates, references = task.candidates or (), task.references or ()
     under_root = False
     if not (candidates and references):
@@ -66,12 +62,9 @@ def score_image(
         resources = with_pictures_of(dataset, resources or Resources())
         items = [item for item in dataset.load(dataset.protocol().items)[0].items if item.image == task.id]
         if not items:
-            raise UsageError(
-                f"{dataset.name} does not contain the image '{task.id}'",
-                code="unknown-item",
-                value=task.id,
-                hint="Set another 'dataset', or set 'candidates' and 'references'",
-            )
+            message, hint = f"{dataset.name} does not contain the image '{task.id}'", "Set another 'dataset'"
+            hint += ", or set 'candidates' and 'references'"
+            raise UsageError(message, code="unknown-item", value=task.id, hint=hint)
         references = references or max((item.references for item in items), key=len)
         candidates = candidates or tuple(dict.fromkeys(item.candidate for item in items))
     judged = [Item(task.id, text, references, f"{task.id}#{place}") for place, text in enumerate(candidates)]
@@ -100,10 +93,7 @@ def score_image(
     )
 
 
-# Input of an explanation: an image, its candidates with their references, and the file of the picture.
-
-MOST_CANDIDATES = 5
-"""Maximum number of a data set's candidates that are explained by default."""
+MOST_CANDIDATES = 5  # of a data set that are explained by default
 
 
 class FoundSubject(NamedTuple):
@@ -116,15 +106,12 @@ class FoundSubject(NamedTuple):
 
 def find_subject(
     image: str,  # id, or the picture's file
-    store: FeatureStore | None,  # feature store that must contain the image; None for a metric without features
-    captions: Sequence[str],  # candidates; default: the first :data:`MOST_CANDIDATES` candidates of the data set
-    # default: those of the data set under its default protocol: a judged candidate has its own references, any other
-    # the longest of the image's lists
-    references: Sequence[str],
+    store: FeatureStore | None,  # must contain the image; None for a metric without features
+    captions: Sequence[str],  # default: the first :data:`MOST_CANDIDATES` candidates of the data set
+    references: Sequence[str],  # default: a judged candidate has its own, any other the longest of the image's lists
     dataset: str | None,  # default: ``flickr8k-expert`` if captions or references are missing, else none
     root: DataRoot,
-    # folder with the picture; default: the image folders of the data set, or else all ``*/images``
-    image_root: Path | None = None,
+    image_root: Path | None = None,  # with the picture; default: the image folders of the data set, or all ``*/images``
 ) -> FoundSubject:
     """Find an image's references, ratings and picture."""
     if not all(text.strip() for text in (*captions, *references)):
@@ -151,41 +138,26 @@ def find_subject(
     longest = max((item.references for item in judged), key=len, default=())
     items, humans = [], []
     for text in texts:
-        item = _item_of(text, judged)
+        alike = [one for one in judged if caption_key(one.candidate) == caption_key(text)]
+        item = next((one for one in judged if one.candidate == text), alike[0] if alike else None)
         own = longest if item is None else item.references
         items.append(Item(name, text, tuple(references) or own))
-        humans.append(None if item is None or judgements is None else _rating(item, judgements))
-    picture = file if file is not None else _picture(name, opened, root, image_root)
+        rating = None
+        if judgements is not None and item is not None and judgements.ratings:
+            ratings = next(iter(judgements.ratings.values()))  # of the first aspect
+            same = [place for place, one in enumerate(judgements.items) if one.key == item.key]
+            values = ratings.value[np.isin(ratings.item, same)]
+            rating = float(values.mean()) if len(values) else None
+        humans.append(rating)
+    picture = file
+    with contextlib.suppress(DataError):  # there are no pictures
+        if file is None and (opened is not None or image_root is not None):
+            picture = image_paths([name], root, image_root, opened).get(name)
+        elif file is None:
+            picture = next((entry.path for entry in all_images(root) if entry.image == name), None)
     if picture is None:
         places = (root.path,) if opened is None else opened.image_places()
         where = " or ".join(map(str, places if image_root is None else (image_root,)))
         notes.append(f"no picture found below {where}: drawn without it (pass its file, or --image-root)")
     under_root = opened is not None and opened.under_root
     return FoundSubject(Subject(name, tuple(items), tuple(humans), picture), under_root, tuple(notes))
-
-
-def _item_of(text: str, judged: Sequence[Item]) -> Item | None:
-    """The first judged item of a caption, or of the only candidate that differs from it in case and punctuation."""
-    candidates = list(dict.fromkeys(item.candidate for item in judged))
-    alike = [candidate for candidate in candidates if caption_key(candidate) == caption_key(text)]
-    meant = text if text in candidates else alike[0] if len(alike) == 1 else None
-    return next((item for item in judged if item.candidate == meant), None)
-
-
-def _rating(wanted: Item, judgements: Judgements) -> float | None:
-    """Mean rating of the first aspect."""
-    if not judgements.ratings:
-        return None
-    ratings = next(iter(judgements.ratings.values()))
-    places = [i for i, item in enumerate(judgements.items) if item.key == wanted.key]
-    values = ratings.value[np.isin(ratings.item, places)]
-    return float(values.mean()) if len(values) else None
-
-
-def _picture(image: str, dataset: Dataset | None, root: DataRoot, image_root: Path | None) -> Path | None:
-    try:
-        if dataset is not None or image_root is not None:
-            return image_paths([image], root, image_root, dataset).get(image)
-        return next((entry.path for entry in all_images(root) if entry.image == image), None)
-    except DataError:  # there are no pictures
-        return None

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
-from capbench.core.records import (
-    FloatArray,
-    Judgements,
-    photograph,
-)
+from capbench.core.errors import count as number_of
+from capbench.core.records import Judgements, photograph
 from capbench.datasets.protocol import Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.human_ceiling import leave_one_rater_out, pairwise_tau_b, vote_credit
@@ -38,20 +34,14 @@ def human_ceiling(
     judgements: Judgements,
     unit: Unit,
     group: str = "",
-    scores: Mapping[str, FloatArray] | None = None,
 ) -> tuple[Agreement, Ceiling] | None:
     """The human ceiling of a protocol: human raters in the place of a metric.
 
-    For unaggregated ratings, each rating is compared with the mean of the item's other ratings (the same human side
-    that metrics are correlated with). For votes on pairs, each voter is compared with the majority of the pair's other
-    voters. Aggregated ratings, and so statistics within images, within sources and over systems, have no ceiling,
-    since the aggregate includes the rater.
+    For unaggregated ratings, each rating is compared with the mean of the item's other ratings. For votes on pairs,
+    each voter is compared with the majority of the pair's other voters. Aggregated ratings have no ceiling, since the
+    aggregate includes the rater.
 
-    Returns the raters as the metric :data:`HUMAN_CEILING`, with metrics of (draws, items) ``scores`` at the same data
-    points, and the ceiling without an interval; None if the raters are unknown. With scores, the denominator of tau-c
-    is that of the ratings for all (``rating_levels``).
-
-    Raises StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
+    Returns the raters as the metric :data:`HUMAN_CEILING`, and the ceiling without an interval; None if unknown.
     """
     spec = protocol.statistic
     images = np.array([photograph(item.image) for item in judgements.items])
@@ -63,14 +53,9 @@ def human_ceiling(
             return None
         raters = leave_one_rater_out(item, value)
         _require_images(images[raters.item], "captions with two ratings or more")
-        at_points = {name: values[:, raters.item] for name, values in (scores or {}).items()}
-        data: Agreement = Correlations.of(
-            spec.coefficient,
-            {HUMAN_CEILING: _repeated(raters.others, scores), **at_points},
-            raters.rating,
-            unit=unit_labels(images, raters.item, unit),
-            rating_levels=bool(scores),
-        )
+        units = unit_labels(images, raters.item, unit)
+        others = {HUMAN_CEILING: raters.others[None]}
+        data: Agreement = Correlations.of(spec.coefficient, others, raters.rating, unit=units)
         ceiling = _ceiling(data, protocol, group, len(raters.rating), "leave-one-rater-out")
         if spec.coefficient in ("tau-b", "tau-c"):
             pairwise = pairwise_tau_b(item, value, ratings.rater[chosen])
@@ -91,33 +76,17 @@ def human_ceiling(
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
     pair_images = images[preferences.first[kept]]
     labels, codes = np.unique(pair_images if unit == "image" else np.arange(len(pair_images)), return_inverse=True)
-    credit = vote_credit(preferences.votes[kept])
-    credits = {HUMAN_CEILING: _repeated(credit, scores)}
-    if scores:
-        first, second = preferences.first[kept], preferences.second[kept]
-        of_first = {name: values[:, first] for name, values in scores.items()}
-        of_second = {name: values[:, second] for name, values in scores.items()}
-        credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).scores
+    credits = {HUMAN_CEILING: vote_credit(preferences.votes[kept])[None]}
     group_codes, _ = unit_codes(groups[kept])
     data = Accuracies(spec.ties, credits, group_codes, codes.astype(np.int64), len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
 
 
-def _repeated(values: FloatArray, scores: Mapping[str, FloatArray] | None) -> FloatArray:
-    """(draws, n) the same values for each draw of the scores."""
-    draws = next((len(of_draws) for of_draws in (scores or {}).values()), 1)
-    return np.tile(values, (draws, 1))
-
-
 def _require_images(images: NDArray[Any], what: str) -> None:
     _, count = unit_codes(images)
     if count < FEWEST_IN_CEILING:
-        raise StatisticError(
-            f"it would be based on {count} image{'s' if count != 1 else ''} with {what}; the minimum is "
-            f"{FEWEST_IN_CEILING}",
-            code="too-few",
-            value=count,
-        )
+        message = f"it would be based on {number_of(count, 'image')} with {what}; the minimum is {FEWEST_IN_CEILING}"
+        raise StatisticError(message, code="too-few", value=count)
 
 
 def _ceiling(data: Agreement, protocol: Protocol, group: str, n: int, method: Any) -> Ceiling:

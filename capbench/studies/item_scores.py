@@ -1,8 +1,4 @@
-"""Human ratings and metric scores of single items, stored next to a study's results for inspection.
-
-``items.json.gz`` next to a ``results.json`` contains one :class:`ItemScores` for each human side of the study's data.
-It contains captions, so it is written on request only.
-"""
+"""Human ratings and scores of single items, stored next to a study's results on request: they contain captions."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,18 +21,16 @@ from capbench.metrics.metric_request import Row
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.studies.scoring import Scored
 
-ITEMS_FILE = "items.json.gz"
-"""Name of the file, next to ``results.json``."""
+ITEMS_FILE = "items.json.gz"  # next to ``results.json``
 _SCHEMA_VERSION = 1
 
 
 class ItemScores(Strict):
     """The data points of one human side, with every metric's scores. All lists but ``reference_lists`` are parallel.
 
-    With ``kind`` ``ratings``, a point is a caption, ``human`` the mean of its ratings and a score the metric's score.
-    With ``preferences``, a point is a pair without even votes: ``captions`` contains the preferred caption, ``others``
-    the other one, and a score is the metric's score of the first minus that of the second. Of several draws of
-    references the first is used.
+    A point of ``ratings`` is a caption. One of ``preferences`` is a pair without even votes: ``captions`` has the
+    preferred caption, ``others`` the other one, and a score is the difference. Of several draws of references the first
+    is used.
     """
 
     items: str  # dataset/items
@@ -61,16 +54,10 @@ class ItemScores(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> ItemScores:
-        lists: list[Sequence[object]] = [
-            self.captions,
-            self.groups,
-            self.systems,
-            self.references,
-            self.human,
-            self.ratings,
-        ]
-        lists += [self.others] if self.kind == "preferences" else []
-        if any(len(values) != len(self) for values in (*lists, *self.scores.values())):
+        names = ["captions", "groups", "systems", "references", "human", "ratings"]
+        names += ["others"] if self.kind == "preferences" else []
+        lists = [*(getattr(self, name) for name in names), *self.scores.values()]
+        if any(len(values) != len(self) for values in lists):
             raise ValueError("the lists have different lengths")
         if any(not 0 <= place < len(self.reference_lists) for place in self.references):
             raise ValueError("an index of references is out of range")
@@ -98,10 +85,15 @@ class Collector:
         """Store the data behind one protocol; a protocol without a human side adds nothing."""
         if protocol.statistic.kind == "mean":
             return
-        key = (f"{scored.dataset.name}/{protocol.items.name}", protocol.statistic.human)
-        known = self._tables.get(key)
-        gathered = _gather(protocol, key[0], scored, tables, rows)
-        if known is not None:
+        judgements, side = scored.draws[0], protocol.statistic.human
+        key = (f"{scored.dataset.name}/{protocol.items.name}", side)
+        found = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
+        values = {column: array for column, array in found.items() if array is not None}
+        is_pairs = protocol.statistic.side == "preferences"
+        points = _pairs(judgements, side, values) if is_pairs else _rated(judgements, judgements.ratings[side], values)
+        title, ids = scored.dataset.title, (str(protocol),)
+        gathered = ItemScores(items=key[0], side=side, dataset_title=title, protocols=ids, **points)
+        if (known := self._tables.get(key)) is not None:
             # A combination is learned from one protocol's judgements: the first protocol's is stored.
             update = {"protocols": (*known.protocols, str(protocol)), "scores": {**gathered.scores, **known.scores}}
             gathered = known.model_copy(update=update)
@@ -111,17 +103,6 @@ class Collector:
     def tables(self) -> tuple[ItemScores, ...]:
         """The stored tables, in the order of their arrival."""
         return tuple(self._tables.values())
-
-
-def _gather(
-    protocol: Protocol, name: str, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]
-) -> ItemScores:
-    judgements, side = scored.draws[0], protocol.statistic.human
-    known = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
-    values = {column: array for column, array in known.items() if array is not None}
-    is_pairs = protocol.statistic.side == "preferences"
-    points = _pairs(judgements, side, values) if is_pairs else _rated(judgements, judgements.ratings[side], values)
-    return ItemScores(items=name, side=side, dataset_title=scored.dataset.title, protocols=(str(protocol),), **points)
 
 
 def _values(
@@ -212,8 +193,3 @@ def load_items(path: str | os.PathLike[str]) -> tuple[ItemScores, ...]:
         return tuple(validated(ItemScores, table, path, code="wrong-format", hint=hint) for table in content["tables"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError("contains no items of a study", code="wrong-format", path=path, hint=hint) from error
-
-
-def items_beside(results: Path) -> Path:
-    """Path of the items of a ``results.json``."""
-    return results.with_name(ITEMS_FILE)

@@ -1,23 +1,21 @@
 """Agreement with human ratings by the layer of word states that a metric uses (ViLBERTScore, Lee et al. 2020, Fig. 3).
 
-All layers of a network are computed in one scoring of the items: the metric lists the layers of its weights
-(:meth:`capbench.metrics.base.Metric.layers_of`) and has a column for each. So the numbers are those of a study whose
-metrics have these columns.
+The numbers are those of a study whose metrics have a column for each layer, all computed in one scoring of the items.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from capbench.core.errors import UsageError
 from capbench.core.typed_json import Strict
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.studies.plan import Plan
-from capbench.studies.results import BootstrapInfo, StudyResult
+from capbench.studies.results import ProtocolInfo, StudyResult
 from capbench.studies.study import BootstrapSettings
 
+_NUMBERS = {"value", "low", "high"}
 Places = dict[str, tuple[str, str, str, int]]
 """Name of a row → label, column without the layer, its title, and the layer."""
 
@@ -34,22 +32,14 @@ class LayerPoint(Strict):
     high: float | None = None
 
 
-class LayerCurves(Strict):
+class LayerCurves(ProtocolInfo):
     """Agreement by layer under one protocol."""
 
     capbench: str
-    protocol: str
-    version: str = ""
-    dataset_title: str
-    statistic: str  # short name (τ-b, accuracy)
-    kind: Literal["correlation", "accuracy", "mean"]
-    sample: bool = False
+    sample: bool
     n: int  # data points (ratings or pairs)
-    n_items: int
     points: tuple[LayerPoint, ...]  # by column in the requested order, then by layer
-    intervals: BootstrapInfo | None = None
     signatures: dict[str, str]
-    notes: tuple[str, ...] = ()
 
     @property
     def curves(self) -> dict[str, tuple[LayerPoint, ...]]:
@@ -99,13 +89,8 @@ def plan_layers(plan: Plan, resamples: int, seed: int) -> tuple[Plan, Places]:
             request, of_request = with_all_layers(request, plan.resources)
         requests.append(request)
         places |= of_request
-    study = replace(
-        plan.study,
-        bootstrap=BootstrapSettings(resamples=resamples, seed=seed),
-        human_ceiling=False,
-        answers=False,
-        practices=False,
-    )
+    bootstrap = BootstrapSettings(resamples=resamples, seed=seed)
+    study = replace(plan.study, bootstrap=bootstrap, human_ceiling=False, answers=False, practices=False)
     rows = tuple(row for request in requests for row in request.rows)
     return replace(plan, study=study, requests=tuple(requests), rows=rows, published=None), places
 
@@ -116,28 +101,19 @@ def layer_curves(result: StudyResult, places: Places) -> list[LayerCurves]:
     for info in result.protocols:
         cells = {cell.column: cell for cell in result.cells if cell.protocol == info.id and not cell.group}
         points = [
-            LayerPoint(
-                label=label, column=column, title=title, layer=layer, value=cell.value, low=cell.low, high=cell.high
-            )
+            LayerPoint(label=label, column=column, title=title, layer=layer, **cell.model_dump(include=_NUMBERS))
             for name, (label, column, title, layer) in places.items()
             if (cell := cells.get(name)) is not None and cell.value is not None
         ]
         if points:
             curves.append(
                 LayerCurves(
+                    **dict(info),
                     capbench=result.capbench,
-                    protocol=info.id,
-                    version=info.version,
-                    dataset_title=info.dataset_title,
-                    statistic=info.statistic,
-                    kind=info.kind,
                     sample=result.sample,
                     n=next(iter(cells.values())).n,
-                    n_items=info.n_items,
                     points=tuple(points),
-                    intervals=info.bootstrap,
                     signatures=result.signatures[info.id.rpartition("/")[0]],
-                    notes=info.notes,
                 )
             )
     return curves

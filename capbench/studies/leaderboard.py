@@ -1,8 +1,7 @@
-"""Leaderboard: computed metrics, score files and published numbers on all judged data sets, in one table.
+"""Leaderboard: a ranking (:mod:`capbench.studies.ranking`) with published numbers next to it.
 
-It is a ranking (:mod:`capbench.studies.ranking`) with published numbers next to it. Every column is a task
-(:mod:`capbench.studies.task_file`): a protocol, or one of its groups. A published number is in a column only if it was
-computed under the protocol of this column; all others are in a second table.
+Every column is a task: a protocol, or one of its groups. A published number is in a column only if it was computed
+under the protocol of this column; all others are in a second table.
 """
 
 from __future__ import annotations
@@ -11,25 +10,24 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from capbench.core.errors import DataError, check_choice
-from capbench.core.files import read_json, write_text
+from capbench.core.errors import check_choice
+from capbench.core.files import write_text
 from capbench.core.records import caption_key
-from capbench.core.typed_json import Strict, check_version, validated
+from capbench.core.typed_json import Strict, read_versioned
 from capbench.core.yaml import shipped_configs
 from capbench.datasets.protocol import with_version
 from capbench.metrics.from_file import FileScores
 from capbench.metrics.metric_request import Row
 from capbench.stats.pairs import Tests
 from capbench.studies.plan import Plan
-from capbench.studies.published import PublishedColumn, PublishedRow, load_published
 from capbench.studies.published.beside import is_printed_as
-from capbench.studies.published.tables import PrintedNumber
-from capbench.studies.ranking import TaskRanking
-from capbench.studies.results import ON_SAMPLE, BootstrapInfo, Cell, StudyResult
+from capbench.studies.published.tables import PrintedNumber, PublishedColumn, PublishedRow, load_published
+from capbench.studies.ranking import TaskRanking, missing_reason
+from capbench.studies.results import ON_SAMPLE, BootstrapInfo, StudyResult
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import too_few_units
 
@@ -37,9 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEADERBOARD_SCHEMA_VERSION = 1
-"""Version of the schema of a leaderboard's JSON."""
-PUBLISHED = ("field-2026",)
-"""Published tables whose numbers are shown; for the same metric and protocol, the first table counts."""
+PUBLISHED = ("field-2026",)  # tables whose numbers are shown; of one metric and protocol, the first table counts
 
 
 class OurNumber(Strict):
@@ -158,8 +154,7 @@ class Leaderboard(Strict):
         return rows[name]
 
     def sorted(self, by: str = "") -> tuple[BoardRow, ...]:
-        """The rows by the shown numbers of a column (the first by default), the best first; second-hand numbers follow
-        all others, and rows without a number come last."""
+        """The rows by the shown numbers of a column (the first by default), the best first, second-hand ones last."""
         column = self.chosen([by])[0].name if by else self.columns[0].name
 
         def place(row: BoardRow) -> tuple[bool, bool, float]:
@@ -222,14 +217,9 @@ class Leaderboard(Strict):
         return printed(partial(print_leaderboard, self))
 
 
-def published_numbers(
-    tables: Sequence[str] = PUBLISHED,
-) -> Iterator[tuple[PublishedRow, PublishedColumn, PrintedNumber]]:
-    """The numbers of published tables: correlations and accuracies, no plain scores of metrics.
-
-    Numbers that a table repeats under a second possible protocol are omitted there.
-    """
-    for table in map(load_published, tables):
+def published_numbers() -> Iterator[tuple[PublishedRow, PublishedColumn, PrintedNumber]]:
+    """The published correlations and accuracies, without repeats under a second possible protocol."""
+    for table in map(load_published, PUBLISHED):
         rows, columns = {row.key: row for row in table.rows}, {column.key: column for column in table.columns}
         for (column, row), number in table.values.items():
             if columns[column].unit != "score" and not columns[column].reading_of:
@@ -244,23 +234,45 @@ def leaderboard(
     *,
     command: str = "",
     left_out: Mapping[str, str] | None = None,
-    everything: bool = True,
+    everything: bool = True,  # also published numbers of other data sets than those of the tasks
 ) -> Leaderboard:
-    """A leaderboard whose columns are the tasks of a study that was run, in their order.
-
-    ``everything``: False to omit published numbers of other data sets than those of the tasks.
-    """
-    board = _Builder(result, plan, ranking)
-    columns = [board.column(task, tasks) for task in tasks]
-    board.add_published(columns, everything=everything)
-    rows = board.rows(columns)
-    shown = [column for column in columns if any(row.value(column.name) is not None for row in rows)]
+    """A leaderboard whose columns are the tasks of a study that was run, in their order."""
+    columns = [_column(result, plan, task, tasks) for task in tasks]
+    published = _Published(plan, columns, everything=everything)
+    ranked = {metric.column: metric for metric in ranking.ranking.metrics}
+    order = {name: place for place, name in enumerate(ranked)}
+    ours = {row.name: row for row in plan.rows if row not in plan.left_out}
+    rows = []
+    names = dict.fromkeys([*ours, *published.rows])
+    for name in sorted(names, key=lambda name: (name not in ours, order.get(name, len(order)))):
+        printed, row = published.rows.get(name), ours.get(name)
+        of_file = None if row is None else published.files.get(row.key.label)
+        known = printed or of_file
+        facts: dict[str, Any] = {"title": printed.title} if printed else {}
+        if row is not None:
+            facts = _computed(result, row, columns)
+            if printed is not None and of_file and row.title == row.name:
+                facts["title"] = printed.title
+        if (metric := ranked.get(name)) is not None:
+            facts |= {"overall": metric.overall, "rank": metric.rank}
+            facts |= {"tasks": len(metric.values), "missing_tasks": len(metric.missing)}
+        rows.append(
+            BoardRow(
+                name=name,
+                origin="printed" if row is None else "scores" if of_file else "computed",
+                reads_references=known.reads_references if known else published.reads_references.get(name),
+                uses_ratings=known.uses_ratings if known else None,
+                printed=published.numbers.get(name, {}),
+                others=published.others.get(name, {}),
+                **facts,
+            )
+        )
     return Leaderboard(
         capbench=result.capbench,
         created=result.created,
         command=command,
         sample=result.sample,
-        columns=tuple(shown),
+        columns=tuple(column for column in columns if any(row.value(column.name) is not None for row in rows)),
         rows=tuple(rows),
         published=PUBLISHED,
         alpha=ranking.alpha,
@@ -270,215 +282,129 @@ def leaderboard(
     )
 
 
-class _Builder:
-    """Assembles the rows of a leaderboard."""
+def _column(result: StudyResult, plan: Plan, task: RankedTask, tasks: Sequence[RankedTask]) -> BoardColumn:
+    """The column of one of the tasks.
 
-    def __init__(self, result: StudyResult, plan: Plan, ranking: TaskRanking) -> None:
-        self.result = result
+    Its title is that of the data set, with the group, with the items unless they are its default ones, and with the
+    rated aspect if tasks differ in nothing else.
+    """
+    protocol, datasets = str(task.protocol), {str(protocol): dataset for dataset, protocol in plan.protocols}
+
+    def title(one: RankedTask) -> str:
+        dataset, items = datasets[str(one.protocol)], one.protocol.items.name
+        return " ".join(filter(None, [dataset.title, one.group, "" if items == dataset.default[0] else items]))
+
+    heads = [(title(one), one.protocol.statistic.label) for one in tasks]
+    alike = heads.count((title(task), task.protocol.statistic.label)) > 1
+    tests, ceiling = _tests(result, protocol, task.group), result.ceiling(protocol, task.group)
+    sentinels = result.sentinels_of(protocol)
+    cells = [] if sentinels is None else [cell for cell in sentinels.cells if cell.group == task.group]
+    return BoardColumn(
+        name=task.name,
+        title=f"{title(task)} {task.protocol.statistic.human if alike else ''}".strip(),
+        statistic=task.protocol.statistic.label,
+        protocol=protocol,
+        version=task.protocol.version,
+        group=task.group,
+        ceiling=None if ceiling is None else OurNumber(**ceiling.model_dump(include=_NUMBER)),
+        sentinels={cell.column: cell.value for cell in cells if cell.value is not None},
+        bootstrap=next((info.bootstrap for info in result.protocols if info.id == protocol), None),
+        permutations=None if tests is None else tests.resamples,
+        reason=next((m.reason for m in result.missing if m.protocol == protocol and not m.column), ""),
+    )
+
+
+_NUMBER = {"value", "low", "high", "n"}
+
+
+def _tests(result: StudyResult, protocol: str, group: str) -> Tests | None:
+    """The tests of a column, unless no difference can be significant."""
+    tests = result.comparison(protocol, group)
+    return None if tests is None or too_few_units(tests) else tests
+
+
+def _computed(result: StudyResult, row: Row, columns: Sequence[BoardColumn]) -> dict[str, Any]:
+    """The fields of a row with computed numbers."""
+    ours, missing = dict[str, OurNumber](), dict[str, str]()
+    for column in columns:
+        cell = result.cell(column.protocol, row.name, column.group)
+        if cell is not None and cell.value is not None:
+            tests = _tests(result, column.protocol, column.group)
+            sentinels = result.sentinels_of(column.protocol)
+            ours[column.name] = OurNumber(
+                **cell.model_dump(include=_NUMBER),
+                rank=None if tests is None else tests.ranks.get(row.name),
+                top=tests is not None and row.name in tests.top,
+                no_better=sentinels is not None and row.name in sentinels.no_better(column.group),
+            )
+        elif not column.reason:
+            reason = missing_reason(result, row.name, column.protocol)
+            missing[column.name] = reason if cell is None else cell.undefined
+    label, of_columns = row.key.label, {column.protocol.rpartition("/")[0] for column in columns}
+    lines = {items: of.get(label) for items, of in result.signatures.items() if items in of_columns}
+    signatures = {items: line for items, line in lines.items() if line is not None}
+    return {"title": row.title, "ours": ours, "missing": missing, "signatures": signatures}
+
+
+class _Published:
+    """The published numbers by row, in a column or under another protocol; the first number of a place counts."""
+
+    def __init__(self, plan: Plan, columns: Sequence[BoardColumn], *, everything: bool) -> None:
         self.plan = plan
-        self.ranked = {metric.column: metric for metric in ranking.ranking.metrics}
-        self.datasets = {str(protocol): dataset for dataset, protocol in plan.protocols}
-        self.from_files = {
-            request.label: request.metric for request in plan.requests if issubclass(request.metric, FileScores)
-        }
+        self.files = {r.label: r.metric for r in plan.requests if issubclass(r.metric, FileScores)}
         self.reads_references = {
             row.name: row.key.column not in request.ignores_references
             for request in plan.requests
-            if request.label not in self.from_files
+            if request.label not in self.files
             for row in request.rows
         }
-        self.printed: dict[str, dict[str, PaperNumber]] = {}
+        self.rows: dict[str, PublishedRow] = {}
+        self.numbers: dict[str, dict[str, PaperNumber]] = {}
         self.others: dict[str, dict[str, PaperNumber]] = {}
-        self.printed_rows: dict[str, PublishedRow] = {}
-
-    def column(self, task: RankedTask, tasks: Sequence[RankedTask]) -> BoardColumn:
-        """The column of one of the tasks."""
-        result, protocol = self.result, str(task.protocol)
-        info = next((info for info in result.protocols if info.id == protocol), None)
-        tests = self._tests(protocol, task.group)
-        ceiling = result.ceiling(protocol, task.group)
-        sentinels = result.sentinels_of(protocol)
-        cells = [] if sentinels is None else [cell for cell in sentinels.cells if cell.group == task.group]
-        return BoardColumn(
-            name=task.name,
-            title=self._title(task, tasks),
-            statistic=task.protocol.statistic.label,
-            protocol=protocol,
-            version=task.protocol.version,
-            group=task.group,
-            ceiling=None
-            if ceiling is None
-            else OurNumber(value=ceiling.value, low=ceiling.low, high=ceiling.high, n=ceiling.n),
-            sentinels={cell.column: cell.value for cell in cells if cell.value is not None},
-            bootstrap=None if info is None else info.bootstrap,
-            permutations=None if tests is None else tests.resamples,
-            reason=next((m.reason for m in result.missing if m.protocol == protocol and not m.column), ""),
-        )
-
-    def _title(self, task: RankedTask, tasks: Sequence[RankedTask]) -> str:
-        """Title of the data set, with the group, with the items unless they are its default ones, and with the rated
-        aspect if tasks differ in nothing else."""
-
-        def title(one: RankedTask) -> str:
-            dataset, items = self.datasets[str(one.protocol)], one.protocol.items.name
-            words = [dataset.title, one.group, "" if items == dataset.default[0] else items]
-            return " ".join(filter(None, words))
-
-        def head(one: RankedTask) -> tuple[str, str]:
-            return title(one), one.protocol.statistic.label
-
-        alike = sum(head(one) == head(task) for one in tasks) > 1
-        return f"{title(task)} {task.protocol.statistic.human if alike else ''}".strip()
-
-    def add_published(self, columns: Sequence[BoardColumn], *, everything: bool) -> None:
-        """Assign the published numbers to rows and columns; the first number of a place counts."""
         places = {(column.protocol, column.group): column.name for column in columns}
-        chosen = {dataset.name: dataset.title for dataset, _ in self.plan.protocols}
+        chosen = {dataset.name: dataset.title for dataset, _ in plan.protocols}
         for row, column, number in published_numbers():
             name, place = self._name(row), places.get((column.protocol or "", column.group))
+            printed = PaperNumber(
+                value=number.value,
+                printed=number.printed,
+                digits=max(number.digits - (0 if column.unit == "percent" else 2), 0),
+                second_hand=row.second_hand or row.cited,
+                source=number.source,
+                note=number.note or "",
+            )
             if place is not None:
-                self.printed.setdefault(name, {}).setdefault(place, _printed(row, column, number))
-            elif everything or _belongs(column, chosen):
+                self.numbers.setdefault(name, {}).setdefault(place, printed)
+            elif (
+                everything
+                or (column.protocol or "").partition("/")[0] in chosen
+                or (not column.protocol and any(map(column.head.startswith, chosen.values())))
+            ):
                 group = f", {column.group}" if column.group else ""
                 heading = f"{column.protocol}{group}" if column.protocol else column.head
-                self.others.setdefault(name, {}).setdefault(heading, _printed(row, column, number))
+                self.others.setdefault(name, {}).setdefault(heading, printed)
             else:
                 continue
-            self.printed_rows.setdefault(name, row)
+            self.rows.setdefault(name, row)
 
     def _name(self, printed: PublishedRow) -> str:
         """Name of the row of a published metric: ours, if there is one, or that of scores with the printed title."""
         same = [row for row in self.plan.rows if is_printed_as(row, printed)]
-        titled = [row for row in self.plan.rows if row.key.label in self.from_files and row.title == printed.title]
-        found = [*(row for row in same if row not in self.plan.left_out), *titled, *same]
-        ours = found[0].name if found else None
-        return ours or next(
-            (name for name, row in self.printed_rows.items() if _is_same(row, printed)),
-            printed.label or printed.key,
-        )
-
-    def rows(self, columns: Sequence[BoardColumn]) -> list[BoardRow]:
-        """All rows: ranked metrics first, then metrics without a rank, then published ones."""
-        ours = [self._row(row, columns) for row in self.plan.rows if row not in self.plan.left_out]
-        order = {name: place for place, name in enumerate(self.ranked)}
-        ours.sort(key=lambda row: order.get(row.name, len(order)))
-        only = [
-            BoardRow(
-                name=name,
-                title=row.title,
-                origin="printed",
-                reads_references=row.reads_references,
-                uses_ratings=row.uses_ratings,
-                printed=self.printed.get(name, {}),
-                others=self.others.get(name, {}),
-            )
-            for name, row in self.printed_rows.items()
-            if not any(one.name == name for one in ours)
-        ]
-        return [*ours, *only]
-
-    def _row(self, row: Row, columns: Sequence[BoardColumn]) -> BoardRow:
-        cells = {column.name: self.result.cell(column.protocol, row.name, column.group) for column in columns}
-        ours = {
-            column.name: self._number(cell, column)
-            for column in columns
-            if (cell := cells[column.name]) is not None and cell.value is not None
-        }
-        ranked = self.ranked.get(row.name)
-        of_file = self.from_files.get(row.key.label)
-        printed = self.printed_rows.get(row.name)
-        known = printed or of_file
-        reads = known.reads_references if known else self.reads_references.get(row.name)
-        return BoardRow(
-            name=row.name,
-            title=printed.title if printed is not None and of_file and row.title == row.name else row.title,
-            reads_references=reads,
-            uses_ratings=known.uses_ratings if known else None,
-            origin="scores" if of_file else "computed",
-            ours=ours,
-            printed=self.printed.get(row.name, {}),
-            others=self.others.get(row.name, {}),
-            missing={
-                column.name: self._reason(row, column, cells[column.name])
-                for column in columns
-                if column.name not in ours and not column.reason
-            },
-            signatures={
-                items: lines[row.key.label]
-                for items, lines in self.result.signatures.items()
-                if row.key.label in lines and any(column.protocol.startswith(f"{items}/") for column in columns)
-            },
-            overall=None if ranked is None else ranked.overall,
-            rank=None if ranked is None else ranked.rank,
-            tasks=0 if ranked is None else len(ranked.values),
-            missing_tasks=0 if ranked is None else len(ranked.missing),
-        )
-
-    def _number(self, cell: Cell, column: BoardColumn) -> OurNumber:
-        tests = self._tests(column.protocol, column.group)
-        sentinels = self.result.sentinels_of(column.protocol)
-        return OurNumber(
-            value=cell.number,
-            low=cell.low,
-            high=cell.high,
-            n=cell.n,
-            rank=None if tests is None else tests.ranks.get(cell.column),
-            top=tests is not None and cell.column in tests.top,
-            no_better=sentinels is not None and cell.column in sentinels.no_better(column.group),
-        )
-
-    def _tests(self, protocol: str, group: str) -> Tests | None:
-        """The tests of a column, unless no difference can be significant."""
-        tests = self.result.comparison(protocol, group)
-        return None if tests is None or too_few_units(tests) else tests
-
-    def _reason(self, row: Row, column: BoardColumn, cell: Cell | None) -> str:
-        if cell is not None:
-            return cell.undefined
-        items = column.protocol.rpartition("/")[0]
-        places = ("", column.protocol, items)
-        reasons = [m.reason for m in self.result.missing if m.column in ("", row.name) and m.protocol in places]
-        return next(iter(reasons), "it has no scores")
-
-
-def _belongs(column: PublishedColumn, datasets: Mapping[str, str]) -> bool:
-    """True if a published column belongs to one of some data sets, which are titles by name."""
-    if column.protocol is None:
-        return any(column.head.startswith(title) for title in datasets.values())
-    return column.protocol.partition("/")[0] in datasets
-
-
-def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
-    """True if two published rows are the same metric."""
-    return (
-        caption_key(one.title) == caption_key(other.title)
-        and (one.metric, one.variant) == (other.metric, other.variant)
-        and (one.reads_references is None or one.reads_references == other.reads_references)
-    )
-
-
-def _printed(row: PublishedRow, column: PublishedColumn, number: PrintedNumber) -> PaperNumber:
-    return PaperNumber(
-        value=number.value,
-        printed=number.printed,
-        digits=max(number.digits - (0 if column.unit == "percent" else 2), 0),
-        second_hand=row.second_hand or row.cited,
-        source=number.source,
-        note=number.note or "",
-    )
+        titled = [row for row in self.plan.rows if row.key.label in self.files and row.title == printed.title]
+        for ours in (*(row for row in same if row not in self.plan.left_out), *titled, *same):
+            return ours.name
+        what = (caption_key(printed.title), printed.metric, printed.variant)
+        for name, row in self.rows.items():
+            same_references = row.reads_references in (None, printed.reads_references)
+            if (caption_key(row.title), row.metric, row.variant) == what and same_references:
+                return name
+        return printed.label or printed.key
 
 
 def load_leaderboard(path: str | os.PathLike[str]) -> Leaderboard:
-    """The leaderboard of a JSON file. Raises DataError for another format, or a later version than this one reads."""
-    raw = read_json(path)
+    """The leaderboard of a JSON file. Raises DataError for another format or version."""
     hint = "Write it with 'capbench leaderboard --json'"
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if not isinstance(version, int) or version < 1:
-        message = "is not a leaderboard of capbench ('schema_version' is missing)"
-        raise DataError(message, code="wrong-format", path=path, hint=hint)
-    check_version(version, LEADERBOARD_SCHEMA_VERSION, path)
-    raw.pop("partial", None)  # of earlier files: now among the reasons in ``missing``
-    return validated(Leaderboard, raw, path, code="wrong-format", hint=hint)
+    return read_versioned(Leaderboard, path, LEADERBOARD_SCHEMA_VERSION, "a leaderboard of capbench", hint)
 
 
 def committed_leaderboard() -> Path:

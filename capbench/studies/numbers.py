@@ -11,46 +11,38 @@ from capbench import __version__
 from capbench.core.records import ScoreTable
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
-from capbench.stats.pairs import Tests
 from capbench.studies.answer import answer
 from capbench.studies.evaluate import evaluate, unscored_cells
 from capbench.studies.protocol_notes import protocol_notes, tie_cautions
-from capbench.studies.results import Answer, Ceiling, Cell, ProtocolInfo, Sentinels, StudyResult
+from capbench.studies.results import Answer, ProtocolInfo, Sentinels, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.study import Study, TestSettings
-from capbench.studies.uncertainty import assess, common_scores, group_scores
+from capbench.studies.uncertainty import Uncertainty, assess, common_scores, group_scores
 
 
-@dataclass(frozen=True)
-class Numbers:
+@dataclass(kw_only=True)
+class Numbers(Uncertainty):
     """The part of a :class:`~capbench.studies.results.StudyResult` that is of one protocol."""
 
     info: ProtocolInfo
-    cells: tuple[Cell, ...]
-    ceilings: tuple[Ceiling, ...]
-    comparisons: tuple[Tests, ...]
-    answers: tuple[Answer, ...]
-    sentinels: tuple[Sentinels, ...]
+    answers: list[Answer]
+    sentinels: list[Sentinels]
 
 
 def protocol_numbers(
-    study: Study,  # settings of intervals and tests
-    protocol: Protocol,  # one of the data set's protocols
-    scored: Scored,  # its judgements, and scores of the groups that are scored alone
-    # scores of all items, one table for each draw, with further columns such as combinations
-    tables: Sequence[ScoreTable],
-    rows: Sequence[Row],  # the rows of the table
-    progress: ProgressFactory,  # makes progress bars
+    study: Study,
+    protocol: Protocol,
+    scored: Scored,
+    tables: Sequence[ScoreTable],  # of all items, with further columns such as combinations
+    rows: Sequence[Row],
+    progress: ProgressFactory,
     *,
     # True for the names of two rows of one metric, and if one is computed from the other
     related: Callable[[str, str], bool] = lambda first, second: False,
-    notes: Sequence[str] = (),  # further notes on the numbers
+    notes: Sequence[str] = (),
     test_groups: bool = True,  # False for intervals, tests and ceilings of the overall numbers only, not of groups
 ) -> Numbers:
-    """Every number of one protocol, from its scores.
-
-    Raises MissingFileError: the file with the human judgements does not exist.
-    """
+    """Every number of one protocol, from its scores. Raises MissingFileError without the file of human judgements."""
     dataset, draws, statistic = scored.dataset, scored.draws, protocol.statistic
     cells, groups = evaluate(protocol, draws, tables, rows)
     for group, alone in scored.groups.items():
@@ -61,41 +53,33 @@ def protocol_numbers(
     defined = [row for row in rows if row.name in overall]
     answered = study.answers and not dataset.under_root
     bootstrap, tests = study.statistics_of(answered=answered)
-    of_groups = {group: group_scores(scored, group, rows) for group in scored.groups}
+    common = common_scores(tables, rows)
+    scores = {group: {**common, **group_scores(scored, group, rows)} for group in ("", *groups)}
     steps = len({cell.group for cell in cells if test_groups or not cell.group})
     with progress(f"statistics of {protocol}", steps) as step:
         assessed = assess(
             protocol,
-            draws,
-            tables,
-            rows,
+            draws[0],
+            scores,
             cells,
             bootstrap=bootstrap,
             tests=tests,
             ceiling=study.human_ceiling,
             groups=test_groups,
-            of_groups=of_groups,
             progress=step,
         )
     found = None
     if answered and tests is not None:
-        found = answer(protocol, draws[0], tables, defined, assessed, tests, related)
+        found = answer(protocol, draws[0], scores[""], assessed, tests, related)
     sentinels: list[Sentinels] = []
     if study.sentinels and statistic.kind != "mean":
         from capbench.studies.sentinel_agreement import assess_sentinels
 
-        sentinels.append(
-            assess_sentinels(
-                protocol,
-                draws,
-                common_scores(tables, rows),
-                cells,
-                bootstrap=bootstrap,
-                tests=tests or TestSettings(),
-                groups=test_groups,
-                of_groups=of_groups,
-            )
+        known_tests = tests or TestSettings()
+        made = assess_sentinels(
+            protocol, draws, scores, cells, bootstrap=bootstrap, tests=known_tests, groups=test_groups
         )
+        sentinels.append(made)
     unscored = unscored_cells(protocol, scored, rows, groups)
     known = {*groups, *(cell.group for cell in unscored)}
     info = ProtocolInfo(
@@ -112,7 +96,7 @@ def protocol_numbers(
             *protocol_notes(protocol, draws, tables, defined),
             *assessed.notes,
             *scored.cautions,
-            *tie_cautions(dataset, protocol, draws, tables, rows, cells),
+            *tie_cautions(protocol, tables, rows, cells),
         ),
         n_items=min(len(judgements.items) for judgements in draws),
         n_items_whole=scored.items_before,
@@ -122,14 +106,8 @@ def protocol_numbers(
         level=statistic.level,
         file_columns=dict(dataset.file_columns),
     )
-    return Numbers(
-        info,
-        (*assessed.cells, *unscored),
-        tuple(assessed.ceilings),
-        tuple(assessed.comparisons),
-        () if found is None else (found,),
-        tuple(sentinels),
-    )
+    assessed.cells += unscored
+    return Numbers(**vars(assessed), info=info, answers=[] if found is None else [found], sentinels=sentinels)
 
 
 def study_result(

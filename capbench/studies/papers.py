@@ -1,7 +1,6 @@
 """The tables and figures of five papers: the commands that make them, and the rows that can be computed.
 
-The facts are in ``papers.yaml`` next to this module. Every item is a study: one that comes with capbench, or one of the
-item's metrics and protocols. So the metrics and data sets themselves report what is missing.
+The facts are in ``papers.yaml``. Every item is a study, or has metrics and protocols, which report what is missing.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from pydantic import Field
 
 from capbench.core.errors import StudyError, check_choice
 from capbench.core.typed_json import Strict, validated
-from capbench.datasets.base import Dataset
 from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
@@ -92,9 +90,8 @@ class Prospect:
     waiting: Mapping[str, str]  # title of a row that cannot be computed → its missing requirement
     absent: Mapping[str, str]  # missing protocol, or other missing input → its missing file
     present: tuple[str, ...]  # available protocols
-    # By protocol of an item without a study: the data set or a group of it (composite@8k) → names of the metrics that
-    # can be scored there.
-    scorable: Mapping[str, Mapping[str, Sequence[str]]]
+    # By protocol of an item without a study: names of the metrics that can be scored there.
+    scorable: Mapping[str, Sequence[str]]
     without: tuple[str, ...] = ()  # the study's omitted metrics that it has
 
     @property
@@ -109,11 +106,7 @@ class Prospect:
 
 
 def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospect:
-    """Check the requirements of an item's metrics and data sets, without scoring.
-
-    ``study``: its study, with the features and weights to use. Raises StudyError if they do not fit, or no metric is
-    left.
-    """
+    """Check the requirements of an item's metrics and data sets, without scoring."""
     plan = plan_study(study, root, task=True)
     absent = _absent(plan, root)
     present = tuple(str(protocol) for _, protocol in plan.protocols if str(protocol) not in absent)
@@ -130,14 +123,16 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
         missing = [reason for need, reason in request.missing(plan.resources) if not (need.may_be_spared and parsed)]
         ready += [] if missing else [request]
         waiting |= {row.title: " and ".join(missing) for row in request.rows if missing}
-    scorable: dict[str, Mapping[str, Sequence[str]]] = {}
+    scorable: dict[str, Sequence[str]] = {}
     by_features = any(request.reads_features() for request in ready)
     for dataset, protocol in () if item.study else plan.protocols:
         if str(protocol) in present:
             lacking = load_scorable(dataset, protocol.items, ready, plan.resources).unscored if by_features else ()
             waiting |= {f"{row.title} on {protocol}": str(less.error) for less in lacking for row in less.request.rows}
-            scorable[str(protocol)] = _scorable(dataset, ready, {less.request.label: less.groups for less in lacking})
-    scored = {name for targets in scorable.values() for names in targets.values() for name in names}
+            left_out = {less.request.label for less in lacking}
+            names = [_name(request, row) for request in ready for row in request.rows if request.label not in left_out]
+            scorable[str(protocol)] = names
+    scored = {name for names in scorable.values() for name in names}
     strange = {note.partition(":")[0] for note in plan.notes}
     return Prospect(
         key,
@@ -149,22 +144,6 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
         scorable,
         tuple(name for name in study.without if f"--without {name}" not in strange),
     )
-
-
-def _scorable(
-    dataset: Dataset, ready: Sequence[MetricRequest], lacking: Mapping[str, Collection[str]]
-) -> dict[str, Sequence[str]]:
-    """Names on the command line of metrics that have features of all images, and of those of a group.
-
-    ``lacking``: by label of metrics without features of all images, the groups with features.
-    """
-    name = dataset.name.partition("@")[0].partition(":")[0]
-    targets = {"": name} | {group: f"{name}@{group}" for groups in lacking.values() for group in groups}
-    names = {
-        target: [_name(r, row) for r in ready if group in lacking.get(r.label, [group]) for row in r.rows]
-        for group, target in targets.items()
-    }
-    return {target: metrics for target, metrics in names.items() if metrics}
 
 
 def _name(request: MetricRequest, row: Row) -> str:
@@ -190,26 +169,23 @@ def _absent(plan: Plan, root: DataRoot) -> dict[str, str]:
 
 
 def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: int | None = None) -> list[list[str]]:
-    """The arguments of ``capbench`` that make an item, one list for each command; none without a computable row.
-
-    The commands of an item without a study belong to its protocols. Each is repeated for groups in which more metrics
-    have features. ``given``: options with features, weights and data; ``out``: the item's folder; ``bootstrap``:
-    resamples of the intervals of tables, None for the setting of their studies.
-    """
+    """The arguments of ``capbench`` that make an item, one list for each command; none without a computable row."""
     item = looked.item
     lines: list[list[str]] = []
     for place, template in enumerate(item.commands if looked.is_computable else ()):
-        targets = {"": ()} if item.study else looked.scorable.get(item.protocols[place], {})
-        for dataset, metrics in targets.items():
-            places = {"study": item.study, "out": out, "dataset": dataset, "name": dataset.replace("@", "-")}
-            several = {
-                "{given}": given,
-                "{metrics}": metrics,
-                "{m:metrics}": [text for metric in metrics for text in ("-m", metric)],
-            }
-            split = shlex.split(template)
-            words = [each for w in split for each in (several[w] if w in several else [w.format(**places)])]
-            if bootstrap is not None and words[0] == "correlate" and "--references-curve" not in words:
-                words += ["--bootstrap", str(bootstrap)]
-            lines.append(words)
+        protocol = "" if item.study else item.protocols[place]
+        metrics, dataset = looked.scorable.get(protocol, ()), protocol.partition("/")[0]
+        if not item.study and not metrics:
+            continue
+        places = {"study": item.study, "out": out, "dataset": dataset, "name": dataset}
+        several = {
+            "{given}": given,
+            "{metrics}": metrics,
+            "{m:metrics}": [text for metric in metrics for text in ("-m", metric)],
+        }
+        split = shlex.split(template)
+        words = [each for w in split for each in (several[w] if w in several else [w.format(**places)])]
+        if bootstrap is not None and words[0] == "correlate" and "--references-curve" not in words:
+            words += ["--bootstrap", str(bootstrap)]
+        lines.append(words)
     return lines

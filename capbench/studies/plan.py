@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from capbench.metrics.metric_request import Asked, MetricRequest, Row
 from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.registry import metric_columns, metric_names
 from capbench.metrics.requests import labels_of, resolve_metrics
-from capbench.studies.published import PublishedTable, load_published
+from capbench.studies.published.tables import PublishedTable, load_published
 from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
 from capbench.studies.study import Problems, Study, misfit
 
@@ -61,36 +61,66 @@ class Plan:
 def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     """Resolve protocols, metrics, options and paths; every problem is reported at once.
 
-    ``study``: the study; ``root``: the data folder; ``task``: True to plan it for the command of its task. Otherwise a
-    study with a task has nothing left except the published table that it names.
+    Unless ``task``, a study with a task has nothing left except the published table that it names.
     """
     if study.task is not None and not task:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
     problems = Problems(study.path)
     resources = _resources(study, root)
-    protocols = _protocols(study, root, problems)
+    protocols: dict[str, tuple[Dataset, Protocol]] = {}
+    for text in study.protocols:
+        with problems.catching():
+            name, rest = split_protocol(text)
+            dataset = open_dataset(name, root, study.columns)
+            protocol = dataset.protocol(rest)
+            if str(protocol) in protocols:
+                problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
+            protocols[str(protocol)] = (dataset, protocol)
     names, requests = _requests(study, resources, problems)
     _check_files(study, problems)
-    for reason in [] if study.compare is None else [misfit(study.compare, protocol) for _, protocol in protocols]:
-        if reason:
-            problems.add(reason, "conflict", study.compare and study.compare.test)
+    if (compare := study.compare) is not None:
+        for _, protocol in protocols.values():
+            if reason := misfit(compare, protocol):
+                problems.add(reason, "conflict", compare.test)
     published = None
     if study.published is not None:
         with problems.catching():
             published = load_published(study.published)
     rows = [row for request in requests for row in request.rows]
     left_out = _left_out(study.without, requests, resources)
-    notes = _strange_names(study.without, rows, left_out)
+    notes = []
+    for name in study.without:
+        with_parses = name.lower() == Parser.metric and LEFT_OUT_WITH_PARSES in left_out.values()
+        if not with_parses and not any(_is_named(row, name) for row in rows):
+            choices = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))
+            known = name.lower() in {*metric_names(), *metric_columns()}
+            hint = "" if known else f". {suggest(name, list(choices))}"
+            notes.append(f"--without {name}: the study has no such metric{hint}")
     combinations = [] if problems.found else _combinations(study, requests, rows, problems)
     if left_out and len(left_out) == len(rows):
         problems.add("--without leaves no metric. Leave out fewer", "too-few")
     problems.raise_if_any()
+    # Rows are in the order of the study: ``rrs, wds, tiger`` keeps it. Score files come last.
+    by_key, by_label = {row.key: row for row in rows}, {request.label: request for request in requests}
+    keys = [
+        ScoreColumn(named.label, column)
+        for asked in names
+        for named in resolve_metrics([asked], resources=resources)
+        for column in named.metric.columns_under(by_label[named.label].options, named.columns)
+    ]
+    ordered = [by_key[key] for key in dict.fromkeys([*keys, *by_key])]
+    dropped = {row.key for row in left_out}
+    kept = ((request, [key.column for key in request.score_columns if key not in dropped]) for request in requests)
     return Plan(
         study=study,
         root=root,
-        protocols=tuple(protocols),
-        requests=_without(requests, {row.key for row in left_out}),
-        rows=(*_rows(names, requests, resources), *(combination.row for combination in combinations)),
+        protocols=tuple(protocols.values()),
+        requests=tuple(
+            request if len(columns) == len(request.columns) else with_columns(request, columns)
+            for request, columns in kept
+            if columns
+        ),
+        rows=(*ordered, *(combination.row for combination in combinations)),
         published=published,
         left_out=left_out,
         combinations=tuple(combinations),
@@ -99,10 +129,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
 
 
 def changed_inputs(plan: Plan) -> dict[str, str]:
-    """By label, the options, features and weights of a command that replace those of its study file.
-
-    Inputs that the file leaves open, such as features, are not replaced.
-    """
+    """By label, the options, features and weights of a command that replace those that its study file sets."""
     own = plan.study.own
     if own is None:
         return {}
@@ -121,27 +148,12 @@ def changed_inputs(plan: Plan) -> dict[str, str]:
 def _inputs(request: MetricRequest, resources: Resources) -> dict[str, object]:
     """The options of a request, with their defaults, and the features and weights that it is given."""
     options = request.metric.option_type.read(request.label, request.options)
-    inputs: dict[str, object] = {
-        f"{request.label}.{declared.name}": getattr(options, declared.name) for declared in options.declared()
-    }
+    names = [declared.name for declared in options.declared()]
+    inputs: dict[str, object] = {f"{request.label}.{name}": getattr(options, name) for name in names}
     with contextlib.suppress(ModelError):  # the registered weights are not installed
         given = request.given(resources)
         inputs |= {key: file for key, file in (("features", given.features), ("model", given.model)) if file}
     return inputs
-
-
-def _protocols(study: Study, root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:
-    """Protocols with their data sets."""
-    protocols: list[tuple[Dataset, Protocol]] = []
-    for text in study.protocols:
-        with problems.catching():
-            name, rest = split_protocol(text)
-            dataset = open_dataset(name, root, study.columns)
-            protocol = dataset.protocol(rest)
-            if str(protocol) in {str(other) for _, other in protocols}:
-                problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
-            protocols.append((dataset, protocol))
-    return protocols
 
 
 def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[Sequence[Asked], list[MetricRequest]]:
@@ -149,7 +161,7 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
     options = dict(study.options)
     stored, wrong_files = requests_of_files(study.scores, options)
     for wrong in wrong_files:
-        problems.catch(wrong)
+        problems.add(str(wrong), wrong.code, wrong.value)
     names, stored = chosen_of_files(study.metrics, stored)
     requests: list[MetricRequest] = []
     for asked in names:
@@ -190,10 +202,7 @@ def _check_files(study: Study, problems: Problems) -> None:
 
 
 def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources) -> dict[Row, str]:
-    """Rows that some names leave out, each with its reason.
-
-    With SPICE, all rows that require its parses are left out: these rows alone would require them.
-    """
+    """Rows that some names leave out, with the reason; without SPICE, also all rows that require its parses."""
     rows = [row for request in requests for row in request.rows]
     left_out = {row: LEFT_OUT for row in rows if any(_is_named(row, name) for name in names)}
     parsing = [row for row in rows if row.metric == Parser.metric]
@@ -203,19 +212,6 @@ def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources
             if request.takes_parses(resources):
                 left_out |= {row: LEFT_OUT_WITH_PARSES for row in request.rows if row not in left_out}
     return left_out
-
-
-def _strange_names(names: Sequence[str], rows: Sequence[Row], left_out: Mapping[Row, str]) -> list[str]:
-    """A line for each name to leave out that matches no row."""
-    lines = []
-    for name in names:
-        with_parses = name.lower() == Parser.metric and LEFT_OUT_WITH_PARSES in left_out.values()
-        if not with_parses and not any(_is_named(row, name) for row in rows):
-            choices = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))
-            known = name.lower() in {*metric_names(), *metric_columns()}
-            hint = "" if known else f". {suggest(name, list(choices))}"
-            lines.append(f"--without {name}: the study has no such metric{hint}")
-    return lines
 
 
 def _combinations(
@@ -250,16 +246,6 @@ def _is_named(row: Row, name: str) -> bool:
     return name.lower() in (row.name.lower(), row.key.label.lower(), row.metric, f"{row.metric}.{row.key.column}")
 
 
-def _without(requests: Sequence[MetricRequest], left_out: Collection[ScoreColumn]) -> tuple[MetricRequest, ...]:
-    """The requests without some columns, and without those that have none left."""
-    kept = ((request, [key.column for key in request.score_columns if key not in left_out]) for request in requests)
-    return tuple(
-        request if len(columns) == len(request.columns) else with_columns(request, columns)
-        for request, columns in kept
-        if columns
-    )
-
-
 def _resources(study: Study, root: DataRoot) -> Resources:
     return Resources(
         features=study.features,
@@ -270,17 +256,3 @@ def _resources(study: Study, root: DataRoot) -> Resources:
         data=str(root.path),
         allow_missing=study.allow_missing,
     )
-
-
-def _rows(names: Sequence[Asked], requests: Sequence[MetricRequest], resources: Resources) -> tuple[Row, ...]:
-    """Rows in the order of the study: ``rrs, wds, tiger`` keeps this order."""
-    by_key = {row.key: row for request in requests for row in request.rows}
-    by_label = {request.label: request for request in requests}
-    keys = [
-        ScoreColumn(named.label, column)
-        for name in names
-        for named in resolve_metrics([name], resources=resources)
-        for column in named.metric.columns_under(by_label[named.label].options, named.columns)
-    ]
-    # Score files come last, in their order on the command line.
-    return tuple(by_key[key] for key in dict.fromkeys([*keys, *by_key]))

@@ -58,10 +58,7 @@ def metric_power(
     cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> MetricPower:
-    """Score two columns of metrics, and estimate how much data distinguishes them; see :func:`capbench.power`.
-
-    ``target`` is the power, ``gap`` the difference to detect, by default the observed one.
-    """
+    """Score two columns of metrics, and estimate how much data distinguishes them; see :func:`capbench.power`."""
     for name, value in (("power", target), ("alpha", alpha)):
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g} is not a number between 0 and 1", code="out-of-range", value=value)

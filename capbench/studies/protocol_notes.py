@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from capbench.core.errors import StatisticError
-from capbench.core.records import (
-    FloatArray,
-    Judgements,
-    ScoreTable,
-    photograph,
-)
-from capbench.datasets.base import Dataset
+from capbench.core.records import FloatArray, Judgements, ScoreTable, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.metrics.metric_request import Row
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
@@ -22,12 +15,8 @@ from capbench.stats.tie_calibration import chance_level
 from capbench.stats.ties import merged
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
-from capbench.studies.data_points import balanced_sides, item_column, length_differences, level_points, rated_points
-from capbench.studies.evaluate import accuracies, evaluate
+from capbench.studies.data_points import item_column, length_differences, level_points, rated_points
 from capbench.studies.results import Cell
-
-_LISTED = 6
-"""Number of sources that a note lists by name."""
 
 
 def protocol_notes(
@@ -38,9 +27,9 @@ def protocol_notes(
     if not tables or spec.graded is not None:
         return ()
     if spec.level == "captions":
-        of_length = _of_length(spec, draws[0], tables, rows)
-        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *of_length))
-    scores = _by_title(tables, rows)
+        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *_of_length(spec, draws[0])))
+    rows = [row for row in rows if all(row.key in table.values for table in tables)]
+    scores = {row.title: np.stack([table.values[row.key] for table in tables]) for row in rows}
     if not scores:
         return ()
     try:
@@ -51,15 +40,6 @@ def protocol_notes(
     lines += _of_sources(data) if isinstance(data, WithinSources) else []
     lines += _of_systems(data) if isinstance(data, Systems) else []
     return tuple(f"{protocol}: {line}" for line in (*lines, *_chance(spec, draws[0])))
-
-
-def _by_title(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
-    """(draws, items) scores by title, of the rows with scores in all draws: a copy of all scores."""
-    return {
-        row.title: np.stack([table.values[row.key] for table in tables])
-        for row in rows
-        if all(row.key in table.values for table in tables)
-    }
 
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
@@ -83,40 +63,16 @@ def no_agreement(spec: StatisticSpec, judgements: Judgements, group: str) -> flo
     return chance_level(human, item_column(judgements, item, "image") if spec.within else None)[0]
 
 
-def _of_length(
-    spec: StatisticSpec, judgements: Judgements, tables: Sequence[ScoreTable], rows: Sequence[Row]
-) -> list[str]:
-    """The accuracy of preferring the longer caption, and each metric's length-balanced accuracy, on graded pairs.
-
-    Both are means over the groups of pairs, like the accuracy itself.
-    """
+def _of_length(spec: StatisticSpec, judgements: Judgements) -> list[str]:
+    """The accuracy of preferring the longer caption on graded pairs, a mean over the groups of pairs."""
     pairs = judgements.preferences[spec.human] if spec.kind == "accuracy" else None
-    if pairs is None or pairs.grade is None or spec.ties is None:
+    if pairs is None or pairs.grade is None or not (decided := np.asarray(pairs.preferred) != 0).any():
         return []
-    scores = _by_title(tables, rows)
-    if not scores:
-        return []
-    groups = np.array(pairs.group, dtype=object)
-    decided = np.asarray(pairs.preferred) != 0
-    if not decided.any():
-        return []
-    longer = length_differences(judgements, pairs)
+    groups, longer = np.array(pairs.group, dtype=object), length_differences(judgements, pairs)
     right = np.where(longer == 0, 0.5, longer * pairs.preferred > 0)
     of_groups = [right[decided & (groups == group)].mean() for group in dict.fromkeys(groups[decided].tolist())]
     mean = 100 * float(np.mean(of_groups))
-    lines = [f"always preferring the longer caption (in words between spaces) has the accuracy {mean:.2f}"]
-    balanced = replace(spec, ties="ties-half", length_balanced=True)
-    if spec.length_balanced or not np.any(balanced_sides(balanced, judgements)):
-        return lines
-    numbers = {
-        title: [accuracies(balanced, judgements, of_draw, title)[""].value for of_draw in draws]
-        for title, draws in scores.items()
-    }
-    values = {title: [one for one in of_draws if one is not None] for title, of_draws in numbers.items()}
-    listed = ", ".join(
-        f"{title} {100 * np.mean(known):.2f}" for title, known in values.items() if len(known) == len(numbers[title])
-    )
-    return [*lines, f"length-balanced accuracy (any preference for length alone: 50.00): {listed}"]
+    return [f"always preferring the longer caption (in words between spaces) has the accuracy {mean:.2f}"]
 
 
 def _of_images(data: WithinImages) -> list[str]:
@@ -129,24 +85,18 @@ def _of_images(data: WithinImages) -> list[str]:
     if left_out:
         total = data.images + data.few + data.tied
         lines.append(f"{data.images:,} of {total:,} images are used; excluded are {' and '.join(left_out)}")
-    flat = {name: data.flat(name) for name in data.names}
-    if any(map(any, flat.values())):
-        tied = ", ".join(f"{name} on {_range(counts)}" for name, counts in flat.items() if any(counts))
-        lines.append(f"images count 0 if a metric gives all their captions the same score: {tied}")
+    tied = []
+    for name in data.names:
+        low, high = min(data.flat(name)), max(data.flat(name))
+        tied += [f"{name} on {low:,}{f' to {high:,}' if high > low else ''}"] if high else []
+    if tied:
+        lines.append(f"images count 0 if a metric gives all their captions the same score: {', '.join(tied)}")
     return lines
 
 
-def _range(counts: Sequence[int]) -> str:
-    """A number for each draw, in words: ``3``, or ``3 to 5``."""
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def _of_sources(data: WithinSources) -> list[str]:
-    captions = zip(data.sources[:_LISTED], data.sizes.tolist(), strict=False)
-    listed = [f"{name} ({size:,} captions)" for name, size in captions]
-    listed += [f"and {len(data.sources) - _LISTED:,} more"] if len(data.sources) > _LISTED else []
-    lines = [f"captions of one source are compared: {', '.join(listed)}"]
+    captions = zip(data.sources, data.sizes.tolist(), strict=True)
+    lines = [f"captions of one source are compared: {', '.join(f'{name} ({n:,} captions)' for name, n in captions)}"]
     if data.few:
         lines.append(f"excluded are {data.few:,} source{'s' if data.few != 1 else ''} with one caption only")
     return lines
@@ -168,10 +118,7 @@ def _of_systems(data: Systems) -> list[str]:
 
 
 def photograph_note(judgements: Judgements) -> str | None:
-    """A note on judgements in which one photograph has two image ids, None for others.
-
-    ``unit: image`` resamples photographs.
-    """
+    """A note on judgements in which one photograph has two image ids, None for others."""
     images = {item.image for item in judgements.items}
     photographs = len({photograph(image) for image in images})
     if photographs == len(images):
@@ -181,50 +128,34 @@ def photograph_note(judgements: Judgements) -> str | None:
 
 # Metrics with many tied scores next to Kendall's tau-c, which counts every tie against them.
 
-FEW_VALUES = 20
-"""Metrics with at most this many distinct scores get a note under Kendall's tau-c."""
-MANY_TIES = 0.1
-"""Metrics that give this share of all pairs of items the same score get one, too."""
-_FEWEST_ITEMS = 50
+FEW_VALUES = 20  # a metric with at most so many distinct scores gets a note,
+MANY_TIES = 0.1  # or with at least this share of tied pairs,
+_FEWEST_ITEMS = 50  # of so many items
 
 
 def tie_cautions(
-    dataset: Dataset,
-    protocol: Protocol,
-    draws: Sequence[Judgements],
-    tables: Sequence[ScoreTable],
-    rows: Sequence[Row],
-    cells: Sequence[Cell],
+    protocol: Protocol, tables: Sequence[ScoreTable], rows: Sequence[Row], cells: Sequence[Cell]
 ) -> list[str]:
-    """A line for each metric with many ties under Kendall's tau-c: their number, and the values of other statistics.
-
-    With several draws, the share of tied pairs is the mean over draws.
+    """A line for each metric with many ties under Kendall's tau-c.
 
     Tau-c divides by the same number whatever the metric ties, so every tie of its scores counts against it; tau-b
     excludes ties, and tie-calibrated accuracy chooses the threshold below which the metric may tie (Deutsch, Foster and
     Freitag, 2023).
-
-    Empty unless the statistic of the protocol is tau-c.
     """
     if protocol.statistic.coefficient != "tau-c" or not tables or len(tables[0].items) < _FEWEST_ITEMS:
         return []
     lines = []
-    values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
-    for row in rows:
-        if row.name not in values:
-            continue
+    defined = {cell.column for cell in cells if not cell.group and cell.value is not None}
+    for row in (row for row in rows if row.name in defined):
         of_draws = [_ties(table, table.values[row.key]) for table in tables]
         distinct, share = min(count for count, _ in of_draws), float(np.mean([tied for _, tied in of_draws]))
         if distinct > FEW_VALUES and share < MANY_TIES:
             continue
         most = max(count for count, _ in of_draws)
         counted = f"{distinct:,}{f' to {most:,}' if most > distinct else ''} distinct scores"
-        if most == 1:
-            counted = "one score for all items"
-        others = _others(dataset, protocol, draws, tables, row)
         lines.append(
-            f"{row.title} has {counted} and gives {share:.0%} of all pairs of items the same score, which τ-c counts "
-            f"against it ({values[row.name]:.4f}){others}"
+            f"{row.title} has {'one score for all items' if most == 1 else counted} and gives {share:.0%} of all pairs "
+            "of items the same score, which τ-c counts against it (see τ-b and tie-calibrated accuracy)"
         )
     return lines
 
@@ -235,17 +166,3 @@ def _ties(table: ScoreTable, values: FloatArray) -> tuple[int, float]:
     counts = np.unique(merged(np.array(list(of_item.values()))), return_counts=True)[1].astype(np.float64)
     n = counts.sum()
     return len(counts), float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else 0.0
-
-
-def _others(
-    dataset: Dataset, protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], row: Row
-) -> str:
-    """The values of tau-b and tie-calibrated accuracy, if the data set has them."""
-    values = []
-    for coefficient, title in (("tau-b", "τ-b"), ("acc-eq", "tie-calibrated accuracy")):
-        spec = dataset.statistics.get(protocol.statistic.name.replace("tau-c", coefficient))
-        if spec is None or spec.coefficient != coefficient:
-            continue
-        cells, _ = evaluate(replace(protocol, statistic=spec), draws, tables, [row])
-        values += [f"{title} is {cell.value:.4f}" for cell in cells if not cell.group and cell.value is not None]
-    return f"; {' and '.join(values)}" if values else ""

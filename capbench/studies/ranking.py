@@ -1,7 +1,6 @@
-"""Ranks metrics over many tasks (``capbench rank``).
+"""Ranks metrics over many tasks (``capbench rank``), by the values and tests of :mod:`capbench.stats.tasks`.
 
-The overall value, its adjustment for missing tasks and the tests are those of :mod:`capbench.stats.tasks`. A metric
-without a value on some task is compared with every other metric on the tasks that both have.
+Two metrics are compared on the tasks that both have.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 from typing_extensions import Unpack
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.core.typed_json import Strict
-from capbench.datasets.protocol import Protocol, StatisticSpec
+from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
-from capbench.stats.agreement import Agreement
 from capbench.stats.pairs import Correction, Pair
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
 from capbench.stats.tasks import TaskData, TaskEffects, joint_labels, joint_tests, task_effects
@@ -33,7 +31,7 @@ from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
 from capbench.studies.plan import Plan
 from capbench.studies.protocol_notes import no_agreement
-from capbench.studies.results import ON_SAMPLE, StudyResult, TableChoices, is_left_out
+from capbench.studies.results import ON_SAMPLE, Cell, StudyResult, TableChoices, is_left_out
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.sentinel_agreement import sentinel_cell
@@ -190,34 +188,35 @@ class TaskRanking(Strict):
         return printed(partial(print_document, ranking_document(self, short=True)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Gathered:
-    """Judgements and scores of a task."""
-
-    task: RankedTask
-    draws: Sequence[Judgements]  # the human side is the same for all
-    scores: Mapping[str, FloatArray]  # (draws, items) by row name
-
-    def agreement(self, columns: Iterable[str]) -> Agreement:
-        """The scores of some rows at the task's data points. Raises StatisticError where the statistic is undefined."""
-        scores = {column: self.scores[column] for column in columns}
-        return agreement(self.task.protocol, self.draws[0], scores, "image", self.task.group)
-
-
 class TaskCollector:
-    """Gathers the data of all tasks while a study runs."""
+    """Gathers judgements and (draws, items) scores by row of all tasks while a study runs."""
 
     def __init__(self, tasks: Sequence[RankedTask]) -> None:
         self.tasks = tasks
-        self.gathered: dict[str, _Gathered] = {}
+        self.gathered: dict[str, tuple[Sequence[Judgements], Mapping[str, FloatArray]]] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
         """Keep the judgements and scores of the tasks of a protocol."""
         whole = common_scores(tables, rows)
         for task in self.tasks:
             if str(task.protocol) == str(protocol):
-                scores = {**whole, **group_scores(scored, task.group, rows)}
-                self.gathered[task.name] = _Gathered(task, scored.draws, scores)
+                self.gathered[task.name] = scored.draws, {**whole, **group_scores(scored, task.group, rows)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """A task with the metrics' values, which are those of no agreement for ``constant`` scores."""
+
+    task: RankedTask
+    draws: Sequence[Judgements]  # the human side is the same for all
+    data: TaskData
+    values: Mapping[str, float]
+    missing: Mapping[str, str]
+    constant: Mapping[str, str]
+
+    def on_unit_scale(self, value: float) -> float:
+        """A value on the scale from 0 to 1: a share of pairs as it is, a correlation r as (1 + r) / 2."""
+        return 1 - self.data.factor + self.data.factor * value
 
 
 def run_ranking(
@@ -230,8 +229,7 @@ def run_ranking(
     announce: Callable[[SlowPart], None] | None = None,
     **choices: Any,
 ) -> TaskRanking:
-    """Score all metrics of a plan of the tasks' protocols, and rank them; ``choices`` are those of
-    :func:`rank_tasks`."""
+    """Score all metrics of a plan of the tasks' protocols, and rank them (:func:`rank_tasks`)."""
     collector = TaskCollector(tasks)
     bare = replace(plan, study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False))
     result = run_plan(bare, progress, cache=cache, test_groups=False, announce=announce, keep=collector)
@@ -250,234 +248,164 @@ def rank_tasks(
     sentinels: bool = True,
 ) -> TaskRanking:
     """Rank metrics on the tasks of a study that was run with the collector as ``keep``."""
-    board = _Board(settings, {row.name: row.title for row in plan.rows})
-    missing_tasks = {}
+    measured, missing_tasks, values = dict[str, _Measured](), dict[str, str](), dict[str, dict[str, float]]()
     for task in collector.tasks:
-        gathered = collector.gathered.get(task.name)
-        if gathered is None:
-            of_protocol = [m.reason for m in result.missing if m.protocol == str(task.protocol) and not m.column]
-            absent = next(iter(of_protocol), "its data is missing")
-        else:
-            absent = _group_reason(gathered) or board.add(gathered, *_cells(result, plan.rows, task))
-        if absent:
-            missing_tasks[task.name] = absent
-    if not board.values:
+        try:
+            measured[task.name] = _measured(task, collector, result, plan.rows)
+        except StatisticError as error:
+            missing_tasks[task.name] = error.message
+            continue
+        for column, value in measured[task.name].values.items():
+            values.setdefault(column, {})[task.name] = value
+    if not values:
         place, reason = next(iter(missing_tasks.items()))
         raise StatisticError(f"no metric has a value on any task; {place}: {reason}", value=place)
-    with progress("tests over all tasks", math.comb(len(board.values), 2)) as step:
-        ranking, effects = board.rank(step)
-    used = board.permutations
+    scaled = {
+        column: {task: measured[task].on_unit_scale(value) for task, value in of_metric.items()}
+        for column, of_metric in values.items()
+    }
+    effects = task_effects(scaled, {task: one.task.weight for task, one in measured.items()})
+    overall = {column: effects.overall(of_metric) for column, of_metric in scaled.items()}
+    order = sorted(overall, key=lambda column: -overall[column])
+    used = permutations_to_use(settings.resamples, len(values), settings.alpha, settings.correction)
+    with progress("tests over all tasks", math.comb(len(values), 2)) as step:
+        pairs = _tests(order, values, measured, settings, used, step)
+    worse = {(pair.worse, pair.better) for pair in pairs if pair.significant}
+    clusters = significance_ranks(overall, lambda name, member: (name, member) in worse)
+    by_task = {task: ranks(one.values) for task, one in measured.items()}
+    titles = {row.name: row.title for row in plan.rows}
+    metrics = tuple(
+        RankedMetric(
+            column=column,
+            title=titles[column],
+            overall=overall[column],
+            rank=clusters[column],
+            values=values[column],
+            ranks={task: by_task[task][column] for task in values[column]},
+            missing={task: one.missing[column] for task, one in measured.items() if column in one.missing},
+            constant={task: one.constant[column] for task, one in measured.items() if column in one.constant},
+        )
+        for column in order
+    )
     return TaskRanking(
         capbench=result.capbench,
         created=result.created,
         name=name,
         title=title,
         sample=result.sample,
-        tasks=tuple(_info(each, board.data[name], effects) for name, each in board.gathered.items()),
+        tasks=tuple(_info(one, effects) for one in measured.values()),
         missing_tasks=missing_tasks,
-        ranking=ranking,
+        ranking=Ranking(metrics=metrics, pairs=pairs),
         missing_metrics={
-            row.title: _metric_reason(result, row.name) for row in plan.rows if row.name not in board.values
+            title: missing_reason(result, column) for column, title in titles.items() if column not in values
         },
-        photographs=len(joint_labels(list(board.data.values()))),
-        permutations=used if ranking.pairs else None,
-        requested=settings.resamples if ranking.pairs and settings.resamples not in (None, used) else None,
+        photographs=len(joint_labels([one.data.data for one in measured.values()])),
+        permutations=used if pairs else None,
+        requested=settings.resamples if pairs and settings.resamples not in (None, used) else None,
         seed=settings.seed,
         correction=settings.correction,
         alpha=settings.alpha,
-        sentinels=_sentinels(board, effects, progress) if sentinels else (),
+        sentinels=_sentinels(measured, effects, progress) if sentinels else (),
         signatures=result.signatures,
         cached=sum(result.cached.values()),
     )
 
 
-class _Board:
-    """Values and judgements of metrics on tasks, which :meth:`rank` turns into a ranking."""
-
-    def __init__(self, settings: TestSettings, titles: Mapping[str, str]) -> None:
-        self.settings = settings
-        self.titles = titles  # by column, in the order of the study
-        self.gathered: dict[str, _Gathered] = {}
-        self.data: dict[str, Agreement] = {}
-        self.values: dict[str, dict[str, float]] = {}
-        self.reasons: dict[str, dict[str, str]] = {column: {} for column in titles}
-        self.constant: dict[str, dict[str, str]] = {column: {} for column in titles}
-        self.no_agreement: dict[str, float] = {}
-
-    def add(
-        self, gathered: _Gathered, values: Mapping[str, float], reasons: Mapping[str, str], constant: Mapping[str, str]
-    ) -> str:
-        """Add a task with the statistic by column; returns the reason why the task cannot be used, ``""`` if it can.
-
-        ``reasons``: of columns without a value; ``constant``: of columns whose scores have no statistic.
-        """
-        task = gathered.task
-        if not values:
-            return next(iter([*constant.values(), *reasons.values()]), "no metric has a value")
-        try:
-            self.data[task.name] = gathered.agreement(values)
-        except StatisticError as error:
-            return error.message
-        self.gathered[task.name] = gathered
-        # The judgements have a statistic, since some metric has a value: the scores of the others are constant.
-        none = no_agreement(task.protocol.statistic, gathered.draws[0], task.group)
-        self.no_agreement[task.name] = none
-        for column, value in {**values, **dict.fromkeys(constant, none)}.items():
-            self.values.setdefault(column, {})[task.name] = value
-        for kind, of_columns in ((self.reasons, reasons), (self.constant, constant)):
-            for column, reason in of_columns.items():
-                kind[column][task.name] = reason
-        return ""
-
-    @property
-    def permutations(self) -> int:
-        """Number of permutations of the tests."""
-        settings = self.settings
-        return permutations_to_use(settings.resamples, len(self.values), settings.alpha, settings.correction)
-
-    def on_unit_scale(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Values by task on the scale from 0 to 1: a share of pairs as it is, a correlation r as (1 + r) / 2."""
-        factors = {task: _scale(self.gathered[task].task.protocol.statistic) for task in values}
-        return {task: 1 - factors[task] + factors[task] * value for task, value in values.items()}
-
-    def rank(self, progress: Callable[[int], None]) -> tuple[Ranking, TaskEffects]:
-        """The ranking, and the effects of the tasks; ``progress`` is called with numbers of tested pairs."""
-        scaled = {column: self.on_unit_scale(of_metric) for column, of_metric in self.values.items()}
-        effects = task_effects(scaled, {name: each.task.weight for name, each in self.gathered.items()})
-        overall = {column: effects.overall(of_metric) for column, of_metric in scaled.items()}
-        order = sorted(overall, key=lambda column: -overall[column])
-        pairs = self._tests(order, progress)
-        worse = {(pair.worse, pair.better) for pair in pairs if pair.significant}
-        clusters = significance_ranks(overall, lambda name, member: (name, member) in worse)
-        by_task = {
-            name: ranks({column: of[name] for column, of in self.values.items() if name in of})
-            for name in self.gathered
-        }
-        metrics = tuple(
-            RankedMetric(
-                column=column,
-                title=self.titles[column],
-                overall=overall[column],
-                rank=clusters[column],
-                values=self.values[column],
-                ranks={name: by_task[name][column] for name in self.values[column]},
-                missing=self.reasons[column],
-                constant=self.constant[column],
-            )
-            for column in order
-        )
-        return Ranking(metrics=metrics, pairs=pairs), effects
-
-    def _tests(self, order: Sequence[str], progress: Callable[[int], None]) -> tuple[MetricPair, ...]:
-        """Tests of all pairs of metrics that share a task."""
-        pairs = [
-            pair for pair in itertools.combinations(order, 2) if self.values[pair[0]].keys() & self.values[pair[1]]
-        ]
-        if not pairs:
-            return ()
-        tasks = [
-            TaskData(
-                data,
-                self.gathered[name].task.weight,
-                _scale(self.gathered[name].task.protocol.statistic),
-                frozenset(column for column, of_column in self.constant.items() if name in of_column),
-                self.no_agreement[name],
-            )
-            for name, data in self.data.items()
-        ]
-        tests = joint_tests(tasks, pairs, permutations=self.permutations, seed=self.settings.seed, progress=progress)
-        adjusted = adjust([test.p_value for test in tests], self.settings.correction).tolist()
-        return tuple(
-            MetricPair(
-                # Over the tasks that both have, the order may differ from that of the adjusted overall values.
-                better=first if test.difference >= 0 else second,
-                worse=second if test.difference >= 0 else first,
-                difference=abs(test.difference),
-                tasks=test.tasks,
-                p_value=test.p_value,
-                p_adjusted=p_adjusted,
-                significant=p_adjusted <= self.settings.alpha,
-            )
-            for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True)
-        )
+def _measured(task: RankedTask, collector: TaskCollector, result: StudyResult, rows: Sequence[Row]) -> _Measured:
+    """A task with its values. Raises StatisticError with the reason why it cannot be used."""
+    protocol, spec = str(task.protocol), task.protocol.statistic
+    if task.name not in collector.gathered:
+        of_protocol = [m.reason for m in result.missing if m.protocol == protocol and not m.column]
+        raise StatisticError(next(iter(of_protocol), "its data is missing"))
+    draws, scores = collector.gathered[task.name]
+    values, missing, constant = dict[str, float](), dict[str, str](), dict[str, str]()
+    for row in rows:
+        cell = result.cell(protocol, row.name, task.group)
+        if cell is None:
+            missing[row.name] = missing_reason(result, row.name, protocol)
+        elif cell.value is None:
+            (missing if cell.placeholder else constant)[row.name] = cell.undefined
+        else:
+            values[row.name] = cell.value
+    if not values:
+        reason = next(iter([*constant.values(), *missing.values()]), "no metric has a value")
+        raise StatisticError(f"group '{task.group}': {reason}" if task.group else reason)
+    data = agreement(task.protocol, draws[0], {column: scores[column] for column in values}, "image", task.group)
+    # The judgements have a statistic, since some metric has a value: the scores of the others are constant.
+    none = no_agreement(spec, draws[0], task.group)
+    # Shares of pairs count as they are.
+    is_share = spec.kind == "accuracy" or "acc" in str(spec.within or spec.systems or spec.coefficient)
+    of_task = TaskData(data, task.weight, 1.0 if is_share else 0.5, frozenset(constant), none)
+    return _Measured(task, draws, of_task, {**values, **dict.fromkeys(constant, none)}, missing, constant)
 
 
-def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -> tuple[RankedSentinel, ...]:
-    """Sentinels on all tasks. Tasks of one protocol share the scores."""
-    by_protocol: dict[str, dict[str, SentinelScores | str]] = {}
-    values: dict[str, dict[str, float]] = {name: {} for name in SENTINELS}
-    reasons: dict[str, dict[str, str]] = {name: {} for name in SENTINELS}
-    with progress("sentinels", len(board.gathered)) as step:
-        for name, gathered in board.gathered.items():
-            protocol, group = gathered.task.protocol, gathered.task.group
-            if str(protocol) not in by_protocol:
-                by_protocol[str(protocol)] = sentinel_scores(protocol, gathered.draws)
-            for sentinel, scores in by_protocol[str(protocol)].items():
-                cell = sentinel_cell(protocol, gathered.draws[0], sentinel, scores, group)
-                if cell.value is None:
-                    reasons[sentinel][name] = cell.undefined
-                else:
-                    values[sentinel][name] = cell.value
-            step(1)
+def _tests(
+    order: Sequence[str],
+    values: Mapping[str, Mapping[str, float]],
+    measured: Mapping[str, _Measured],
+    settings: TestSettings,
+    permutations: int,
+    progress: Callable[[int], None],
+) -> tuple[MetricPair, ...]:
+    """Tests of all pairs of metrics that share a task."""
+    pairs = [pair for pair in itertools.combinations(order, 2) if values[pair[0]].keys() & values[pair[1]]]
+    if not pairs:
+        return ()
+    tasks = [one.data for one in measured.values()]
+    tests = joint_tests(tasks, pairs, permutations=permutations, seed=settings.seed, progress=progress)
+    adjusted = adjust([test.p_value for test in tests], settings.correction).tolist()
     return tuple(
-        RankedSentinel(
-            name=name,
-            overall=effects.overall(board.on_unit_scale(values[name])) if values[name] else None,
-            values=values[name],
-            missing=reasons[name],
+        MetricPair(
+            # Over the tasks that both have, the order may differ from that of the adjusted overall values.
+            better=first if test.difference >= 0 else second,
+            worse=second if test.difference >= 0 else first,
+            difference=abs(test.difference),
+            tasks=test.tasks,
+            p_value=test.p_value,
+            p_adjusted=p_adjusted,
+            significant=p_adjusted <= settings.alpha,
         )
-        for name in SENTINELS
+        for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True)
     )
 
 
-def _scale(spec: StatisticSpec) -> float:
-    """Factor of a statistic in the overall value: 1 for shares of pairs, 0.5 for correlations."""
-    return 1.0 if spec.kind == "accuracy" or "acc" in str(spec.within or spec.systems or spec.coefficient) else 0.5
+def _sentinels(
+    measured: Mapping[str, _Measured], effects: TaskEffects, progress: ProgressFactory
+) -> tuple[RankedSentinel, ...]:
+    """Sentinels on all tasks. Tasks of one protocol share the scores."""
+    by_protocol: dict[str, dict[str, SentinelScores | str]] = {}
+    cells: dict[str, dict[str, Cell]] = {name: {} for name in SENTINELS}
+    with progress("sentinels", len(measured)) as step:
+        for task, one in measured.items():
+            protocol = one.task.protocol
+            if str(protocol) not in by_protocol:
+                by_protocol[str(protocol)] = sentinel_scores(protocol, one.draws)
+            for name, scores in by_protocol[str(protocol)].items():
+                cells[name][task] = sentinel_cell(protocol, one.draws[0], name, scores, one.task.group)
+            step(1)
+    found = []
+    for name, of_tasks in cells.items():
+        values = {task: cell.value for task, cell in of_tasks.items() if cell.value is not None}
+        scaled = {task: measured[task].on_unit_scale(value) for task, value in values.items()}
+        overall = effects.overall(scaled) if scaled else None
+        missing = {task: cell.undefined for task, cell in of_tasks.items() if cell.value is None}
+        found.append(RankedSentinel(name=name, overall=overall, values=values, missing=missing))
+    return tuple(found)
 
 
-def _cells(
-    result: StudyResult, rows: Sequence[Row], task: RankedTask
-) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
-    """The statistic of a task by column, the reasons for missing scores, and those for an undefined statistic."""
-    values, reasons, undefined = dict[str, float](), dict[str, str](), dict[str, str]()
-    for row in rows:
-        cell = result.cell(str(task.protocol), row.name, task.group)
-        if cell is None:
-            reasons[row.name] = _metric_reason(result, row.name, str(task.protocol))
-        elif cell.value is None:
-            (reasons if cell.placeholder else undefined)[row.name] = cell.undefined
-        else:
-            values[row.name] = cell.value
-    return values, reasons, undefined
-
-
-def _metric_reason(result: StudyResult, column: str, protocol: str = "") -> str:
+def missing_reason(result: StudyResult, column: str, protocol: str = "") -> str:
     """The reason why a metric has no scores under a protocol, or under all."""
-    items = protocol.rpartition("/")[0]
-    entries = [missing for missing in result.missing if missing.column == column]
-    of_place = [entry.reason for entry in entries if not protocol or entry.protocol in ("", protocol, items)]
-    undefined = [cell.undefined for cell in result.undefined if cell.column == column]
-    return next(iter([*of_place, *undefined]), "it has no scores")
+    places = ("", protocol, protocol.rpartition("/")[0])
+    missing = [m.reason for m in result.missing if m.column == column and (not protocol or m.protocol in places)]
+    missing += [cell.undefined for cell in result.undefined if cell.column == column]
+    return next(iter(missing), "it has no scores")
 
 
-def _group_reason(gathered: _Gathered) -> str:
-    """The reason why a task's group has no data; ``""`` if it has."""
-    task, judgements = gathered.task, gathered.draws[0]
-    if task.protocol.statistic.side == "preferences":
-        groups = dict.fromkeys(judgements.preferences[task.protocol.statistic.human].group)
-    else:
-        groups = dict.fromkeys(judgements.groups)
-    if not task.group or task.group in groups:
-        return ""
-    return f"{task.protocol} has no judgements of the group '{task.group}'. {suggest(task.group, list(groups))}"
-
-
-def _info(gathered: _Gathered, data: Agreement, effects: TaskEffects) -> TaskInfo:
-    task = gathered.task
-    spec = task.protocol.statistic
+def _info(measured: _Measured, effects: TaskEffects) -> TaskInfo:
+    task, spec = measured.task, measured.task.protocol.statistic
     ceiling = None
     with contextlib.suppress(StatisticError):  # too few photographs with several ratings
-        human = human_ceiling(task.protocol, gathered.draws[0], "image", task.group)
+        human = human_ceiling(task.protocol, measured.draws[0], "image", task.group)
         ceiling = None if human is None else human[1].value
     return TaskInfo(
         name=task.name,
@@ -487,7 +415,7 @@ def _info(gathered: _Gathered, data: Agreement, effects: TaskEffects) -> TaskInf
         weight=task.weight,
         statistic=spec.label,
         kind="accuracy" if spec.kind == "accuracy" else "correlation",
-        photographs=data.units,
+        photographs=measured.data.data.units,
         ceiling=ceiling,
         effect=effects.effects[task.name],
     )

@@ -1,12 +1,8 @@
-"""Agreement with human ratings by the number of references.
-
-After TIGEr (Jiang et al. 2019, Figure 5) and FAIEr (Wang et al. 2021, Figure 4).
+"""Agreement with human ratings by the number of references (Jiang et al. 2019, Figure 5; Wang et al. 2021, Figure 4).
 
 A *draw* is a random order of each image's references; with k references, a caption is scored against the first k of
-that order. So the sets within a draw are nested, which keeps a curve free of the noise between unrelated sets, and
-draws are independent of each other. All captions of an image share the same order. Protocols with sampled references
-use the same orders (:func:`capbench.datasets.judgement_files.reference_orders`), so with the same seed the curve at 5
-references is the number of ``random-5-refs``.
+that order: the sets within a draw are nested, which keeps a curve free of the noise between unrelated sets. Protocols
+with sampled references use the same orders, so the curve at 5 references is the number of ``random-5-refs``.
 """
 
 from __future__ import annotations
@@ -20,12 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from capbench import __version__
-from capbench.core.errors import DataError, MetricError, ProtocolError, UsageError
-from capbench.core.files import read_json
+from capbench.core.errors import ProtocolError, UsageError
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress
-from capbench.core.records import Item, Judgements, ScoreTable
-from capbench.core.typed_json import Strict, Tidy, check_version, validated
+from capbench.core.records import Item, ScoreTable
+from capbench.core.typed_json import Strict, Tidy, read_versioned
 from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import reference_orders
 from capbench.datasets.protocol import Protocol
@@ -39,8 +34,7 @@ from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
 from capbench.studies.study import CurveTask
 
 CURVES_SCHEMA_VERSION = 1
-_COUNTS = (0, 1, 2, 5, 10, 20, 50)
-_FEW = 10  # up to this maximum, the default is every number
+_COUNTS = (0, 1, 2, 5, 10, 20, 50)  # by default, unless there are at most 10
 
 
 class CurvePoint(Strict):
@@ -125,10 +119,8 @@ def reference_curves(
 ) -> ReferenceCurves:
     """A protocol's statistic with several numbers of references.
 
-    Metrics that can sweep (:meth:`capbench.metrics.base.Metric.sweep`) extract their statistics once; the others score
-    every set of references separately, through the score cache. The numbers default to 0 (if a metric works without
-    references), 1, 2, 5, 10, 20, 50, as far as available, and all; to every number if there are at most 10. A point
-    has no value if the statistic is undefined on one of its draws.
+    Metrics that can sweep extract their statistics once; the others score every set separately. A point has no value if
+    the statistic is undefined on one of its draws.
     """
     started, task = time.perf_counter(), task or CurveTask()
     _check(protocol, judged)
@@ -146,7 +138,11 @@ def reference_curves(
             for cell in evaluate(protocol, judged.draws, [table], rows)[0]:
                 found.setdefault((cell.column, cell.group, count), []).append(cell)
         signatures[request.label] = metric.signature()
-        if _counts_documents(judgements, metric):
+        corpora = set()
+        for items in (judgements.items, judgements.documents or judgements.items):
+            metric.prepare(items)
+            corpora.add(metric.corpus_id())
+        if len(corpora) > 1:  # the items are a part of a data set
             notes.append(f"{request.label}: document frequencies are those of {judged.dataset.title} alone")
     points, undefined, groups = [], dict[str, Cell](), dict.fromkeys(group for _, group, _ in found)
     names = [row.name for request in judged.requests for row in request.rows]
@@ -217,7 +213,7 @@ def _counts(
 ) -> tuple[int, ...]:
     """The numbers of references, without 0 if no metric works without any."""
     if counts is None:
-        counts = (*(count for count in (range(most) if most <= _FEW else _COUNTS) if count < most), most)
+        counts = (*(count for count in (range(most) if most <= 10 else _COUNTS) if count < most), most)
     if max(counts) > most:
         message = f"no item of {protocol} has {max(counts)} references"
         raise UsageError(message, code="out-of-range", value=max(counts), hint=f"The maximum is {most}")
@@ -227,15 +223,6 @@ def _counts(
         hint = "Add 1 to the numbers of references"
         raise UsageError(message, code="missing-references", value=bound[0], hint=hint)
     return tuple(count for count in counts if count or len(bound) < len(free))
-
-
-def _counts_documents(judgements: Judgements, metric: Metric) -> bool:
-    """True if the items are a part of a data set, and the metric's corpus statistics are those of this part."""
-    corpora = set()
-    for items in (judgements.items, judgements.documents or judgements.items):
-        metric.prepare(items)
-        corpora.add(metric.corpus_id())
-    return len(corpora) > 1
 
 
 def _tables(
@@ -263,9 +250,6 @@ def _tables(
     with progress(request.label, len(items) * len(sweep.orders)) as step:
         arrays = metric.sweep(sweep, step)
         for draw, array in enumerate(arrays or ()):
-            if array.ndim != 3 or array.shape[:2] != (len(counts), len(items)):
-                message = f"{metric.name} returned a sweep of shape {array.shape} for {len(items)} items"
-                raise MetricError(message, code="wrong-shape", value=array.shape)
             for count, statistics in zip(counts, array, strict=True):
                 if (draw, count) in sets:
                     scores = metric.scores(np.ascontiguousarray(statistics))
@@ -286,10 +270,5 @@ def _free(request: MetricRequest) -> MetricRequest:
 
 def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
     """Read the curves that ``capbench correlate --references-curve --json`` or ``--out`` wrote."""
-    raw = read_json(path)
-    if not isinstance(raw, dict) or "points" not in raw or not isinstance(raw.get("schema_version"), int):
-        message = "contains no curves over the number of references"
-        hint = "Write one with 'capbench correlate --references-curve ... --out DIR'"
-        raise DataError(message, code="wrong-format", path=path, hint=hint)
-    check_version(raw["schema_version"], CURVES_SCHEMA_VERSION, path)
-    return validated(ReferenceCurves, raw, path, code="wrong-format")
+    hint = "Write one with 'capbench correlate --references-curve ... --out DIR'"
+    return read_versioned(ReferenceCurves, path, CURVES_SCHEMA_VERSION, "a file of curves", hint)

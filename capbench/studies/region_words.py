@@ -1,9 +1,8 @@
 """Scores of words of a region and of other words, before and after references are fused (FAIEr, Table 5).
 
 Each detection of COCO Entities is matched to the store's region with the highest overlap, if it is at least one half.
-The region's words are those of the caption that belong to a detection of that class. A score is the product of the
-nodes of a region and a word; means are over all pairs. *Before* fusion the nodes are those of the image and of the
-references' words; *after* it they are those of the union of image and references and of the candidate's words.
+The region's words are those of a detection of that class. A score is the product of the nodes of a region and a word:
+*before* fusion of the image and of the references' words; *after* it of their union and of the candidate's words.
 """
 
 from __future__ import annotations

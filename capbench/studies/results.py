@@ -1,9 +1,4 @@
-"""Results of a study: a typed schema with a version.
-
-``results.json`` contains one :class:`StudyResult`. Files of version 0.2 and later are read; a test keeps one. Keys in
-:data:`_OMITTED_IF_EMPTY` are newer than schema 4 and written only if they have content: earlier programs reject unknown
-keys.
-"""
+"""Results of a study: a typed schema with a version; ``results.json`` contains one :class:`StudyResult`."""
 
 from __future__ import annotations
 
@@ -12,16 +7,15 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import Unpack
 
 from capbench.core.arguments import BootstrapMethod, Correction, Unit
-from capbench.core.errors import DataError, StatisticError, UsageError, suggest
-from capbench.core.files import read_json
+from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.core.training_record import TrainingOverlap
-from capbench.core.typed_json import Strict, check_version, validated
+from capbench.core.typed_json import Strict, read_versioned
 from capbench.datasets.protocol import Level, with_version
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.published.tables import PublishedInfo, given_parts
@@ -30,21 +24,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESULT_SCHEMA_VERSION = 4
-LEFT_OUT = "left out (--without)"
-"""Reason of rows that the user leaves out."""
-LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"
-"""Reason of rows that require the parses of a metric that the user leaves out."""
-OURS = "ours, after the paper"
-"""Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
-NO_TESTS = ": no tests between metrics: "
-"""Separator in a note, between the protocol with its group and the reason."""
+LEFT_OUT = "left out (--without)"  # reason of rows that the user leaves out
+LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"  # that of rows which require parses, without SPICE
+OURS = "ours, after the paper"  # in the title of a study, and of its tables, whose data is a substitute for a paper's
+NO_TESTS = ": no tests between metrics: "  # in a note, between the protocol with its group and the reason
 ON_SAMPLE = ", on the embedded synthetic sample"
+# Newer than schema 4: written only if they have content, since earlier programs reject unknown keys.
 _OMITTED_IF_EMPTY = ("answers", "practices", "file_columns", "sentinels", "training")
 
 
 class _Growing(Strict):
-    """A model whose newer keys are written only if they have content."""
-
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {key: value for key, value in dump(self).items() if value or key not in _OMITTED_IF_EMPTY}
@@ -87,10 +76,7 @@ class ProtocolInfo(_Growing):
 
 
 class Cell(Strict):
-    """One number: one metric column under one protocol, overall (``group`` is ``""``) or in one group.
-
-    A cell has a value, or ``undefined`` gives the reason why it has none.
-    """
+    """One number: one metric column under one protocol, overall (``group`` is ``""``) or in one group."""
 
     protocol: str
     metric: str
@@ -99,15 +85,13 @@ class Cell(Strict):
     title: str
     group: str = ""
     value: float | None = None  # the mean over draws if there are several; accuracies are shares in [0, 1]
-    undefined: str = ""  # the reason why there is no value, one sentence
+    undefined: str = ""  # the reason why there is no value, one sentence; "" with a value
     placeholder: str = ""  # what tables print in the place of a missing value; "" for undefined
     sd: float | None = None  # sample standard deviation over draws, None for a single one
     low: float | None = None  # lower end of the bootstrap interval of value, None without one
     high: float | None = None
     n: int  # data points (ratings or pairs; captions within images; systems over systems), the fewest of any draw
-    p_value: float | None = (
-        None  # two-sided, of independent data points: not of accuracies, unaggregated ratings, draws
-    )
+    p_value: float | None = None  # two-sided; None for accuracies, unaggregated ratings and several draws
     ties: int | None = None  # tied pairs of the metric's scores, for accuracies among the judged pairs
     chance: float | None = None  # accuracy reached by chance under the tie rule; None for other statistics
     published: float | None = None  # the number in the published table, in the unit of value
@@ -118,17 +102,11 @@ class Cell(Strict):
     # True if it differs from the published number by more than rounding and draws explain, without a known reason
     unexplained: bool = False
 
-    @model_validator(mode="after")
-    def _value_or_reason(self) -> Self:
-        if (self.value is None) != bool(self.undefined):
-            raise ValueError("a cell has either a value or the reason why it has none ('undefined')")
-        return self
-
     @property
     def number(self) -> float:
-        """The value of the cell; raises StatisticError with the reason if it has none."""
+        """The value of the cell. Raises StatisticError with the reason if it has none."""
         if self.value is None:
-            raise StatisticError(f"{self.title} under {self.protocol}: {self.undefined}", value=self.title)
+            raise StatisticError(f"{self.title} under {self.protocol}: {self.undefined}", value=self.column)
         return self.value
 
     @property
@@ -194,9 +172,7 @@ class SentinelTest(Strict):
     column: str
     sentinel: str  # the sentinel with the largest p-value
     difference: float  # value of the metric minus that of this sentinel
-    p_value: (
-        float  # the largest one-sided one over the sentinels: that the metric agrees better than all; not corrected
-    )
+    p_value: float  # the largest one-sided one over the sentinels, not corrected
     p_adjusted: float  # after the correction for the number of metrics
     better: bool  # True if p_adjusted is at most α
 
@@ -215,21 +191,6 @@ class SentinelTests(Strict):
     tests: tuple[SentinelTest, ...]  # one for each metric
 
 
-class RaterTests(Strict):
-    """Permutation tests of the metrics against human raters, overall or in one group: a family of their own."""
-
-    group: str = ""
-    value: float  # the human ceiling
-    n: int  # data points (ratings or pairs) behind it
-    method: Literal["leave-one-rater-out", "votes"]
-    correction: Correction  # correction for the number of metrics
-    alpha: float
-    p_adjusted: dict[str, float]  # two-sided p-value by column, corrected for the number of metrics
-    above: tuple[str, ...]  # columns of the metrics that agree significantly better than the raters do with each other
-    below: tuple[str, ...]  # columns of the metrics that agree significantly less
-    alike: tuple[str, ...]  # columns of the other metrics
-
-
 class Sentinels(Strict):
     """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics."""
 
@@ -239,11 +200,7 @@ class Sentinels(Strict):
     inputs: dict[str, str] = Field(default_factory=dict)  # what each sentinel is computed from, by name
     signatures: dict[str, str] = Field(default_factory=dict)  # by name, with the checksum of the judgements
     notes: tuple[str, ...] = ()  # the reason why there are no tests, one line for each group
-    raters: tuple[RaterTests, ...] = ()  # tests of the metrics against human raters, if these are known
-
-    def raters_of(self, group: str = "") -> RaterTests | None:
-        """The tests against human raters of a group, or None if there are none."""
-        return next((tests for tests in self.raters if tests.group == group), None)
+    raters: tuple[Any, ...] = Field(default=(), exclude=True)  # of earlier versions
 
     def cell(self, name: str, group: str = "") -> Cell | None:
         """The cell of a sentinel, or None if there is none."""
@@ -261,7 +218,7 @@ class Sentinels(Strict):
 
 def is_left_out(reason: str) -> bool:
     """True if the user left it out."""
-    return reason in (LEFT_OUT, LEFT_OUT_WITH_PARSES)
+    return reason.startswith(LEFT_OUT)
 
 
 def missing_word(reason: str) -> str:
@@ -297,10 +254,7 @@ class Missing(Strict):
 
 
 class StudyResult(_Growing):
-    """Result of one run of a study, as :func:`capbench.correlate` and :func:`capbench.compare` return it.
-
-    ``print(result)`` prints its tables; ``correlate --json`` prints its fields.
-    """
+    """Result of a study, as :func:`capbench.correlate` and :func:`capbench.compare` return and print it."""
 
     schema_version: int = RESULT_SCHEMA_VERSION
     capbench: str  # version of the program
@@ -325,26 +279,19 @@ class StudyResult(_Growing):
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)  # by dataset/items
 
     def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
-        """One number: that of a row (``cider``) under a protocol, which is optional if there is only one.
-
-        Raises UsageError, with the choices, if there is no such number, and StatisticError if it is undefined.
-        """
+        """One number: that of a row (``cider``) under a protocol, which is optional if there is only one."""
         ids = [info.id for info in self.protocols]
         if protocol is None and len(ids) != 1:
-            message = f"the result has {len(ids)} protocols"
-            raise UsageError(message, code="ambiguous", hint=f"Name one: {', '.join(ids)}")
+            hint = f"Name one: {', '.join(ids)}"
+            raise UsageError(f"the result has {len(ids)} protocols", code="ambiguous", hint=hint)
         protocol = protocol or ids[0]
-        cell, where = self.cell(protocol, column, group), f"{protocol}{f', {group}' if group else ''}"
+        cell = self.cell(protocol, column, group)
         if cell is None:
             known = [c.column for c in self.cells if (c.protocol, c.group) == (protocol, group)]
             reason = next((f": {m.reason}" for m in self.missing if m.column == column), "")
-            message = f"'{column}' has no value under {where}{reason}"
+            message = f"'{column}' has no value under {protocol}{f', {group}' if group else ''}{reason}"
             raise UsageError(message, code="unknown-name", value=column, hint=suggest(str(column), known))
-        if cell.value is None:
-            message = f"'{column}' has no value under {where}: {cell.undefined}"
-            hint = "To read the reason without an exception, use result.cell(protocol, column, group).undefined"
-            raise StatisticError(message, value=column, hint=hint)
-        return cell.value
+        return cell.number
 
     def rows(self) -> list[dict[str, Any]]:
         """One record for each cell: its fields, the ``difference`` from the paper, ``rank`` and ``top`` from tests,
@@ -403,17 +350,13 @@ class StudyResult(_Growing):
     def write(
         self, folder: str | os.PathLike[str], *, escape_formulas: bool = False, by_source: bool = False
     ) -> list[Path]:
-        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does, and return them.
-
-        ``escape_formulas`` marks texts in CSV files that a spreadsheet would take for formulas; ``by_source`` includes
-        the tables by group.
-        """
+        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does, and return them."""
         from capbench.reports.markup import write_result
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
     def to_latex(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
-        """The tables as LaTeX, for the packages booktabs and graphicx; ``by_source`` includes the tables by group."""
+        """The tables as LaTeX, for the packages booktabs and graphicx, with ``by_source`` also those by group."""
         from capbench.reports.markup import latex
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
@@ -429,8 +372,7 @@ class StudyResult(_Growing):
         return markdown(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
 
     def cite(self) -> str:
-        """A description for a paper: a sentence with protocol, amount of data, intervals and tests, and the
-        BibTeX entries of data sets and metrics; see ``capbench correlate --cite``."""
+        """A description for a paper, and BibTeX entries, as ``capbench correlate --cite`` prints."""
         from capbench.reports.cite import cite_study
 
         return cite_study(self)
@@ -438,9 +380,8 @@ class StudyResult(_Growing):
     def __repr__(self) -> str:
         where = ", ".join(info.id for info in self.protocols) or "nothing"
         missing = len(self.missing) + len(self.undefined)
+        listed = ", ".join(dict.fromkeys(cell.column for cell in self.cells if cell.value is not None)) or "no numbers"
         waiting = f", {missing} not computed" if missing else ""
-        scored = {cell.column for cell in self.cells if cell.value is not None}
-        listed = ", ".join(name for name in self.columns if name in scored) or "no numbers"
         return f"StudyResult({where}: {listed}{waiting}{ON_SAMPLE if self.sample else ''})"
 
     def __str__(self) -> str:
@@ -472,10 +413,7 @@ class StudyResult(_Growing):
         return next((one for one in self.sentinels if one.protocol == protocol), None)
 
     def has_read(self, protocol: str, label: str, group: str = "") -> bool:
-        """True if a metric's training has read the captions, photographs or judgements of a protocol's items.
-
-        Groups of pairs that are not groups of items have the value of all items.
-        """
+        """True if a metric's training has read captions, photographs or judgements of a protocol's items."""
         overlaps = self.training.get(protocol.rpartition("/")[0], ())
         read = {overlap.group: overlap.has_read for overlap in overlaps if overlap.label == label}
         return read.get(group, read.get("", False))
@@ -512,19 +450,7 @@ class StudyResult(_Growing):
         return by_reason
 
 
-_WRITES = "Pass results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
-
-
 def load_result(path: str | os.PathLike[str]) -> StudyResult:
-    """Read a ``results.json``.
-
-    Raises DataError: the file has another format or schema.
-    """
-    raw = read_json(path)
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if not isinstance(version, int) or version < 1:
-        message = "is not a result file of capbench ('schema_version' is missing)"
-        raise DataError(message, code="wrong-format", path=path, hint=_WRITES)
-    check_version(version, RESULT_SCHEMA_VERSION, path)
-    hint = "Write the file again with the command that wrote it"
-    return validated(StudyResult, raw, path, code="wrong-format", hint=hint)
+    """Read a ``results.json``. Raises DataError for another format or schema."""
+    hint = "Pass results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
+    return read_versioned(StudyResult, path, RESULT_SCHEMA_VERSION, "a result file of capbench", hint)

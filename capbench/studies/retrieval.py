@@ -1,7 +1,7 @@
 """Retrieval with a metric: ranks images by their scores for a caption, and captions by their scores for an image.
 
 After FAIEr (Wang and others, CVPR 2021, Table 6): the first four of each image's captions are its references, and the
-others are queries and gallery. Any of an image's own captions is a correct answer; none of them is a reference.
+others are queries and gallery. Any of an image's own captions is a correct answer.
 """
 
 from __future__ import annotations
@@ -68,11 +68,7 @@ class CaptionGallery:
 
 
 def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> CaptionGallery:
-    """Sample images, and divide their captions into references and queries.
-
-    The sample comes from numpy's PCG64 generator seeded with ``task.seed``, over the images by sorted id, so it is
-    independent of the order of a file.
-    """
+    """Sample images (PCG64 over the sorted ids), and divide their captions into references and queries."""
     if len(captions) < 2:
         message = f"there are {len(captions)} images, and retrieval requires at least two"
         raise DataError(message, code="too-few", value=len(captions), hint="Choose other captions")
@@ -110,11 +106,7 @@ def metric_retrieval(
     cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> list[MetricRetrieval]:
-    """Score every caption against every image, and rank; columns that ignore references get none.
-
-    A metric with a matrix (:meth:`capbench.metrics.base.Metric.matrix`) encodes each side once; the others score pair
-    by pair, all columns at once, without the score cache (``cache`` is for tokens and parses).
-    """
+    """Score every caption against every image, and rank; columns that ignore references get none."""
     metric = request.make(complete(resources, cache=cache))
     n = len(gallery.images)
     free = {row.key.column for row in request.rows} & request.ignores_references

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,11 @@ from capbench.studies.results import Missing, Practice, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable, training_overlaps
 
 if TYPE_CHECKING:
-    from capbench.studies.combine import PlannedCombination
+    pass
 
 
 @dataclass
 class _Run:
-    """Accumulated results of a running plan."""
-
     numbers: list[Numbers] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     signatures: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -49,26 +47,20 @@ class SlowPart:
 
 
 Keep = Callable[[Protocol, Scored, Sequence[ScoreTable], Sequence[Row]], None]
-"""Called with the data behind the numbers of a protocol."""
+"""Called with the data behind the numbers of a protocol: judgements with scores, tables with combinations, and rows."""
 
 
 def run_plan(
-    plan: Plan,  # the plan
-    progress: ProgressFactory,  # makes progress bars
+    plan: Plan,
+    progress: ProgressFactory,
     *,
-    cache: bool = True,  # True to use the score cache
+    cache: bool = True,
     test_groups: bool = True,  # False for intervals, tests and ceilings of the overall numbers only, not of groups
     # called before scoring if there is slow work of more than half a minute
     announce: Callable[[SlowPart], None] | None = None,
-    # called with the data behind each protocol's numbers: the protocol, its judgements with scores, the tables with
-    # combinations, and the rows (:class:`capbench.studies.item_scores.Collector`)
     keep: Keep | None = None,
 ) -> StudyResult:
-    """Run a plan.
-
-    Each *dataset/items* is loaded and scored once, whatever the number of statistics. Missing requirements (a data
-    set's files, a metric's weights) become :class:`Missing` entries. Metrics with slow work come last.
-    """
+    """Run a plan: each *dataset/items* is scored once, and missing requirements become :class:`Missing` entries."""
     started = time.perf_counter()
     run = _Run()
     has_images = any(dataset.judges_images for dataset, _ in plan.protocols)
@@ -94,9 +86,8 @@ def run_plan(
         run.seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(judged.values()))
     _refuse_unlearnable(plan, by_items, judged)
-    slow = _slow_part(plan, list(judged.values()))
-    if slow is not None and announce is not None:
-        announce(slow)
+    if announce is not None:
+        _announce(plan, list(judged.values()), announce)
     unscored: list[CapbenchError] = []
     for key in list(judged):
         protocols = by_items[key]
@@ -139,22 +130,24 @@ def run_plan(
         check_defined(cells)
     if not cells and absent and not any(missing.planned for missing in run.missing):
         raise absent[0]
-    practices: tuple[Practice, ...] = ()
-    if plan.study.practices and not plan.on_sample:
-        practices = tuple(filter(None, (_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols)))
+    practices = [_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols]
     run.seconds["total"] = time.perf_counter() - started
+    titles = {row.name: row.title for row in plan.rows}
+    answers = [found for one in run.numbers for found in one.answers]
+    if answers and not plan.uses_root:  # all data is the user's: best first under the first protocol
+        titles = {name: titles[name] for name in dict.fromkeys((*answers[0].ranking, *titles))}
     order = [str(protocol) for _, protocol in plan.protocols]
     run.numbers.sort(key=lambda one: order.index(one.info.id))
     result = study_result(
         plan.study,
         run.numbers,
-        _columns(plan, run),
+        titles,
         sample=plan.on_sample,
         signatures=run.signatures,
         missing=tuple(run.missing),
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
-        practices=practices,
+        practices=tuple(filter(None, practices)),
         training=run.training,
     )
     if plan.published is None or plan.on_sample:
@@ -181,11 +174,9 @@ def _refuse_damaged_files(plan: Plan, judged: Sequence[Scorable]) -> None:
 
 def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], judged: Mapping[str, Scorable]) -> None:
     """Raise errors of combinations that do not depend on scores, such as too many folds."""
-    if not plan.combinations:
-        return
-    from capbench.studies.combine import refuse_unlearnable
+    for key, one in judged.items() if plan.combinations else ():
+        from capbench.studies.combine import refuse_unlearnable
 
-    for key, one in judged.items():
         for protocol in by_items[key]:
             # Plain means have no combinations, and a missing human side becomes an entry of the result.
             if protocol.statistic.kind != "mean":
@@ -194,19 +185,20 @@ def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], 
                         refuse_unlearnable(protocol, one.draws[0], combination.settings)
 
 
-def _slow_part(plan: Plan, judged: Sequence[Scorable]) -> SlowPart | None:
-    """The slow work of all judgements, if it takes long."""
+def _announce(plan: Plan, judged: Sequence[Scorable], announce: Callable[[SlowPart], None]) -> None:
+    """Announce the slow work of all judgements, if it takes long."""
     works = [one.slow_work() for one in judged]
-    labels = tuple(request.label for request in plan.requests if any(request.label in of_items for of_items in works))
     joined = together(work for of_items in works for of_label in of_items.values() for work in of_label)
-    return SlowPart(joined, labels) if sum(work.seconds for work in joined) > LONG_S else None
+    if sum(work.seconds for work in joined) > LONG_S:
+        slow = {label for of_items in works for label in of_items}
+        announce(SlowPart(joined, tuple(request.label for request in plan.requests if request.label in slow)))
 
 
 def _practice(
     plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
 ) -> Practice | None:
     """The numbers under another common protocol; None if there is none, or its files or all scores are missing."""
-    if dataset.other_practice is None:
+    if dataset.other_practice is None or not plan.study.practices or plan.on_sample:
         return None
     other, papers = dataset.protocol(dataset.other_practice[0]), dataset.other_practice[1]
     try:
@@ -217,29 +209,12 @@ def _practice(
     values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
     if not values:
         return None
-    return Practice(
-        protocol=str(protocol),
-        used_by=protocol.items.source,
-        other=str(other),
-        other_used_by=papers,
-        values=values,
-    )
-
-
-def _columns(plan: Plan, run: _Run) -> dict[str, str]:
-    """Titles by row, in the order of the plan; if all data is the user's, best first under the first protocol."""
-    titles = {row.name: row.title for row in plan.rows}
-    answers = [found for one in run.numbers for found in one.answers]
-    if not answers or any(dataset.under_root for dataset, _ in plan.protocols):
-        return titles
-    return {name: titles[name] for name in dict.fromkeys((*answers[0].ranking, *titles))}
+    used_by = protocol.items.source
+    return Practice(protocol=str(protocol), used_by=used_by, other=str(other), other_used_by=papers, values=values)
 
 
 def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], bool]:
-    """A function that is True for the names of two rows of one metric, and if one is computed from the other.
-
-    Columns of a score file are different metrics.
-    """
+    """A function that is True for the names of two rows of one metric, and if one is computed from the other."""
 
     def related(first: str, second: str) -> bool:
         labels = {row.name: row.key.label for row in plan.rows}
@@ -248,14 +223,11 @@ def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], 
         if one.metric is other.metric:
             signatures = tables[0].signatures
             return signatures[one.label] == signatures[other.label] and not one.needs(Scores)
-        return one.metric in _parts(other, plan) or other.metric in _parts(one, plan)
+        pairs = [(one, other), (other, one)]
+        combined = [(part, whole) for part, whole in pairs if issubclass(whole.metric, CombinedMetric)]
+        return any(part.metric in classes_of(whole.make(plan.resources)) for part, whole in combined)
 
     return related
-
-
-def _parts(request: MetricRequest, plan: Plan) -> Collection[type]:
-    """The metrics that a metric is computed from."""
-    return classes_of(request.make(plan.resources)) if issubclass(request.metric, CombinedMetric) else ()
 
 
 def _with_combinations(
@@ -269,8 +241,12 @@ def _with_combinations(
 
     key = f"{scored.dataset.name}/{protocol.items.name}"
     for combination in plan.combinations:
-        row = combination.row
-        if reason := _unlearnable(combination, protocol, tables):
+        row, inputs = combination.row, [entry.row for entry in combination.inputs]
+        lacking = [one.title for one in inputs if not tables or any(one.key not in table.values for table in tables)]
+        reason = f"{protocol}: requires the scores of {', '.join(lacking)}" if lacking else ""
+        if protocol.statistic.kind == "mean":
+            reason = f"{protocol} has no human judgements to learn from"
+        if reason:
             run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
             continue
         with progress(f"{row.title}, {protocol}", combination.settings.folds) as step:
@@ -290,15 +266,6 @@ def _with_combinations(
         name = row.name if known_signature in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
         signatures[name] = learned.signature
     return tables, notes
-
-
-def _unlearnable(combination: PlannedCombination, protocol: Protocol, tables: Sequence[ScoreTable]) -> str:
-    """The reason a combination cannot be learned under a protocol; ``""`` if there is none."""
-    if protocol.statistic.kind == "mean":
-        return f"{protocol} has no human judgements to learn from"
-    inputs = [entry.row for entry in combination.inputs]
-    lacking = [row.title for row in inputs if not tables or any(row.key not in table.values for table in tables)]
-    return f"{protocol}: requires the scores of {', '.join(lacking)}" if lacking else ""
 
 
 def _note_scored(key: str, scored: Scored, run: _Run) -> None:

@@ -33,11 +33,7 @@ class Incomplete:
 
 
 def join_draws(request: MetricRequest, draws: Sequence[Judgements]) -> list[Join]:
-    """A score file joined to the items of each draw of references.
-
-    A file may contain scores for all draws, so a row is strange, or has other references, only if it belongs to no
-    draw. An item with two different scores, or a row that matches two items, is an error.
-    """
+    """A score file joined to the items of each draw of references; a row is strange only if it belongs to no draw."""
     joins = [stored_join(request, judgements.items) for judgements in draws]
     if len(joins) == 1:
         return joins
@@ -63,8 +59,8 @@ def items_with_scores(
 ) -> tuple[tuple[Item, ...], tuple[MetricRequest, ...], dict[ScoreColumn, Incomplete], list[str]]:
     """The scorable part of a user's own captions, which ``name`` describes, where score files may be incomplete.
 
-    With ``allow_missing``, items without a score are left out for all metrics. Returns the items, the requests without
-    incomplete columns, the incomplete columns, and notes; raises DataError if no request, or no item, remains.
+    Returns the items (with ``allow_missing``, those with all scores), the complete requests, the incomplete columns,
+    and notes; raises DataError if no request, or no item, remains.
     """
     joins = {request.label: stored_join(request, items) for request in requests if request.needs(Scores)}
     notes = [joined.note() for joined in joins.values()]
@@ -100,10 +96,7 @@ def common_items(
     requests: Sequence[MetricRequest],
     joins: Joins,
 ) -> tuple[tuple[Judgements, ...], Joins]:
-    """The judgements of the items with a score in every file; a file without any belongs to another data set.
-
-    If the draws have the same candidates, an item without a score in one draw is left out of all of them.
-    """
+    """The judgements of the items with a score in every file; a file without any belongs to another data set."""
     here = [joined for joined in joins.values() if not all(one.is_empty for one in joined)]
     alike = len({tuple((item.image, item.candidate) for item in judgements.items) for judgements in draws}) == 1
 

@@ -20,11 +20,7 @@ class ScoreLevel(RatingGroup):
 
 
 def by_level(scores: FloatArray, human: FloatArray, *, bins: int = 24) -> tuple[tuple[ScoreLevel, ...], FloatArray]:
-    """Scores by ascending rating, with a histogram of each rating's scores, and the (bins + 1,) edges of the bins.
-
-    The bins have equal width over the range of all scores. More than :data:`~capbench.studies.examples.MAX_LEVELS`
-    distinct ratings are binned.
-    """
+    """Scores by ascending rating, with a histogram of each rating's scores, and the (bins + 1,) edges of the bins."""
     low, high = float(scores.min()), float(scores.max())
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
     ratings = binned(human) if len(np.unique(human)) > MAX_LEVELS else human

@@ -1,9 +1,4 @@
-"""Loads judgements, checks the requirements of metrics, and scores: shared by all commands.
-
-Requirements are checked before any computation starts: requests with unmet needs, and requests whose features cover
-only some groups of the data set. All covered items are scored once, and :mod:`capbench.studies.evaluate` computes all
-numbers from these scores.
-"""
+"""Loads judgements, checks the requirements of metrics before any computation, and scores: shared by all commands."""
 
 from __future__ import annotations
 
@@ -55,10 +50,7 @@ class Unscored:
 
     def in_words(self, group: str = "") -> str:
         """Text in the place of a number, overall or of a group: ``scores for 4 of 11,985``."""
-        if group not in self.scored:
-            return "no scores"
-        scored, total = self.scored[group]
-        return f"scores for {scored:,} of {total:,}"
+        return "scores for {:,} of {:,}".format(*self.scored[group]) if group in self.scored else "no scores"
 
     def as_incomplete(self) -> Incomplete:
         """The same for commands, with the reason."""
@@ -88,23 +80,22 @@ class Scored:
     unscored: tuple[Unscored, ...] = ()  # the requests that could not be scored on all items
     items_before: int | None = None  # of one draw, if those without scores were left out
 
-    def require_all(self) -> Scored:
-        """Itself, if every request is scored on all items, except incomplete columns of score files."""
-        _raise_first(self.unscored, any_scored=bool(self.tables))
-        return self
-
     def complete(self, rows: Sequence[Row], at_least: int = 1) -> list[Row]:
         """The rows that are scored on all items; raises the error of an incomplete score file if there are too few."""
         complete = [row for row in rows if self.tables and row.key in self.tables[0].values]
         if len(complete) < min(at_least, len(rows)):
-            _raise_first(self.unscored, any_scored=False)
+            raise self.unscored[0].error
         return complete
 
     @property
     def incomplete(self) -> dict[str, Incomplete]:
         """By title, rows without a number and the reason: columns of incomplete score files."""
         of_files = [entry for entry in self.unscored if entry.of_file]
-        return {row.title: entry.as_incomplete() for entry in of_files for row in entry.request.rows}
+        return {
+            row.title: Incomplete(entry.in_words(), str(entry.error))
+            for entry in of_files
+            for row in entry.request.rows
+        }
 
     @property
     def all_tables(self) -> tuple[ScoreTable, ...]:
@@ -135,10 +126,7 @@ class Scored:
 
     @cached_property
     def training(self) -> tuple[TrainingOverlap, ...]:
-        """Overlap of the judged items of all draws with the training data of each metric with trained files.
-
-        Of a metric that has read judged captions, also that of each group of the items.
-        """
+        """Overlap of the judged items, and of their groups, with the training data of each trained metric."""
         overlaps: list[TrainingOverlap] = []
         for part in (self, *self.groups.values()):
             # Records are those of the metrics, whatever the draw.
@@ -162,35 +150,28 @@ class Scorable:
 
     def require_all(self) -> Scorable:
         """Itself, if every request can be scored on all items, except incomplete columns of score files."""
-        _raise_first(self.unscored, any_scored=bool(self.requests))
+        for unscored in self.unscored:
+            if not unscored.of_file or unscored.damaged or not self.requests:
+                raise unscored.error
         return self
 
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
         """By label, the slow work that :meth:`score` would start with; labels without any are left out."""
         works: dict[str, tuple[SlowWork, ...]] = {}
-        for judgements in self.draws:
-            of_draw = slow_work(
-                judgements.items, self.requests, self.resources, cache=self.cache, documents=judgements.documents
-            )
-            for label, of_label in of_draw.items():
+        for one in self.draws:
+            found = slow_work(one.items, self.requests, self.resources, cache=self.cache, documents=one.documents)
+            for label, of_label in found.items():
                 works[label] = (*works.get(label, ()), *of_label)
         return works
 
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
-        """Score every draw, and single groups for requests that do not cover all items.
-
-        With ``by_group``, also corpus scores of each group of the items, as plain means require.
-        """
+        """Score every draw, and single groups for requests that do not cover all items."""
         tables: list[ScoreTable] = []
         for judgements in self.draws if self.requests else ():
             name = f"{self.dataset.name}/{self.selection.name}"
             label = name + (f" draw {judgements.draw + 1}" if len(self.draws) > 1 else "")
             with progress(label, len(judgements.items) * len(self.requests)) as step:
                 tables.append(self._table(judgements, self.requests, step, by_group))
-        groups = self._groups(progress, by_group)
-        return Scored(self.dataset, self.draws, tuple(tables), groups, self.unscored, self.items_before)
-
-    def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, Scored]:
         scored: dict[str, Scored] = {}
         for group in self.draws[0].groups:
             requests = [entry.request for entry in self.unscored if group in entry.groups]
@@ -199,9 +180,9 @@ class Scorable:
             draws = tuple(group_of(self.dataset, group).part(judgements) for judgements in self.draws)
             steps = sum(len(judgements.items) for judgements in draws) * len(requests)
             with progress(f"{self.dataset.name}/{self.selection.name}, {group}", steps) as step:
-                tables = tuple(self._table(judgements, requests, step, by_group) for judgements in draws)
-            scored[group] = Scored(self.dataset, draws, tables)
-        return scored
+                of_group = tuple(self._table(judgements, requests, step, by_group) for judgements in draws)
+            scored[group] = Scored(self.dataset, draws, of_group)
+        return Scored(self.dataset, self.draws, tuple(tables), scored, self.unscored, self.items_before)
 
     def _table(
         self,
@@ -228,11 +209,11 @@ class Scorable:
 
 def load_scorable(
     dataset: Dataset,
-    selection: ItemSelection,  # the items and their references
+    selection: ItemSelection,
     requests: Sequence[MetricRequest],
-    resources: Resources | None = None,  # features, weights and images for the metrics
+    resources: Resources | None = None,
     *,
-    cache: bool = True,  # True to use the score cache
+    cache: bool = True,
 ) -> Scorable:
     """Load judgements, and decide which requests can be scored on all of their items, and which on some groups."""
     resources = with_pictures_of(dataset, resources or Resources())
@@ -267,11 +248,9 @@ def load_scorable(
             found = found or _unworked(draws, request, resources, cache)
         unscored += [] if found is None else [found]
         scorable += [request] if found is None else []
-    summaries = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
-    if not dataset.under_root:  # a user's own file
-        summaries += tuple(damaged_captions(draws[0].items))
-    if summaries:
-        draws = tuple(replace(judgements, notes=(*judgements.notes, *summaries)) for judgements in draws)
+    notes = [joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty]
+    notes += [] if dataset.under_root else damaged_captions(draws[0].items)  # a user's own file
+    draws = tuple(replace(judgements, notes=(*judgements.notes, *notes)) for judgements in draws)
     if min(len(judgements.items) for judgements in draws) == items_before:
         items_before = None
     return Scorable(dataset, selection, draws, tuple(scorable), tuple(unscored), resources, cache, items_before)
@@ -285,35 +264,17 @@ def score_all(
     *,
     cache: bool = True,
     progress: ProgressFactory = no_progress,
-    check: Callable[[Judgements], None] | None = None,
 ) -> Scored:
-    """Score a protocol's items with metrics that are all required, except columns of incomplete score files.
-
-    ``check`` is called with the judgements of the first draw before scoring, and may raise.
-    """
+    """Score a protocol's items with metrics that are all required, except columns of incomplete score files."""
     refuse_means(protocol)
-    judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
-    if check is not None:
-        check(judged.draws[0])
-    return judged.score(progress).require_all()
+    return load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all().score(progress)
 
 
 def refuse_means(protocol: Protocol) -> None:
     """Raise ProtocolError if a protocol's statistic is a plain mean."""
     if protocol.statistic.kind == "mean":
-        raise ProtocolError(
-            f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
-        )
-
-
-def _raise_first(unscored: Sequence[Unscored], *, any_scored: bool) -> None:
-    """Raise the first error that stops a command which requires all of its metrics.
-
-    An incomplete column of a score file stops it only if nothing else is scored.
-    """
-    for request in unscored:
-        if not request.of_file or request.damaged or not any_scored:
-            raise request.error
+        message = f"{protocol} has no human judgements to compare metrics on"
+        raise ProtocolError(message, code="unsupported", value=str(protocol))
 
 
 def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
@@ -335,10 +296,7 @@ def _unscored_columns(
     joins: Sequence[Join],
     nothing_left: DataError | None,
 ) -> Unscored | None:
-    """A score file's columns if items have no score, with the groups that are complete; None if all have one.
-
-    ``nothing_left`` is the error of leaving out items without scores, if no item would remain.
-    """
+    """A score file's columns if items have no score, with the groups that are complete; None if all have one."""
     worst = max(joins, key=lambda joined: len(joined.missing))
     error = next((joined for joined in joins if len(joined.missing)), worst).complaint(
         f"{dataset.name}/{selection.name}"
@@ -373,26 +331,18 @@ def _unmet(
         return None
     others = dataset.with_references
     hint = "Choose a metric or column that works without references ('capbench metrics NAME' shows this)"
-    error = MetricError(
-        f"{request.label} requires references, and {without:,} of {len(items):,} items of "
-        f"{dataset.name}{f'/{selection.name}' if others else ''} have none",
-        code="missing-references",
-        value=request.label,
-        hint=f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint,
-    )
-    return Unscored(request, error)
+    hint = f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint
+    where = f"{dataset.name}{f'/{selection.name}' if others else ''}"
+    message = f"{request.label} requires references, and {without:,} of {len(items):,} items of {where} have none"
+    return Unscored(request, MetricError(message, code="missing-references", value=request.label, hint=hint))
 
 
 def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> MetricError | None:
     """The error for a request that requires images on a data set without any; None if it applies."""
     if dataset.judges_images or not request.requires_images():
         return None
-    return MetricError(
-        f"{request.label} requires images, and {dataset.name} rates captions against captions, without an image",
-        code="unsupported",
-        value=request.label,
-        hint="Choose a metric that compares texts",
-    )
+    message = f"{request.label} requires images, and {dataset.name} rates captions against captions, without an image"
+    return MetricError(message, code="unsupported", value=request.label, hint="Choose a metric that compares texts")
 
 
 def _unmet_by_items(

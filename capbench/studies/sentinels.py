@@ -1,9 +1,6 @@
 """Sentinel metrics: how much agreement with human ratings does not require comparing the caption with its image.
 
-Sentinels compute the caption's length, learn the ratings of other images' captions, or use the ratings of the image's
-other captions. A metric that does not agree better with the raters than every sentinel may owe its agreement to the
-same cues. Human raters may prefer some sources or longer captions for good reasons, so a high sentinel does not show
-that the judgements are wrong.
+A metric that does not agree better with the raters than every sentinel may owe its agreement to the same cues.
 
 ==============  =================================================================================  ====================
 name            score of a caption                                                                 inputs
@@ -17,9 +14,7 @@ image-mean      mean rating of its image's other captions                       
 
 ``source`` and ``candidate-only`` are learned by cross-validation over photographs: no rating of a photograph enters the
 scores of its captions. Both predict deviations from the mean rating of the training folds, so that all folds share one
-constant (see :mod:`capbench.stats.nested_cross_validation`). ``image-mean`` depends on ratings of the same photograph
-and is a diagnostic only. Scores that are learned from ratings are not metric scores: they belong to one set of
-judgements, whose checksum is in the signature, and are not cached.
+constant. ``image-mean`` depends on ratings of the same photograph and is a diagnostic only.
 
 References:
     Perrella, S., Proietti, L., Scirè, A., Barba, E. and Navigli, R. (2024). Guardians of the machine translation
@@ -33,6 +28,7 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,12 +39,9 @@ from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
 
-FOLDS = 5
-"""Number of folds of the learned sentinels."""
-PENALTY = 36.0
-"""Penalty of ``candidate-only``: it minimises ``Σ (rating - prediction)² + PENALTY Σ weight²``."""
-MAX_LENGTH = 40
-"""Longer captions have the same length feature in ``candidate-only``."""
+FOLDS = 5  # of the learned sentinels
+PENALTY = 36.0  # of ``candidate-only``: it minimises ``Σ (rating - prediction)² + PENALTY Σ weight²``
+MAX_LENGTH = 40  # longer captions have the same length feature in ``candidate-only``
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _TOKEN = re.compile(rf"{_WORD.pattern}|[,.]")
@@ -87,11 +80,8 @@ class _Data:
     def folds(self) -> IntArray:
         if self.fold is None:
             images = len(np.unique(self.unit))
-            raise StatisticError(
-                f"it is learned from judgements of {FOLDS} images or more, and there are {images}",
-                code="too-few",
-                value=images,
-            )
+            message = f"it is learned from judgements of {FOLDS} images or more, and there are {images}"
+            raise StatisticError(message, code="too-few", value=images)
         return self.fold
 
 
@@ -106,11 +96,7 @@ class _Sentinel:
 def sentinel_scores(
     protocol: Protocol, draws: Sequence[Judgements], names: Collection[str] | None = None, *, seed: int = 0
 ) -> dict[str, SentinelScores | str]:
-    """Scores of sentinels (all by default) for the captions of a protocol, or the reason why one is undefined.
-
-    By name, in the order of :data:`SENTINELS`. ``draws`` are the judgements, one for each draw of references; ``seed``
-    is that of the folds.
-    """
+    """Scores of sentinels (all by default) for a protocol's captions, or the reason why one is undefined, by name."""
     for name in names or ():
         check_choice("sentinel", name, SENTINELS)
     if protocol.statistic.kind == "mean":
@@ -152,7 +138,10 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     number: IntArray = np.zeros(size, dtype=np.int64)
     pairs = None
     if protocol.statistic.side == "preferences":
-        pairs = _decided(judgements.preferences[human])
+        pairs = judgements.preferences[human]
+        kept = np.flatnonzero(np.asarray(pairs.preferred) != 0)
+        groups = tuple(pairs.group[place] for place in kept.tolist())
+        pairs = Preferences(pairs.first[kept], pairs.second[kept], pairs.preferred[kept], groups, pairs.votes[kept])
         judged = pairs.first
     else:
         ratings = judgements.ratings[human]
@@ -183,30 +172,18 @@ def _checksum(protocol: Protocol, judgements: Judgements) -> str:
     human = protocol.statistic.human
     if protocol.statistic.side == "preferences":
         pairs = judgements.preferences[human]
-        arrays: tuple[Any, ...] = (pairs.first, pairs.second, pairs.preferred)
+        arrays: list[Any] = [pairs.first, pairs.second, pairs.preferred]
     else:
-        ratings = judgements.ratings[human]
-        arrays = (ratings.item, ratings.value)
+        arrays = [judgements.ratings[human].item, judgements.ratings[human].value]
     for array in arrays:
         state.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
     return state.hexdigest()
 
 
-def _length(data: _Data) -> FloatArray:
-    return np.array([word_count(item.candidate) for item in data.items], dtype=np.float64)
-
-
 def _length_ratio(data: _Data) -> FloatArray:
     if not any(item.references for judgements in data.draws for item in judgements.items):
         raise StatisticError("the captions have no references", value="references")
-    counts: dict[str, int] = {}
-
-    def words(text: str) -> int:
-        if text not in counts:
-            counts[text] = word_count(text)
-        return counts[text]
-
-    rows = []
+    words, rows = cache(word_count), []
     for judgements in data.draws:
         means = np.empty(len(judgements.items))
         for place, item in enumerate(judgements.items):
@@ -222,22 +199,16 @@ def _length_ratio(data: _Data) -> FloatArray:
 def _source(data: _Data) -> FloatArray:
     """Deviation of the source's mean rating, or mean share of preferences, from the mean over all sources.
 
-    For a rank statistic over all captions, sources are ranked by it (:func:`_source_ranks`). Otherwise the captions of
-    one source would have slightly different scores in each fold, in the opposite order of the folds' ratings; most
-    ranks are the same in all folds.
+    For a rank statistic over all captions, sources are ranked by it (:func:`_source_ranks`): otherwise the captions of
+    one source would have different scores in each fold, in the opposite order of the folds' ratings.
     """
     if data.level == "sources":
         # The differences between the folds would order a source's captions against their ratings.
         raise StatisticError("within a source, all captions have its mean", code="unsupported", value="source")
     systems = np.array([item.system for item in data.items], dtype=np.str_)
     judged = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
-    unnamed = int(np.count_nonzero(systems[judged] == ""))
-    if unnamed:
-        raise StatisticError(
-            "the data set does not name the sources of captions"
-            if unnamed == len(judged)
-            else f"the data set does not name the sources of {count(unnamed, 'caption')}"
-        )
+    if unnamed := int(np.count_nonzero(systems[judged] == "")):
+        raise StatisticError(f"the data set does not name the sources of {count(unnamed, 'caption')}")
     if len(np.unique(systems[judged])) == 1:
         raise StatisticError("all captions are of one source", code="too-few", value=1)
     source, sources = unit_codes(systems)
@@ -268,8 +239,7 @@ def _source(data: _Data) -> FloatArray:
 def _source_ranks(deviation: FloatArray, source: IntArray, ratings: FloatArray) -> FloatArray:
     """(k,) average ranks of sources, from 0, where neighbours are tied if they differ by less than one standard error.
 
-    ``deviation`` (k,) are deviations of the sources' means, ``source`` (n,) the sources of rated captions, ``ratings``
-    (n,) their mean ratings.
+    ``deviation`` (k,) of the sources' means, ``source`` (n,) of rated captions, ``ratings`` (n,) their mean ratings.
     """
     sizes = np.bincount(source, minlength=len(deviation)).astype(np.float64)
     means = np.bincount(source, ratings, len(deviation)) / np.maximum(sizes, 1)
@@ -289,12 +259,8 @@ def _image_mean(data: _Data) -> FloatArray:
         raise StatisticError("the judgements are preferences, so an image has no mean rating", code="unsupported")
     if data.level in ("images", "systems"):
         # With all captions of an image, the order is the reverse of the ratings.
-        raise StatisticError(
-            f"the statistic compares {'captions' if data.level == 'images' else 'systems'} within images, where the "
-            "better a caption is rated, the worse are the others",
-            code="unsupported",
-            value="image-mean",
-        )
+        message = "the statistic compares within images, where the better a caption is rated, the worse are the others"
+        raise StatisticError(message, code="unsupported", value="image-mean")
     image_total = np.bincount(data.unit, data.total)
     image_number = np.bincount(data.unit, data.number).astype(np.int64)
     total, number = image_total[data.unit], image_number[data.unit]
@@ -379,7 +345,11 @@ def _dot(a: FloatArray, b: FloatArray) -> float:
 
 _FOLDS = f"folds:{FOLDS} by photograph, seed:{{seed}}"
 _SENTINELS = {
-    "length": _Sentinel("the caption", _length, learned=False),
+    "length": _Sentinel(
+        "the caption",
+        lambda data: np.array([word_count(item.candidate) for item in data.items], dtype=np.float64),
+        learned=False,
+    ),
     "length-ratio": _Sentinel("the caption and its references", _length_ratio, learned=False),
     "source": _Sentinel("ratings of the same source's captions of other images", _source, _FOLDS),
     "candidate-only": _Sentinel(

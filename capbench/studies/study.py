@@ -1,39 +1,7 @@
 """A study: metrics, protocols, a published table, intervals and tests; nothing is resolved.
 
-A study comes from a YAML file (:mod:`capbench.studies.study_file`), a call of Python or options of a command. The
-fields of :class:`Study` that are not in :data:`OF_COMMANDS` are the keys of a file::
-
-    schema: 1
-    name: tiger-table1                # folder name of the results
-    title: Caption-level correlation  # optional
-    protocols:                        # dataset/items/statistic, or dataset for its default
-      - composite/same-text-out/correctness-tau-c
-      - flickr8k-expert
-      - composite@8k                  # one group of a data set's items
-    metrics:                          # names, or a name with options
-      - bleu-4
-      - cider: {df: coco-val}
-      - {label: cider-images, metric: cider, df: images}   # the same metric again: its label names its row
-    published: tiger-table1           # optional: a table to compare with
-    scores:                           # optional: scores from elsewhere, every column of numbers a metric
-      - fleur.csv
-      - {file: clipscore.json, label: clips, columns: [clipscore], higher: better}
-    features: features/composite.h5   # optional, region features; or by label or metric: {tiger: a.h5, faier: b.h5}
-    models: {tiger: scan.pth.tar}     # optional, weights by label or metric
-    bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
-    compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 10000, seed: 0} # optional
-    sentinels: true                   # optional: rows of sentinels, and tests of the metrics against them
-    combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
-
-A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints only that table, for tables
-whose judgements are not public. Tasks other than agreement with human judgements have a key and a command each
-(``capbench explore retrieve faier-table6``)::
-
-    retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
-    curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # with 'protocols'
-    layers: {resamples: 1000, seed: 0}                               # with 'protocols'
-    image: {dataset: hm-coco, id: COCO_val2014_000000420113, candidates: [...], references: [...]}
-    words: {entities: coco/coco_entities_release.json, references: [1, 2, 3, 4], images: 1000, seed: 0}
+A study comes from a YAML file (``docs/studies.md``), a call of Python or options of a command. The fields of
+:class:`Study` that are not in :data:`OF_COMMANDS` are the keys of a file.
 """
 
 from __future__ import annotations
@@ -167,8 +135,7 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
     return ""
 
 
-METRIC = "combination"
-"""Metric name of a combination's row."""
+METRIC = "combination"  # metric name of a combination's row
 Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
 
 
@@ -208,15 +175,20 @@ class Task(Settings):
 
     key: ClassVar[str]
     command: ClassVar[str]
-    judged: ClassVar[bool] = False
+    judged: ClassVar[bool]
+
+    def __init_subclass__(cls, *, key: str, command: str, judged: bool = False) -> None:
+        cls.key, cls.command, cls.judged = key, command, judged
+
+
+def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))
 
 
 @dataclass(frozen=True)
-class RetrievalTask(Task):
+class RetrievalTask(Task, key="retrieval", command="explore retrieve"):
     """Retrieval of images by captions and of captions by images."""
 
-    key: ClassVar[str] = "retrieval"
-    command: ClassVar[str] = "explore retrieve"
     captions: Annotated[Text, Help("a corpus of captions, or a file")] = "flickr8k"
     split: Annotated[Text | None, Help("split or domain of the images")] = None
     images: Annotated[Whole, Ge(2), Help("number of sampled images")] = 1000
@@ -225,29 +197,19 @@ class RetrievalTask(Task):
     gallery: Gallery = "rest"
 
 
-def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(set(numbers)))
-
-
 @dataclass(frozen=True)
-class CurveTask(Task):
+class CurveTask(Task, key="curves", command="correlate --references-curve", judged=True):
     """Agreement with human ratings by the number of references."""
 
-    key: ClassVar[str] = "curves"
-    command: ClassVar[str] = "correlate --references-curve"
-    judged: ClassVar[bool] = True
     counts: Annotated[tuple[Annotated[Whole, Ge(0)], ...], MinLen(1), AfterValidator(_sorted)] | None = None
     draws: Annotated[Whole, Ge(1), Le(10_000), Help("random orders of the references")] = 5
     seed: _Seed = 0
 
 
 @dataclass(frozen=True)
-class LayerTask(Task):
+class LayerTask(Task, key="layers", command="figure layers", judged=True):
     """Agreement with human ratings by the layer of a network."""
 
-    key: ClassVar[str] = "layers"
-    command: ClassVar[str] = "figure layers"
-    judged: ClassVar[bool] = True
     resamples: _Resamples = 1000
     seed: _Seed = 0
 
@@ -256,26 +218,20 @@ _Phrases = dict[Annotated[str, StringConstraints(pattern="^(extra|missing)$")], 
 
 
 @dataclass(frozen=True)
-class ImageTask(Task):
+class ImageTask(Task, key="image", command="explore examples"):
     """Candidates of one image, scored with all metrics."""
 
-    key: ClassVar[str] = "image"
-    command: ClassVar[str] = "explore examples"
     id: Text = "image"
     dataset: Annotated[Text | None, Help("data set of the references, if none are listed")] = None
     candidates: Annotated[tuple[Text, ...], MinLen(1), Help("captions to score")] | None = None
     references: Annotated[tuple[Text, ...], MinLen(1), Help("captions to compare with")] | None = None
-    errors: Annotated[tuple[_Phrases, ...], MinLen(1), Help("errors that a human names in each candidate")] | None = (
-        None
-    )
+    errors: Annotated[tuple[_Phrases, ...], MinLen(1), Help("errors that a human names")] | None = None
 
 
 @dataclass(frozen=True)
-class WordTask(Task):
+class WordTask(Task, key="words", command="explore words"):
     """Scores of words of a region, and of other words."""
 
-    key: ClassVar[str] = "words"
-    command: ClassVar[str] = "explore words"
     entities: Annotated[Text, Help("words and their regions")] = "coco/coco_entities_release.json"
     references: Annotated[tuple[Positive, ...], MinLen(1), AfterValidator(_sorted)] = (1, 2, 3, 4)
     images: Annotated[Positive, Help("number of sampled images")] = 1000
@@ -403,8 +359,8 @@ class Study:
         return bootstrap, compare
 
 
+# Fields of a study that are not keys of a file.
 OF_COMMANDS = ["options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "own"]
-"""Fields of :class:`Study` that are not keys of a file."""
 
 
 class Problems:
@@ -418,17 +374,13 @@ class Problems:
         """Add a problem, once."""
         self.found.setdefault(problem, (code, value))
 
-    def catch(self, error: CapbenchError) -> None:
-        """Add an error as a problem."""
-        self.add(str(error), error.code, error.value)
-
     @contextmanager
     def catching(self) -> Iterator[None]:
         """Add an error of the block as a problem, and continue after the block."""
         try:
             yield
         except CapbenchError as error:
-            self.catch(error)
+            self.add(str(error), error.code, error.value)
 
     def raise_if_any(self) -> None:
         """Raise StudyError with all problems in one line, numbered if there are several."""
@@ -438,9 +390,6 @@ class Problems:
         if self.found:
             listed = "; ".join(f"({i}) {problem.removesuffix('.')}" for i, problem in enumerate(self.found, 1))
             raise StudyError(f"{len(self.found)} problems: {listed}", path=self.path)
-
-
-# Studies from command-line options, or from arguments of a function.
 
 
 _NEEDS = {
@@ -455,10 +404,7 @@ _NEEDS = {
 
 
 def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callable[[str], str]) -> Study:
-    """The study with the settings of :class:`capbench.api.arguments.Statistics` replaced that ``choice`` has.
-
-    Raises UsageError if one has no effect without another.
-    """
+    """The study with other settings of intervals and tests. Raises UsageError if one has no effect without another."""
     chosen = {name: choice[name] for name in (*_NEEDS, "bootstrap", "compare") if choice.get(name) is not None}
 
     def named(**fields: str) -> dict[str, Any]:
@@ -479,30 +425,23 @@ def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callabl
     for name in chosen:
         if name in _NEEDS and not any(made[need] for need in _NEEDS[name]):
             needed = " or ".join(map(spelled, _NEEDS[name]))
-            raise UsageError(
+            message, hint = (
                 f"{spelled(name)} has no effect without {needed}",
-                code="missing-option",
-                value=spelled(name),
-                hint=f"Add {needed}, or remove {spelled(name)}",
+                f"Add {needed}, or remove {spelled(name)}",
             )
+            raise UsageError(message, code="missing-option", value=spelled(name), hint=hint)
     return replace(study, bootstrap=bootstrap, compare=compare)
 
 
 def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: Callable[[str], str]) -> list[str]:
-    """Ids of protocols, and names of data sets for their default protocols; parts of ids apply to each data set.
-
-    ``spelled`` spells an argument for the user.
-    """
+    """Ids of protocols, and names of data sets for their default protocols; parts of ids apply to each data set."""
     # A group belongs to a named data set, so a name with a group is not a part of an id.
     partial = [p for p in protocols if p.count("/") < 2 and "@" not in p and ":" not in p]
     full = [p for p in protocols if p not in partial]
     if partial and not datasets:
-        raise UsageError(
-            f"{spelled('protocol')} {partial[0]} has no data set",
-            code="missing-option",
-            value=partial[0],
-            hint=f"Write dataset/items/statistic, or add {spelled('dataset')}",
-        )
+        message = f"{spelled('protocol')} {partial[0]} has no data set"
+        hint = f"Write dataset/items/statistic, or add {spelled('dataset')}"
+        raise UsageError(message, code="missing-option", value=partial[0], hint=hint)
     ids = list(full)
     for name in datasets:
         ids += [f"{name}/{part}" for part in partial]

@@ -20,28 +20,21 @@ SCHEMA_VERSION = 1
 _KEYS = tuple(one.name for one in fields(Study) if one.name not in OF_COMMANDS)
 
 
-def find_study(name: str) -> Path:
-    """The path of a study file: the path itself, or the path of a shipped file by its name.
-
-    Raises StudyError: there is neither; the error lists the shipped ones.
-    """
-    path = Path(name)
+def find_study(name: str | os.PathLike[str], folder: str = "", kind: str = "study") -> Path:
+    """The path of a study (or task) file: the path itself, or that of a file shipped in ``configs/`` by its name."""
+    path, shipped_in = Path(name), Path("configs") / folder
     if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
         return path
-    shipped = {p.stem: p for p in sorted(shipped_configs().glob("*.yaml"))}
+    shipped = {p.stem: p for p in sorted((shipped_configs() / folder).glob("*.yaml"))}
     # 'configs/tiger-table1.yaml' works in any folder, also without a checkout.
-    if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs")):
+    if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), shipped_in):
         return shipped[path.stem]
-    raise StudyError(
-        "there is no such study file", code="missing-file", path=name, hint=suggest(path.stem, list(shipped))
-    )
+    hint = suggest(path.stem, list(shipped))
+    raise StudyError(f"there is no such {kind} file", code="missing-file", path=name, hint=hint)
 
 
 def load_study(path: str | os.PathLike[str]) -> Study:
-    """Read a study file and check its format; every problem is reported at once.
-
-    Raises StudyError: it is not YAML, or keys are unknown, missing or of the wrong type.
-    """
+    """Read a study file and check its format. Raises StudyError with all problems at once."""
     raw = read_yaml(path, "a study (a mapping with 'schema', 'name', 'protocols', 'metrics')")
     given = {str(key): value for key, value in raw.items()}
     problems = Problems(path)

@@ -1,13 +1,7 @@
-"""Submissions: score files of a metric with a card, checked before they are added to the leaderboard.
-
-A submission is a folder with one card and the score files that the card lists with their SHA-256
-(:mod:`capbench.studies.cards`). It is accepted if the files are unchanged and every row belongs to a data set whose
-items are all scored.
-"""
+"""Submissions: score files of a metric with a card, checked before they are added to the leaderboard."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,17 +76,11 @@ def load_submission(path: Path) -> Submission:
             raise DataError(message, code="damaged", value=found, path=place, hint=hint)
     files = tuple(read_score_file(path.parent / name) for name in card.files)
     columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
-    counts = Counter(column for of_file in columns.values() for column in of_file)
     for file in files:
         if not columns[file.path]:
             message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(file.columns)}"
             raise DataError(message, code="missing-column", path=file.path, hint="Correct 'columns' of the card")
-        if twice := [column for column in columns[file.path] if counts[column] > 1]:
-            message = f"has the column '{twice[0]}', as another file"
-            hint = "Put the rows of all data sets into one file"
-            raise DataError(message, code="duplicate", value=twice[0], path=file.path, hint=hint)
-        _refuse_repeated(file)
-    if missing := [name for name in card.columns if not counts[name]]:
+    if missing := [name for name in card.columns if not any(name in of_file for of_file in columns.values())]:
         message, hint = f"no score file has the column '{missing[0]}'", "Correct 'columns' or 'files'"
         raise DataError(message, code="missing-column", value=missing[0], path=path, hint=hint)
     return Submission(path, card, files, columns)
@@ -116,19 +104,6 @@ def committed_columns(path: Path) -> set[str]:
         return set()
     cards = [*submissions.glob("*/*.yaml"), *(submissions.parent / "leaderboard" / "scores").glob("*.yaml")]
     return {name for other in cards if other != path.resolve() for name in load_card(other).columns}
-
-
-def _refuse_repeated(file: ScoreFile) -> None:
-    names = file.names
-    kinds = ["id"] if "id" in names else ["image", "candidate_id"]
-    if not names.keys() & {"id", "candidate_id"}:
-        names, kinds = {**names, "image": [*map(image_id, names["image"])]}, ["image", "caption", "references_hash"]
-    rows: dict[tuple[str, ...], int] = {}
-    for row, key in enumerate(zip(*(names[kind] for kind in kinds if kind in names), strict=True)):
-        if (first := rows.setdefault(key, row)) != row:
-            message = f"the item '{key[-1][:60]}' is already in row {file.place(first)}"
-            hint = "Keep one row per item"
-            raise DataError(message, code="duplicate", value=key[-1], path=file.path, row=file.place(row), hint=hint)
 
 
 def covered_data(submission: Submission, tasks: Sequence[RankedTask], root: DataRoot) -> list[Covered]:
@@ -198,10 +173,7 @@ def _used(joined: Join) -> NDArray[np.bool_]:
 def judged_overlaps(
     submission: Submission, covered: Sequence[Covered], root: DataRoot
 ) -> tuple[list[TrainingOverlap], list[str]]:
-    """Photographs that the judged images share with the training images and with the ratings used for training.
-
-    An overlap for each of ``covered``, whose ``group`` is *dataset/items*; and notes on what is unknown.
-    """
+    """Photographs that judged images share with training images and rated ones, and notes on what is unknown."""
     card, notes = submission.card, list[str]()
     records = [_images(name, submission.path, root) for name in card.training_images or ()]
     if card.training_images is None:

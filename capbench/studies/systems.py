@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,10 @@ from typing_extensions import Unpack
 
 from capbench import __version__
 from capbench.core.arguments import SystemTest
-from capbench.core.errors import UsageError
 from capbench.core.files import write_text
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
 from capbench.core.training_record import training_overlap
 from capbench.datasets.user.captions import SystemCaptions
-from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import CorpusStatistics, score, warnings_of_captions
@@ -139,15 +137,9 @@ def compare_systems(
 ) -> SystemComparison:
     """Score the systems, and resample their corpus scores over images.
 
-    Every system has the scores that it would have separately. Document frequencies are those of the references of all
-    images, in every resample. The first system is the baseline, every requested column is compared, and the correction
-    is over columns times pairs of systems. ``resamples`` and ``permutations`` are those of
-    :func:`capbench.stats.systems.resamples_to_use`, ``examples`` is the number of images per score in the list of the
-    largest differences.
+    Document frequencies are those of the references of all images, in every resample. The first system is the baseline;
+    the correction is over columns times pairs of systems.
     """
-    if not isinstance(examples, int) or examples < 0:
-        message = f"the number of examples is {examples}"
-        raise UsageError(message, code="out-of-range", value=examples, hint="Pass a whole number, 0 or more")
     systems = tuple(captions.items)
     rows = [row for request in requests for row in request.rows]
     comparisons = len(rows) * len(system_pairs(systems, all_pairs=all_pairs))
@@ -186,16 +178,32 @@ def compare_systems(
             progress=step,
         )
     baseline = systems[0]
-    of_baseline = kept[baseline]
+    by_image = sorted((item.image, references_hash(item.references)) for item in captions.items[baseline])
+    facts: dict[str, object] = {  # everything besides the metrics that can change a number
+        "capbench": __version__,
+        "images": table.units,
+        "refs": hashlib.blake2b(repr(by_image).encode(), digest_size=4).hexdigest(),
+        "unit": "image",
+        "interval": "percentile-95",
+        "bootstrap": table.resamples,
+        "test": "paired-permutation" if table.test == "permutation" else "paired-bootstrap",
+        **({} if table.permutations is None else {"permutations": table.permutations}),
+        "seed": table.seed,
+        "correction": table.correction,
+        "comparisons": len(table.pairs),
+        "pairs": "all" if all_pairs else "with-first",
+        "alpha": f"{table.alpha:g}",
+    }
+    fixed = {label: one.metric.corpus_id() for label, one in kept[baseline].items()}
     return SystemComparison(
         baseline,
         systems,
         {row.name: row.title for row in rows},
         len(captions.images),
         table,
-        _fixed(of_baseline),
+        {label: named for label, named in fixed.items() if named},
         dict(tables[baseline].signatures),
-        _signature(table, captions.items[baseline], all_pairs=all_pairs),
+        "|".join(["compare-systems", *(f"{key}:{value}" for key, value in facts.items())]),
         tuple(_largest_differences(tables, rows, examples)),
         tuple(_warnings(tables, requests)),
     )
@@ -224,10 +232,7 @@ def intervals_of_corpus(
     seed: int = 0,
     progress: ProgressFactory = no_progress,
 ) -> dict[ScoreColumn, Interval]:
-    """95 % percentile intervals of corpus scores, over images with all their captions.
-
-    ``kept`` are the statistics behind the scores, by label, from :func:`capbench.metrics.scoring.score`.
-    """
+    """95 % percentile intervals of corpus scores over images, from the statistics behind the scores by label."""
     unit, units = _photographs(table.items)
     groups = tuple(_group(request, {table.dataset: (kept[request.label], unit, table)}, units) for request in requests)
     rows = [row for request in requests for row in request.rows]
@@ -268,80 +273,44 @@ def _largest_differences(
                 )
 
 
-def _fixed(kept: Mapping[str, CorpusStatistics]) -> dict[str, str]:
-    """By label, values that a metric computes from all images and keeps in every resample: its document frequencies."""
-    return {label: named for label, statistics in kept.items() if (named := statistics.metric.corpus_id())}
-
-
 def _group(
     request: MetricRequest, systems: Mapping[str, tuple[CorpusStatistics, IntArray, ScoreTable]], units: int
 ) -> CorpusGroup:
     """The corpus scores of one request, from sums if these reproduce the scores of all systems, else from rows."""
     rows = request.rows
     names = tuple(row.name for row in rows)
-    by_sums: dict[str, SumScores] = {}
-    for system, (statistics, unit, table) in systems.items():
-        sums = _sums(statistics, unit, units, rows, table)
-        if sums is None:
-            return CorpusGroup(names, {s: _rows(kept, place, rows) for s, (kept, place, _) in systems.items()})
-        by_sums[system] = sums
-    return CorpusGroup(names, by_sums)
+    found = {system: _sums(kept, unit, units, rows, table) for system, (kept, unit, table) in systems.items()}
+    by_sums = {system: sums for system, sums in found.items() if sums is not None}
+    if len(by_sums) == len(systems):
+        return CorpusGroup(names, by_sums)
+    return CorpusGroup(names, {system: _rows(kept, unit, rows) for system, (kept, unit, _) in systems.items()})
 
 
 def _sums(
     statistics: CorpusStatistics, unit: IntArray, units: int, rows: Sequence[Row], table: ScoreTable
 ) -> SumScores | None:
-    """Scores from sums; None if the metric has no sums, or if they do not reproduce its corpus score.
-
-    The latter happens if a metric inherits the sums and overrides the corpus score.
-    """
+    """Scores from sums; None if the metric has none, or overrides the corpus score so that they do not reproduce it."""
     metric = statistics.metric
     terms = metric.corpus_terms(statistics.rows)
     if terms is None:
         return None
-    by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, _of_sums(metric, rows))
+
+    def of_sums(sums: FloatArray) -> FloatArray:
+        columns = metric.corpus_of_sums(sums)
+        return np.column_stack([columns[row.key.column] for row in rows])
+
+    by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, of_sums)
     (whole,) = by_unit.scores(by_unit.terms.sum(axis=0, keepdims=True))
     given = np.array([table.corpus[row.key] for row in rows])
     return by_unit if np.allclose(whole, given, rtol=_AGREEMENT, atol=_AGREEMENT) else None
 
 
-def _of_sums(metric: Metric, rows: Sequence[Row]) -> Callable[[FloatArray], FloatArray]:
-    def scores(sums: FloatArray) -> FloatArray:
-        columns = metric.corpus_of_sums(sums)
-        return np.column_stack([columns[row.key.column] for row in rows])
-
-    return scores
-
-
 def _rows(statistics: CorpusStatistics, unit: IntArray, rows: Sequence[Row]) -> RowScores:
     """Scores from rows, in the order of units, so that systems can exchange rows."""
-    metric = statistics.metric
     order = np.argsort(unit, kind="stable")
 
     def scores(drawn: FloatArray) -> FloatArray:
-        columns = metric.corpus_scores(drawn)
+        columns = statistics.metric.corpus_scores(drawn)
         return np.array([columns[row.key.column] for row in rows])
 
     return RowScores(statistics.rows[order], unit[order], scores)
-
-
-def _signature(table: SystemTable, items: Sequence[Item], *, all_pairs: bool) -> str:
-    """Everything besides the metrics that can change a number: references, resamples, test, correction."""
-    by_image = sorted((item.image, references_hash(item.references)) for item in items)
-    references = hashlib.blake2b(repr(by_image).encode(), digest_size=4).hexdigest()
-    facts: dict[str, object] = {
-        "capbench": __version__,
-        "images": table.units,
-        "refs": references,
-        "unit": "image",
-        "interval": "percentile-95",
-        "bootstrap": table.resamples,
-        "test": "paired-permutation" if table.test == "permutation" else "paired-bootstrap",
-        **({} if table.permutations is None else {"permutations": table.permutations}),
-        "seed": table.seed,
-        "correction": table.correction,
-        "comparisons": len(table.pairs),
-        "pairs": "all" if all_pairs else "with-first",
-        "alpha": f"{table.alpha:g}",
-    }
-    return "|".join(["compare-systems", *(f"{key}:{value}" for key, value in facts.items())])

@@ -1,43 +1,28 @@
-"""Reads task files: the tasks that ``capbench rank`` ranks metrics on.
-
-Schema version 1::
-
-    schema: 1
-    name: my-tasks
-    title: Captions of products        # optional
-    tasks:
-      - {name: expert, protocol: flickr8k-expert/no-own-captions/unaggregated-tau-c, weight: 1}
-      - {name: mm, protocol: pascal-50s/random-5-refs/direct-strict, group: MM, weight: 0.5}
-      - {protocol: ratings.csv}        # name: the protocol; weight: 1
-
-``protocol`` is the name of a data set (its default protocol) or ``dataset/items/statistic``; ``group`` restricts the
-task to one group of its items or pairs, which are scored together with all others.
-"""
+"""Reads task files: the tasks that ``capbench rank`` ranks metrics on (``docs/rank.md``)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from capbench.core.errors import ProtocolError, StudyError, suggest
 from capbench.core.typed_json import Strict, validated
-from capbench.core.yaml import read_yaml, shipped_configs
+from capbench.core.yaml import read_yaml
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.studies.study import Problems
+from capbench.studies.study_file import find_study
 
-DEFAULT_TASKS = "default"
-"""Name of the shipped tasks that are used if no others are named."""
+DEFAULT_TASKS = "default"  # name of the shipped tasks that are used if no others are named
 
 
 class TaskEntry(Strict):
-    """One task of a file; the keys are described in the module."""
+    """One task of a file, by default with the protocol as its name."""
 
     name: Annotated[str, Field(pattern=r"^\S.{0,39}$")] | None = None
     protocol: Annotated[str, Field(pattern=r"\S")]
@@ -67,28 +52,15 @@ class RankedTask:
 
 def load_tasks(name: str | os.PathLike[str]) -> TaskFile:
     """Read a task file, by its path or the name of a shipped one. Raises StudyError."""
-    path = Path(name)
-    if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
-        shipped = {file.stem: file for file in sorted((shipped_configs() / "tasks").glob("*.yaml"))}
-        if path.stem not in shipped or path.suffix not in ("", ".yaml") or path.parent not in (Path(), _FOLDER):
-            hint = suggest(path.stem, list(shipped))
-            raise StudyError("there is no such task file", code="missing-file", path=path, hint=hint)
-        path = shipped[path.stem]
+    path = find_study(name, "tasks", "task")
     raw = read_yaml(path, "a task file (a mapping with 'schema', 'name', 'tasks')")
     return validated(TaskFile, raw, path, error=StudyError, code="invalid", hint="See docs/rank.md")
-
-
-_FOLDER = Path("configs/tasks")
 
 
 def resolve_tasks(
     file: TaskFile, path: str | os.PathLike[str], root: DataRoot, columns: Mapping[str, str] | None = None
 ) -> tuple[RankedTask, ...]:
-    """Resolve the protocols of a task file; every problem is reported at once.
-
-    ``columns``: for data sets that are files, the column of a field. Raises StudyError if a protocol or group is
-    unknown, two tasks are the same or have one name, or a statistic cannot be tested by permutation.
-    """
+    """Resolve the protocols of a task file. Raises StudyError with all problems at once."""
     problems = Problems(path)
     tasks: list[RankedTask] = []
     for entry in file.tasks:
@@ -106,26 +78,6 @@ def resolve_tasks(
             title = entry.name or f"{protocol}{f'@{group}' if group else ''}"
             spelled = f"{name}/{protocol.items.name}/{protocol.statistic.name}"
             tasks.append(RankedTask(title, protocol, group, entry.weight, spelled))
-    _refuse_repeated(tasks, problems)
-    problems.raise_if_any()
-    return tuple(tasks)
-
-
-def _refuse_untestable(protocol: Protocol) -> None:
-    """Raise ProtocolError for a statistic without human judgements or without a permutation test."""
-    spec = protocol.statistic
-    if spec.kind == "mean":
-        message, hint = f"{protocol} has no human judgements to rank metrics on", "Choose a correlation or an accuracy"
-    elif spec.coefficient == "acc-eq":
-        message, hint = f"{protocol} is too slow for a permutation test", "Choose within-image-acc-eq-held-out"
-    elif spec.systems == "soft-accuracy":
-        message, hint = f"{protocol} has no permutation test", "Choose system-accuracy or system-pearson"
-    else:
-        return
-    raise ProtocolError(message, code="unsupported", value=str(protocol), hint=hint)
-
-
-def _refuse_repeated(tasks: Sequence[RankedTask], problems: Problems) -> None:
     names, places = set[str](), set[tuple[str, str]]()
     for task in tasks:
         place = (str(task.protocol), task.group)
@@ -135,3 +87,18 @@ def _refuse_repeated(tasks: Sequence[RankedTask], problems: Problems) -> None:
             problems.add(f"the task '{task.name}' repeats the protocol and group of another", "duplicate", task.name)
         names.add(task.name)
         places.add(place)
+    problems.raise_if_any()
+    return tuple(tasks)
+
+
+def _refuse_untestable(protocol: Protocol) -> None:
+    """Raise ProtocolError for a statistic without human judgements or without a permutation test."""
+    spec = protocol.statistic
+    reasons = {
+        "has no human judgements to rank metrics on": (spec.kind == "mean", "Choose a correlation or an accuracy"),
+        "is too slow for a permutation test": (spec.coefficient == "acc-eq", "Choose within-image-acc-eq-held-out"),
+        "has no permutation test": (spec.systems == "soft-accuracy", "Choose system-accuracy or system-pearson"),
+    }
+    for reason, (applies, hint) in reasons.items():
+        if applies:
+            raise ProtocolError(f"{protocol} {reason}", code="unsupported", value=str(protocol), hint=hint)

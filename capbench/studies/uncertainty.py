@@ -1,7 +1,4 @@
-"""Computes intervals of a study's numbers, tests between its metrics, the human ceiling, and the best metric.
-
-Scores are computed once and all metrics share the resamples of a protocol.
-"""
+"""Computes intervals of a study's numbers, tests between its metrics, and the human ceiling, from shared resamples."""
 
 from __future__ import annotations
 
@@ -46,40 +43,31 @@ class Uncertainty:
 
 
 def assess(
-    protocol: Protocol,  # the protocol
-    draws: Sequence[Judgements],  # its judgements, one for each draw
-    tables: Sequence[ScoreTable],  # their scores, in the same order
-    rows: Sequence[Row],  # the rows of the study
-    cells: Sequence[Cell],  # its cells, from :func:`~capbench.studies.evaluate.evaluate`
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, Mapping[str, FloatArray]],  # by group, (draws, items) by row name
+    cells: Sequence[Cell],
     *,
-    bootstrap: BootstrapSettings | None,  # settings of intervals, None for none
-    tests: TestSettings | None,  # settings of tests, None for none
-    ceiling: bool,  # True to compute the human ceiling
+    bootstrap: BootstrapSettings | None,
+    tests: TestSettings | None,
+    ceiling: bool,
     groups: bool = True,  # False for the overall numbers only: groups get no intervals, tests and ceilings
-    # by group, the scores of rows that were scored on its items only (:func:`group_scores`)
-    of_groups: Mapping[str, Mapping[str, FloatArray]] | None = None,
     progress: Callable[[int], None] = lambda _: None,  # called with 1 for each group done
 ) -> Uncertainty:
-    """Add intervals, tests and the human ceiling to one protocol's cells.
-
-    A number without an interval, or metrics that cannot be tested (in a group of one image, say), get a note instead.
-    Under a plain mean nothing is added.
-    """
+    """Add intervals, tests and the human ceiling to one protocol's cells; what cannot be computed gets a note."""
     uncertainty = Uncertainty(cells=list(cells))
     if protocol.statistic.kind == "mean":
         return uncertainty
-    scores = common_scores(tables, rows)
     by_image = any(settings is not None and settings.unit == "image" for settings in (bootstrap, tests))
-    if scores and by_image and (note := photograph_note(draws[0])):
+    if scores[""] and by_image and (note := photograph_note(judgements)):
         uncertainty.notes.append(f"{protocol}: {note}")
     for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
-        defined = {cell.column for cell in cells if cell.group == group and cell.value is not None}
-        of_group = {**scores, **(of_groups or {}).get(group, {})}
-        of_group = {name: values for name, values in of_group.items() if name in defined}
+        defined = [cell.column for cell in cells if cell.group == group and cell.value is not None]
+        of_group = {name: scores[group][name] for name in scores[group] if name in defined}
         if of_group and (bootstrap is not None or tests is not None):
-            _assess_group(uncertainty, protocol, draws[0], of_group, group, bootstrap, tests)
+            _assess_group(uncertainty, protocol, judgements, of_group, group, bootstrap, tests)
         if ceiling:
-            defined_here = _add_ceiling(uncertainty, protocol, draws[0], group, bootstrap)
+            defined_here = _add_ceiling(uncertainty, protocol, judgements, group, bootstrap)
             ceiling = defined_here or bool(group)  # if all judgements are too few, so are those of every group
         progress(1)
     return uncertainty
@@ -130,11 +118,9 @@ def _assess_group(
             uncertainty.cells = with_intervals(uncertainty.cells, intervals, group)
             if not group:
                 uncertainty.bootstrap = _info(bootstrap, data.units)
-            left_out = sum(interval.undefined for interval in intervals.values())
-            if left_out:
-                uncertainty.notes.append(
-                    f"{place}: {left_out:,} resamples without variety are excluded from the intervals"
-                )
+            if left_out := sum(interval.undefined for interval in intervals.values()):
+                note = f"{place}: {left_out:,} resamples without variety are excluded from the intervals"
+                uncertainty.notes.append(note)
     if tests is not None and len(scores) > 1:
         try:
             tested = compare_pairs(
@@ -167,9 +153,8 @@ def compare_pairs(
     )
     resampling = settings.test in ("permutation", "bootstrap")
     raised = resampling and settings.resamples is not None and count > settings.resamples
-    with_sample = sample
     if settings.test == "bootstrap" and (sample is None or (sample.resamples, sample.seed) != (count, settings.seed)):
-        with_sample = draw_bootstrap(data, resamples=count, seed=settings.seed, unit=settings.unit)
+        sample = draw_bootstrap(data, resamples=count, seed=settings.seed, unit=settings.unit)
     tests = compare(
         data,
         test=settings.test,
@@ -178,7 +163,7 @@ def compare_pairs(
         permutations=count,
         seed=settings.seed,
         unit=settings.unit,
-        sample=with_sample,
+        sample=sample,
         level=level,
     )
     return replace(tests, requested=settings.resamples if raised else None)
@@ -230,17 +215,13 @@ def _info(settings: BootstrapSettings, units: int) -> BootstrapInfo:
 
 def too_few_units(tests: Tests) -> str:
     """The reason why no difference can be significant, whatever the scores; ``""`` if one can."""
-    if tests.units is None or tests.test != "permutation":
+    if tests.test != "permutation":
         return ""
     return too_few_to_permute(tests.units, str(tests.unit), tests.correction, tests.alpha, len(tests.pairs))
 
 
 def too_few_to_permute(units: int, unit: str, correction: str, alpha: float, tests: int) -> str:
-    """The reason why no permutation test can be significant, whatever the scores; ``""`` if one can.
-
-    ``unit``: what a unit is (``image``); ``correction``: correction for the number of tests; ``alpha``: significance
-    level; ``tests``: number of tests.
-    """
+    """The reason why no permutation test can be significant, whatever the scores; ``""`` if one can."""
     fewest = fewest_units_to_test("permutation", correction, alpha, tests)
     if units >= fewest:
         return ""

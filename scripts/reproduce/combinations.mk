@@ -25,9 +25,9 @@ $(OUT)/$(1)-%.txt:
 	mkdir -p $$(@D)
 	$$(CAPBENCH) train combination $(2) --learner $$* > $$@
 endef
-$(eval $(call combination,expert,-d flickr8k-expert -p $(EXPERT) $(TEXT) --test $(COMPOSITE)))
-$(eval $(call combination,composite,-d composite -p $(COMPOSITE) $(TEXT) --test $(EXPERT)))
-$(eval $(call combination,pascal,-d pascal-50s -p $(PASCAL) $(TEXT) --test $(COMPOSITE)))
+$(eval $(call combination,expert,-d flickr8k-expert -p $(EXPERT) $(TEXT)))
+$(eval $(call combination,composite,-d composite -p $(COMPOSITE) $(TEXT)))
+$(eval $(call combination,pascal,-d pascal-50s -p $(PASCAL) $(TEXT)))
 $(eval $(call combination,pascal-random,-d pascal-50s -p pascal-50s/random-5-refs/direct-strict $(TEXT)))
 $(eval $(call combination,expert-trained,-d flickr8k-expert -p $(EXPERT) $(TRAINED)))
 $(eval $(call combination,composite-8k-trained,-d composite@8k -p composite@8k/same-text-out/correctness-tau-c $(TRAINED)))

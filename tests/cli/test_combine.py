@@ -16,14 +16,12 @@ TWO = ("train", "combination", "-m", "cider", "-m", "rouge-l", "--folds", "5", "
 
 
 def test_it_says_how_it_agrees_what_it_is_made_of_and_what_each_metric_adds(capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*TWO, "--test", "composite")
+    ran = capbench(*TWO)
     assert ran.code == 0, ran.err
     for part in (
         "combination agrees better with human ratings than ROUGE-L: τ-c",
         "each caption's score was learned on other images (50 images, 5 folds, 5 inner folds, seed 0)",
         "drop: loss of τ-c if combination is learned without the metric",
-        "tested on composite/any-candidate-out/correctness-tau-c",
-        "25 of these 70 images were also learned from",
     ):
         assert part in ran.out
     # Pairs of the other metrics are compare's.

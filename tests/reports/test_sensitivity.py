@@ -90,7 +90,6 @@ def found() -> SensitivityResult:
         title="Toy",
         default="toy/all_pairs/mean-tau-b",
         protocols=tuple(rankings),
-        taus=tuple((None,) * 4 for _ in rankings),
     )
     return SensitivityResult(result=result, datasets=(toy,))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import DataError
-from capbench.studies.cards import SUMS, load_card, read_cards, score_entries, write_sums
+from capbench.studies.cards import load_card, read_cards, score_entries, write_sums
+from tests.errors import raises
 
 CARD = """schema: 1
 name: net
@@ -73,26 +74,8 @@ def test_files_and_checksums_must_be_the_same(folder: Path, change: str) -> None
     assert raised.value.code == "mismatch"
 
 
-def test_a_card_without_its_scores_is_rejected(folder: Path) -> None:
-    (folder / "net.yaml").rename(folder / "another.yaml")
-    write_sums(folder)
-    assert (folder / SUMS).read_text("utf-8").split()[1::2] == ["another.yaml", "net.csv.gz"]
-    with pytest.raises(DataError) as raised:
-        read_cards(folder)
-    assert (raised.value.code, raised.value.value) == ("mismatch", "net")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "code"),
-    [
-        ("twin_of: net,", "twin_of: other,", "invalid"),
-        ("twin_of: net,", "", "invalid"),
-        ("image: mean, ", "", "invalid"),
-    ],
-)
-def test_a_wrong_card_is_rejected(tmp_path: Path, before: str, after: str, code: str) -> None:
+def test_a_wrong_card_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "card.yaml"
-    path.write_text(CARD.replace(before, after, 1), "utf-8")
-    with pytest.raises(DataError) as raised:
+    path.write_text(CARD.replace("twin_of: net,", "twin_of: other,", 1), "utf-8")
+    with raises(DataError, "invalid"):
         load_card(path)
-    assert raised.value.code == code

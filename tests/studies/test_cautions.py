@@ -7,7 +7,6 @@ from capbench.core.records import ScoreColumn, ScoreTable
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.metric_request import Row
-from capbench.stats.correlation import correlation
 from capbench.studies.evaluate import evaluate
 from capbench.studies.protocol_notes import tie_cautions
 
@@ -31,17 +30,12 @@ def test_ties_are_told_under_tau_c(protocol: str, levels: int, says: bool) -> No
     values = np.floor(np.random.default_rng(0).random(len(items)) * levels)
     table = ScoreTable(dataset.name, items, {ROW.key: values}, {ROW.key: 0.0}, {"m": "m"})
     cells, _ = evaluate(chosen, draws, [table], [ROW])
-    lines = tie_cautions(dataset, chosen, draws, [table], [ROW], cells)
-    assert len(lines) == says
-    if not says:
-        return
+    lines = tie_cautions(chosen, [table], [ROW], cells)
     pairs = np.triu_indices(len(items), 1)
     share = np.mean(values[pairs[0]] == values[pairs[1]])
-    ratings = draws[0].ratings["expert"]
-    assert f"M has 3 distinct scores and gives {share:.0%} of all pairs of items" in lines[0]
-    if protocol.startswith("unaggregated"):
-        tau_b = correlation("tau-b", values[ratings.item], ratings.value).value
-        assert f"τ-b is {tau_b:.4f} and tie-calibrated accuracy is " in lines[0]
+    assert [f"M has 3 distinct scores and gives {share:.0%} of all pairs of items" in line for line in lines] == (
+        [True] if says else []
+    )
 
 
 def test_ties_are_those_of_all_draws() -> None:
@@ -58,7 +52,7 @@ def test_ties_are_those_of_all_draws() -> None:
         for draw, of_draw in zip(draws, values, strict=True)
     ]
     cells, _ = evaluate(chosen, draws, tables, [ROW])
-    (line,) = tie_cautions(dataset, chosen, draws, tables, [ROW], cells)
+    (line,) = tie_cautions(chosen, tables, [ROW], cells)
     pairs = np.triu_indices(len(draws[0].items), 1)
     share = np.mean([np.mean(of_draw[pairs[0]] == of_draw[pairs[1]]) for of_draw in values])
     assert f"M has 3 to 9 distinct scores and gives {share:.0%} of all pairs" in line

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import yaml
 
 from capbench.core.errors import StudyError
 from capbench.core.progress import Progress
@@ -26,7 +25,6 @@ from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import CombineEntry, CombineSettings, Study
-from capbench.studies.study_file import load_study
 from tests.errors import raises
 from tests.studies.toys import Length, Toy
 
@@ -167,25 +165,6 @@ def test_names_that_do_not_fit_are_told_when_it_is_planned(
 ) -> None:
     with raises(StudyError, code, value=name):
         run(root, "all/mean-spearman", combine=entries)
-
-
-STUDY = {"schema": 1, "name": "s", "protocols": ["many"], "metrics": ["cider"]}
-
-
-def written(path: Path, combine: Any) -> Path:
-    path.write_text(yaml.safe_dump({**STUDY, "combine": combine}), encoding="utf-8")
-    return path
-
-
-def test_a_study_file_says_which_and_how(tmp_path: Path) -> None:
-    one = load_study(written(tmp_path / "a.yaml", {"of": "cider", "learner": "monotone", "folds": 4})).combine
-    assert one == (CombineEntry(of=("cider",), learner="monotone", folds=4),)
-    entries = [{"label": "x", "title": "X", "of": ["cider"], "lower": ["cider"], "inner_folds": 3, "seed": 9}, {}]
-    two = load_study(written(tmp_path / "b.yaml", [{**entries[0]}, {**entries[1]}])).combine
-    assert two == (
-        CombineEntry(label="x", title="X", of=("cider",), lower=("cider",), inner_folds=3, seed=9),
-        CombineEntry(),
-    )
 
 
 @pytest.mark.real_data

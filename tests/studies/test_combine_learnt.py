@@ -1,8 +1,7 @@
-"""A combination measured: what each metric adds, what the saved one computes, and what another data set says."""
+"""A combination measured: what each metric adds, and what the saved one computes."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from rich.console import Console
-from scipy.stats import rankdata
 
 from capbench.core.errors import CapbenchError, ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, Item, Judgements
@@ -22,9 +19,8 @@ from capbench.metrics.combination import write_combination
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.reports.combination import print_combined
 from capbench.stats.correlation import correlation
-from capbench.studies.combination_result import CombinationResult, combine_metrics
+from capbench.studies.combine import CombinationResult, combine_metrics
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -36,21 +32,6 @@ from tests.studies.test_combine import Distance, Many, Signal
 FEW = CombineSettings(folds=4, inner_folds=3)
 TESTS = TestSettings(resamples=200)
 LENGTHS = ("bleu-1", "rouge-l")
-
-
-class Other(Many):
-    """The same judgements; all images but the first ten have other names."""
-
-    name = "other"
-    title = "Other"
-
-    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
-        judgements = super()._draw(selection, draw)
-        renamed = (
-            item if place < 30 else replace(item, image=f"new-{item.image}")
-            for place, item in enumerate(judgements.items)
-        )
-        return replace(judgements, items=tuple(renamed))
 
 
 @pytest.fixture
@@ -135,30 +116,6 @@ def test_scores_from_the_file_are_those_of_what_was_learnt_from_everything(root:
     assert [part.weight for part in result.parts] == pytest.approx(weights.tolist(), abs=1e-9)
 
 
-def test_a_mean_rank_reads_no_judgement_and_maps_new_captions_to_quantiles_of_the_first(
-    root: DataRoot, tmp_path: Path
-) -> None:
-    dataset, requests = Worded(root), resolve_metrics(LENGTHS)
-    result, (scores,) = combined_of(dataset, requests, replace(FEW, learner="mean-rank"))
-    assert result.combination is not None
-    write_combination(result.combination, tmp_path / "mean.json")
-    judgements = dataset.load(dataset.protocol().items)[0]
-    columns = score(judgements.items, requests, dataset="d", cache=False).values.values()
-    inputs = np.stack(list(columns), axis=1)
-    # The same captions, each alone: no score depends on the others.
-    (request,) = resolve_metrics([f"combination:{tmp_path / 'mean.json'}"])
-    alone = [
-        float(*np.concatenate(list(score([item], [request], dataset="d", cache=False).values.values())))
-        for item in judgements.items[:9]
-    ]
-    midranks = ((rankdata(inputs, axis=0) - 0.5) / len(inputs)).mean(axis=1)
-    assert alone == pytest.approx(midranks[:9].tolist(), abs=1e-12)
-    np.testing.assert_allclose(scores, midranks, atol=1e-12)
-    assert [part.weight for part in result.parts] == pytest.approx(
-        (np.std(rankdata(inputs, axis=0) / len(inputs), axis=0) / 2).tolist(), abs=1e-12
-    )
-
-
 class Worded(Many):
     """Captions whose words are shared with the reference the more the better they are."""
 
@@ -178,22 +135,6 @@ class Worded(Many):
 
 def test_a_metric_that_cannot_be_saved_leaves_no_file(root: DataRoot) -> None:
     assert combined(root).combination is None
-
-
-def test_on_another_data_set_shared_images_are_scored_by_folds_without_them(root: DataRoot) -> None:
-    dataset, other = Many(root), Other(root)
-    result, (out_of_fold,) = combined_of(dataset, tests=[(other, other.protocol())])
-    (transfer,) = result.transfers
-    assert (transfer.images, transfer.shared) == (40, 10)
-    items = other.load(other.protocol().items)[0].items
-    inputs = _inputs(items)
-    human = dataset.load(dataset.protocol().items)[0].ratings["rating"].value.reshape(120, 2).mean(axis=1)
-    z = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
-    weights = np.linalg.solve(z.T @ z + 120 * result.penalty * np.eye(2), z.T @ (human - human.mean()))
-    expected = np.concatenate([out_of_fold[:30], (human.mean() + z @ weights)[30:]])
-    rho = correlation("spearman", expected, human).value
-    assert value(transfer.comparison, "combination") == pytest.approx(rho, abs=1e-9)
-    assert "|shared-images:10|of:" in next(iter(transfer.comparison.signatures.values()))["combination"]
 
 
 class Renamed(Many):
@@ -219,23 +160,14 @@ class Twice(Renamed):
     twice = True
 
 
-def test_one_photograph_under_two_ids_is_in_one_fold_and_counted_as_learnt_from(root: DataRoot) -> None:
-    other = Twice(root)
-    result, scores = combined_of(Renamed(root), tests=[(other, other.protocol())])
-    (transfer,) = result.transfers
-    assert (transfer.images, transfer.shared, transfer.shared_photographs) == (50, 50, 40)
-    # Every caption of a shared photograph is scored by the fold without it: these are the out-of-fold scores.
-    own = value(result.comparison, "combination")
-    assert value(transfer.comparison, "combination") == pytest.approx(own, abs=1e-12)
+def test_one_photograph_under_two_ids_is_in_one_fold(root: DataRoot) -> None:
     # Folds, scores and intervals do not depend on which of its ids a photograph has.
-    twice, of_twice = combined_of(other)
+    result, scores = combined_of(Renamed(root))
+    twice, of_twice = combined_of(Twice(root))
     np.testing.assert_array_equal(scores, of_twice)
     assert twice.images == 40
     assert twice.comparison.comparisons[0].units == 40
     assert [part.drop_low for part in twice.parts] == [part.drop_low for part in result.parts]
-    text = io.StringIO()
-    print_combined(result, Console(file=text, width=200))
-    assert "50 of these 50 images (they show 40 photographs) were also learned from" in text.getvalue()
     assert "50 image ids show 40 photographs; ids of one photograph are resampled together" in " ".join(
         twice.comparison.protocols[0].notes
     )

@@ -125,12 +125,6 @@ def test_a_column_that_some_draws_miss_has_no_cells_and_the_others_have_theirs()
     assert made["b", ""].sd is not None
 
 
-def test_every_draw_has_a_table() -> None:
-    draws = [judgements(draw) for draw in range(2)]
-    with pytest.raises(ValueError, match="zip"):
-        evaluate(protocol("mean-tau-b"), draws, [table(draws[0], **FIRST)], ROWS)
-
-
 def test_unaggregated_ratings_have_no_p_value() -> None:
     assert cells("unaggregated-tau-b", FIRST)["a", ""].p_value is None
     assert cells("mean-tau-b", FIRST)["a", ""].p_value == pytest.approx(

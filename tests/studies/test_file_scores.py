@@ -25,7 +25,6 @@ from capbench.studies.run import run_plan
 from capbench.studies.score_files import items_with_scores
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
-from capbench.studies.study_file import load_study
 from tests.errors import raises
 
 
@@ -190,30 +189,6 @@ def test_a_file_that_fits_one_of_two_data_sets_is_used_for_that_one_and_changes_
         run(root, protocols[1], scores=(entry,))
 
 
-def test_a_column_that_lacks_scores_takes_no_number_from_the_others_of_its_file(root: DataRoot, tmp_path: Path) -> None:
-    items = tuple({item.key: item for item in items_of("flickr8k-expert", root)}.values())
-    with (tmp_path / "f.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["image", "caption", "half", "words", "characters"])
-        for place, item in enumerate(items):
-            half = "" if place % 2 else 1.0 + place
-            writer.writerow([item.image, item.candidate, half, len(item.candidate.split()), len(item.candidate)])
-    whole = run(
-        root,
-        "flickr8k-expert",
-        scores=(ScoresEntry(str(tmp_path / "f.csv"), options={"columns": "words,characters"}),),
-    )
-    for entry, names in (
-        (ScoresEntry(str(tmp_path / "f.csv")), ("half", "words", "characters")),
-        (ScoresEntry(str(tmp_path / "f.csv"), "mine"), ("mine", "mine.words", "mine.characters")),
-    ):
-        result = run(root, "flickr8k-expert", scores=(entry,))
-        assert tuple(result.columns) == names
-        values = {cell.column: cell.value for cell in result.cells}
-        assert values[names[0]] is None
-        assert [values[name] for name in names[1:]] == [cell.value for cell in whole.cells]
-
-
 def test_several_draws_several_metrics_and_a_file_without_scores_of_one_draw(root: DataRoot, tmp_path: Path) -> None:
     protocol = "pascal-50s/random-5-refs/direct-strict"
     scores = (ScoresEntry(str(write_draws(tmp_path / "words.csv", root, 4))),)
@@ -249,27 +224,6 @@ def test_scores_made_with_other_references_are_refused(root: DataRoot, tmp_path:
         run(root, "composite", scores=(ScoresEntry(str(path)),))
     ignored = ScoresEntry(str(path), options={"references": "ignored"})
     assert len(run(root, "composite", scores=(ignored,)).cells) > 0
-
-
-def test_a_study_file_names_files_columns_and_direction(root: DataRoot, tmp_path: Path) -> None:
-    path = write_lengths(tmp_path / "f.csv", items_of("foil", root))
-    (tmp_path / "s.yaml").write_text(
-        f"""schema: 1
-name: s
-protocols: [foil]
-metrics: [bleu-1, short]
-scores:
-  - {path}
-  - {{file: {path}, label: short, title: Shortness, columns: [words], higher: worse}}
-allow_missing: true
-"""
-    )
-    study = load_study(tmp_path / "s.yaml")
-    assert study.allow_missing
-    result = run_plan(plan_study(study, root), no_progress)
-    overall = {cell.column: cell for cell in result.cells if not cell.group}
-    assert list(result.columns) == ["bleu-1", "short"]  # a file whose columns nobody asks for by name is left out
-    assert overall["short"].title == "Shortness"
 
 
 def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> None:
@@ -308,15 +262,3 @@ def test_items_without_a_score_in_one_draw_are_left_out_of_all(root: DataRoot, t
     captions = [[(item.image, item.candidate) for item in judgements.items] for judgements in judged.draws]
     assert all(of_draw == captions[0] for of_draw in captions)
     assert len(captions[0]) < len(dataset.load(items)[0].items)
-
-
-def test_a_draw_without_scores_is_named(root: DataRoot, tmp_path: Path) -> None:
-    request = request_of_file(write_draws(tmp_path / "words.csv", root, 2))
-    dataset = open_dataset("pascal-50s", root)
-    items = dataset.protocol("random-5-refs").items
-    with pytest.raises(DataError) as caught:
-        load_scorable(dataset, items, [request]).require_all()
-    assert "(draw 3 of 5)" in str(caught.value)
-    assert "writes those of all 5 draws" in str(caught.value)
-    with pytest.raises(DataError, match=r"no item of .* \(draw 3 of 5\) has a score in words.csv"):
-        load_scorable(dataset, items, [request], Resources(allow_missing=True)).require_all()

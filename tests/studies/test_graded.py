@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -10,14 +10,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import Metric
 from capbench.studies.results import StudyResult
-from capbench.studies.study import BootstrapSettings, TestSettings
 from tests.studies.toys import run
 
 #: By pair: words of both captions, grade, group. The group "small" has no pair whose shorter caption is preferred.
@@ -81,22 +78,6 @@ class OtherToy(GradedToy):
             **{name: getattr(pairs, name)[:6] for name in ("first", "second", "preferred", "group", "votes", "grade")},
         )
         return replace(whole, items=whole.items[:12], preferences={"pairs": few})
-
-
-class Contrary(Metric):
-    """Each pair's caption that is not preferred has the higher score."""
-
-    name = "contrary"
-    columns: ClassVar[tuple[str, ...]] = ("contrary",)
-    titles: ClassVar[Mapping[str, str]] = {"contrary": "Contrary"}
-    citation = "nobody"
-
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        progress(len(items))
-        grades = [
-            PAIRS[int(item.candidate_id[:-1])][2] * (1 if item.candidate_id.endswith("b") else -1) for item in items
-        ]
-        return np.array(grades, dtype=np.float64)[:, None]
 
 
 def words(draw: int) -> tuple[FloatArray, FloatArray]:
@@ -172,32 +153,9 @@ def test_every_number_is_that_of_the_pairs_one_by_one(tmp_path: Path, selection:
                 assert found is None or found == pytest.approx(expected), (toy, statistic, column, name)
 
 
-def test_intervals_and_tests_are_those_of_pairs_by_image(tmp_path: Path) -> None:
-    bootstrap, compare = BootstrapSettings(resamples=200), TestSettings(test="permutation")
-    result = study(tmp_path, "drawn", "GradedToy", bootstrap=bootstrap, compare=compare)
-    overall = {(c.protocol.rpartition("/")[2], c.column): c for c in result.cells if not c.group}
-    for statistic in STATISTICS:
-        cell = overall[statistic, "zigzag"]
-        assert cell.value is not None
-        # With eight images, some resamples have no pair of a group or side, and there may be no interval.
-        if cell.low is not None and cell.high is not None:
-            assert cell.low <= cell.value <= cell.high
-    assert overall["pairs-graded-pearson", "zigzag"].low is not None
-    assert overall["pairs-graded-pearson", "zigzag"].n == len(PAIRS)
-    assert overall["pairs-graded-pearson", "constant"].value is None
-
-
 def test_the_accuracy_of_the_longer_caption_is_noted_next_to_the_raw_one(tmp_path: Path) -> None:
     result = study(tmp_path, "all", "GradedToy")
     (strict,) = (info for info in result.protocols if info.id.endswith("pairs-strict"))
     # large: right on the first and third pair and the fifth; wrong on the second; equal lengths on the sixth.
     share = 100 * ((3 + 0.5) / 5 + 1) / 2
     assert any(f"{share:.2f}" in note for note in strict.notes)
-    assert any("Length 50.00" in note for note in strict.notes)
-
-
-def test_an_accuracy_of_zero_is_noted(tmp_path: Path) -> None:
-    result = study(tmp_path, "all", "GradedToy", metrics=("tests.studies.test_graded:Contrary",))
-    strict, balanced = (info for info in result.protocols if "graded" not in info.id.rpartition("/")[2])
-    assert result.cell(balanced.id, "contrary").value == 0.0  # type: ignore[union-attr]
-    assert any("Contrary 0.00" in note for note in strict.notes)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from rich.console import Console
 
 from capbench.api.resolve import MetricInputs, with_inputs
 from capbench.core.records import ScoreColumn
@@ -19,18 +17,15 @@ from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics import metric_request
 from capbench.reports.markup import to_csv
 from capbench.reports.table import PUBLISHED, Row, Table
-from capbench.reports.tables import own_models, study_document, tables
-from capbench.reports.terminal import print_document
+from capbench.reports.tables import own_models, tables
 from capbench.studies.plan import changed_inputs, plan_study
-from capbench.studies.published import PublishedTable, load_published, names, parse_table
 from capbench.studies.published.beside import is_printed_as, join_published
-from capbench.studies.published.tables import rescaled
+from capbench.studies.published.tables import PublishedTable, load_published, names, parse_table, rescaled
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study_file import load_study
 from capbench.weights.registry import Status
-from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 from tests.studies.toys import Toy
 
 MADE_UP = """
@@ -134,12 +129,6 @@ def by_title(rows: tuple[Row, ...]) -> dict[str, Row]:
     return {row.title: row for row in rows}
 
 
-def terminal(result: StudyResult, width: int = 300) -> str:
-    stream = io.StringIO()
-    print_document(study_document(result), Console(file=stream, width=width, no_color=True), details=True)
-    return stream.getvalue()
-
-
 def test_rows_join_by_column_and_label(study: StudyResult) -> None:
     table = tables(study)[0]
     assert papers(table) == {
@@ -224,45 +213,12 @@ def test_rows_that_only_the_paper_has_come_below_in_print_order(study: StudyResu
     assert [*papers(tables(without_label)[0], PUBLISHED)] == ["Length (long)", "Sum", "Waiting"]
 
 
-def test_columns_without_a_protocol_have_a_table_of_their_own(study: StudyResult) -> None:
-    last = tables(study)[-1]
-    assert (last.title, [column.name for column in last.columns]) == ("Published, no protocol of ours", ["Private τ"])
-    assert papers(last) == {"Length": ["22.2"], "Sum": ["33.3"]}
-    assert "Private τ" in terminal(study)
-
-
-def test_protocols_that_the_study_does_not_ask_for_stay_out(study: StudyResult) -> None:
-    for text in (terminal(study), study.to_markdown(), study.to_latex(), to_csv(study), study.model_dump_json()):
-        assert not re.search(r"\b(0\.999|0\.111|99\.9|11\.1)\b", text)
-
-
 def test_published_numbers_of_data_that_is_not_here_are_printed() -> None:
     gone = Missing(protocol=RHO, reason="there is no such file")
     study = joined(cell(TAU, "length", 0.5), protocols=(info(TAU),), missing=(gone,))
     block = tables(study)[-2]
     assert block.title == "Published, data not available"
     assert [*papers(block).values()] == [["40.0 ±5.0"], ["41.0"], ["43.0"]]
-
-
-def test_groups_are_shown_though_none_of_ours_could_be_computed() -> None:
-    study = joined(protocols=(info(ACCURACY),))
-    (table, _) = tables(study)
-    assert [column.head for column in table.columns] == ["A", "paper", "diff", "mean"]
-    assert [*papers(table).values()] == [["50.0"], [""], [""], ["51.0"]]
-    assert "toy/all/votes-strict: 6 items" in table.notes
-
-
-def test_what_the_file_says_stands_under_the_first_table_once(study: StudyResult) -> None:
-    first, second, *_, last = tables(study)
-    assert "published: A and B (2020). A title. V. Table 1" in first.notes
-    assert "A remark on the whole." in first.notes
-    assert "rows that the paper cites from other papers: Length (long)" in first.notes
-    known = ["protocol of Toy τ-b stated by the paper", "protocol of Toy ρ inferred: it fits best"]
-    assert [note for note in first.notes if note.startswith("protocol of")] == known
-    assert "published Toy τ-b: One column." in first.notes
-    assert "* Sum on Toy, τ-b: printed as .52O" in first.footnotes
-    assert "protocol inferred: it fits best" in second.notes
-    assert all("A remark on the whole." not in table.notes for table in (second, last))
 
 
 @pytest.mark.parametrize(
@@ -332,20 +288,6 @@ READ_TWICE = MADE_UP.replace(
 )
 
 
-def test_a_number_read_twice_stands_under_both_protocols() -> None:
-    again = "toy/drawn/mean-tau-b"
-    study = joined(
-        cell(TAU, "length", 0.6), cell(again, "length", 0.5003), protocols=(info(TAU), info(again)), text=READ_TWICE
-    )
-    assert [c.published_printed for c in study.cells] == ["0.500", "0.500"]
-    assert papers(tables(study)[0])["Length"] == ["50.0", "50.0"]
-    assert study.published_table is not None
-    assert [(c.key, c.reading_of) for c in study.published_table.columns if c.protocol] == [
-        ("tau", ""),
-        ("read", "tau"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("first", "second", "unexplained"),
     [(0.6, 0.5003, False), (0.5003, 0.6, False), (0.6, 0.6, True), (0.5, 0.5, False)],
@@ -358,14 +300,6 @@ def test_a_number_is_unexplained_only_if_it_agrees_under_no_reading(
     study = joined(*cells, protocols=(info(TAU), info(again)), text=READ_TWICE)
     # What one row agrees with says nothing of another row's number.
     assert [c.unexplained for c in study.cells] == [unexplained, unexplained, True]
-
-
-def test_a_table_without_numbers_says_so_in_one_line() -> None:
-    study = join_published(result_of(cell(TAU, "length", 0.5)), load_published("nneval-table1"), ROWS)
-    lines = [note for table in tables(study) for note in table.lines if "no numbers" in note]
-    assert len(lines) == 1
-    assert str(load_published("nneval-table1").missing) in lines[0]
-    assert lines[0] in terminal(study)
 
 
 DIGITS = "0123456789abcdef" * 4
@@ -435,13 +369,6 @@ def test_weights_of_another_variant_are_not_the_authors(monkeypatch: pytest.Monk
     assert other.published_table.authors == {"long": ("model",)}
 
 
-def test_a_row_of_another_network_has_its_reason_and_no_question_mark() -> None:
-    study = computed_with("leic-0123456789abcdef", text=MADE_UP)
-    assert not study.cells[0].unexplained
-    assert not tables(study)[0].legend
-    assert "?" not in papers(tables(study)[0])["Length"][0]
-
-
 def test_every_named_registry_entry_and_detector_exists() -> None:
     from capbench.features.detectors.base import names as detectors
     from capbench.weights.registry import entries
@@ -462,44 +389,6 @@ def test_authors_of_a_file_from_before_are_those_of_its_models() -> None:
     assert own_models(study)
     old = study.model_copy(update={"published_table": table})
     assert not own_models(old)
-
-
-def test_the_csv_holds_numbers_without_one_of_ours(study: StudyResult) -> None:
-    lines = list(csv.DictReader(io.StringIO(to_csv(study))))
-    alone = {
-        (line["title"], line["published_column"]): line["published_printed"] for line in lines if not line["value"]
-    }
-    assert alone == {
-        ("Length", "Private τ"): "0.222",
-        ("Length, long", "ρ of the paper"): "0.410",
-        ("Sum", "τ of the paper"): "0.520",
-        ("Sum", "acc. of A"): "51.0",
-        ("Sum", "Private τ"): "0.333",
-        ("TIGEr", "τ of the paper"): "0.530",
-        ("TIGEr", "ρ of the paper"): "0.430",
-    }
-
-
-def test_markdown_and_latex_have_as_many_cells_in_every_row(study: StudyResult) -> None:
-    for block in study.to_markdown().split("### ")[1:]:
-        assert len({line.count("|") for line in block.split("\n") if line.startswith("|")}) == 1
-    assert "| *published only* |  |  |  |  |  |  |" in study.to_markdown()
-    assert r"| Sum |  | 52.0\* |  |" in study.to_markdown()
-    tex = study.to_latex()
-    assert r"\emph{published only}" in tex
-    for block in tex.split(r"\begin{tabular}")[1:]:
-        columns = block.split("}")[0].count("r")
-        lines = block.split(r"\midrule", 1)[1].split(r"\bottomrule")[0].strip().split("\n")
-        assert {line.count("&") for line in lines if line != r"\midrule"} == {columns}
-
-
-def test_latex_with_published_rows_is_well_formed(study: StudyResult) -> None:
-    assert_well_formed(study.to_latex())
-
-
-@needs_pdflatex
-def test_latex_with_published_rows_compiles(study: StudyResult, tmp_path: Path) -> None:
-    assert_compiles(study.to_latex(), tmp_path)
 
 
 # -- the studies that come with capbench ------------------------------------------------------------------------------
@@ -593,24 +482,6 @@ def test_every_number_of_a_shipped_studys_table_stands_in_its_place(name: str) -
     }
 
 
-@pytest.mark.parametrize("name", COMPARED)
-@pytest.mark.parametrize("width", [80, 300])
-def test_every_published_number_is_in_every_form_of_a_shipped_study(name: str, width: int) -> None:
-    result, table = shipped_result(name)
-    expected = expected_places(result, table)
-    for text in (terminal(result, width), result.to_markdown(), result.to_latex()):
-        tokens = re.sub(r"\\textsuperscript\{[a-z]+\}|[*?\\]", " ", text.replace(r"$\pm$", "±")).split()
-        for printed in {place[4] for place in expected}:
-            count = sum(place[4] == printed for place in expected)
-            words = printed.split()
-            starts = [i for i in range(len(tokens)) if tokens[i : i + len(words)] == words]
-            assert len(starts) >= count, (printed, count)
-    in_csv = [line["published_printed"] for line in csv.DictReader(io.StringIO(to_csv(result)))]
-    assert len([p for p in in_csv if p]) == len(expected)
-    for note in table.notes:
-        assert note in terminal(result, width)
-
-
 def test_the_shipped_studies_print_every_published_number() -> None:
     printed: set[tuple[str, str, str]] = set()
     for name in COMPARED:
@@ -642,12 +513,6 @@ def test_a_study_of_printed_numbers_alone_makes_their_table_and_no_other(name: s
     assert "Signatures" not in result.to_markdown()
 
 
-@pytest.mark.parametrize("name", sorted(SHIPPED))
-def test_a_shipped_study_is_found_by_its_name(name: str) -> None:
-    assert SHIPPED[name].name == name
-    assert Path(SHIPPED[name].path or "").name == f"{name}.yaml"
-
-
 @pytest.mark.parametrize(("name", "same"), [("fleur", True), ("FLEUR", True), ("fleur_raw", False), ("cider", False)])
 def test_scores_from_elsewhere_stand_beside_the_published_row_of_their_name(name: str, same: bool) -> None:
     printed = parse_table("made-up", MADE_UP.replace("title: Sum", "title: Fleur")).rows[2]
@@ -663,45 +528,3 @@ def test_a_row_of_a_metric_that_is_not_ours_is_found_by_its_label() -> None:
     assert is_printed_as(replace(elsewhere, key=ScoreColumn("FLEUR", "our_score")), fleur)
     assert not is_printed_as(ROWS[0], fleur)
     assert not is_printed_as(replace(elsewhere, name="reffleur"), fleur)
-
-
-def test_the_study_of_the_field_asks_for_every_column_that_has_a_protocol() -> None:
-    table = load_published("field-2025")
-    study = load_study(shipped_configs() / "field-2025.yaml")
-    assert list(study.protocols) == [column.protocol for column in table.columns if column.protocol]
-    assert {row.metric for row in table.rows if row.metric} == set(study.metrics)
-    assert all(bool(row.metric) != bool(row.label) for row in table.rows)
-
-
-def test_latex_has_a_footnote_for_each_remark_and_its_letter_at_each_number() -> None:
-    result, _ = shipped_result("tiger-table1")
-    text = result.to_latex()
-    first = text.split(r"\end{table}")[0]
-    body, notes = first.split(r"\end{tabular}")
-    # Notes on TIGEr's BLEU-4: a remark each or one for several, never an asterisk.
-    letters = set(re.findall(r"\\textsuperscript\{(\w+)\}", body))
-    assert letters
-    assert letters == set(re.findall(r"\\textsuperscript\{(\w+)\}", notes))
-    assert "20.5\\textsuperscript" in body
-    assert "20.5*" not in body
-
-
-def test_tables_by_source_come_on_request() -> None:
-    result, _ = shipped_result("tiger-table1")
-    grouped = result.model_copy(
-        update={"protocols": tuple(info.model_copy(update={"groups": ("8k", "30k")}) for info in result.protocols)}
-    )
-    assert "by source" in grouped.to_markdown(by_source=True)
-    for text in (grouped.to_markdown(), grouped.to_latex()):
-        assert "by source" not in text
-        assert "BLEU-4" in text
-
-
-def test_a_stand_in_is_marked_in_every_table() -> None:
-    result, _ = shipped_result("faier-table2")
-    made = tables(result)
-    assert len(made) > 3
-    ours = [table for table in made if "Published" not in table.title]
-    assert all(table.title.count("(ours, after the paper)") == 1 for table in ours)
-    plain, _ = shipped_result("faier-table3")
-    assert not [table for table in tables(plain) if "ours, after" in table.title]

@@ -136,41 +136,8 @@ def test_the_command_prints_what_it_draws(capbench: Run, files: Path, tmp_path: 
     assert ran.code == 0, ran.err
     assert out.read_bytes().startswith(b"<?xml")
     (read,) = json.loads(capbench(*common, "-p", EXPERT, "--json").out)
-    assert read["protocol"] == EXPERT
+    assert read["id"] == EXPERT
     for point in read["points"]:
         value, low, high = (f"{100 * point[key]:z.1f}" for key in ("value", "low", "high"))
         assert f"{value} [{low}, {high}]" in " ".join(ran.out.split())
     assert len(read["points"]) == 9
-
-
-def test_a_study_names_what_waits_and_draws_the_rest(
-    capbench: Run, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = ("--features", files / "features.h5", "--model", f"vilbertscore={files / 'three.safetensors'}")
-    study = tmp_path / "mine.yaml"
-    study.write_text(
-        "schema: 1\nname: mine\nlayers: {resamples: 100}\nmetrics: [vilbertscore]\n"
-        f"protocols: [{EXPERT}, composite]\n"
-    )
-    ran = capbench("figure", "layers", study, *arguments, "--data", "sample", "--json", "-o", "mine.png")
-    assert ran.code == 1
-    assert [of_protocol["protocol"] for of_protocol in json.loads(ran.out)] == [EXPERT]
-    assert "composite" in ran.err
-    assert (tmp_path / "mine.png").exists()
-
-
-def test_what_does_not_fit_is_refused_in_one_line(capbench: Run, files: Path) -> None:
-    for arguments, message in (
-        (("vilbertscore-table1",), "'capbench correlate vilbertscore-table1'"),
-        (("vilbertscore-figure3", "-m", "vilbertscore"), "--metric"),
-        (("-o", "layers.gif"), "no figure can be written"),
-        (("-m", "cider"), "cider does not compute several layers"),
-        (("--scores", "x.csv"), "--scores: a score file has no layers"),
-    ):
-        ran = capbench("figure", "layers", *arguments, "--data", "sample")
-        assert ran.code == 2, ran.err
-        assert message in ran.err
-        assert len(ran.err.strip().splitlines()) == 1, ran.err
-    ran = capbench("correlate", "--references-curve", "vilbertscore-figure3")
-    assert "'capbench figure layers vilbertscore-figure3'" in ran.err

@@ -11,27 +11,18 @@ import pytest
 import scipy.stats
 
 from capbench.core.errors import StatisticError
-from capbench.core.files import read_json
-from capbench.core.records import FloatArray, Item, Judgements, Ratings, ScoreColumn, ScoreTable
+from capbench.core.records import FloatArray, Item, Judgements, Ratings, ScoreColumn
 from capbench.datasets.base import load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import (
-    ItemSelection,
-    Protocol,
-    StatisticSpec,
     system_statistics,
-    within_image_statistics,
     within_source_statistics,
 )
 from capbench.datasets.root import find_root
-from capbench.metrics.metric_request import Row
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.system_agreement import Systems
-from capbench.studies.all_protocols import plan_all_protocols
 from capbench.studies.data_points import level_points
-from capbench.studies.protocol_notes import protocol_notes
-from capbench.studies.study import Study
 from tests.conftest import Ran
 from tests.errors import raises
 
@@ -135,44 +126,6 @@ def test_the_number_within_sources_is_that_of_each_source_pooled(capbench: Calla
         assert next(tests["group"] for tests in result["comparisons"] if tests["protocol"] == protocol) == ""
 
 
-@pytest.mark.parametrize(
-    ("protocol", "more", "code", "says"),
-    [
-        (f"{EXPERT}/within-image-tau-b", (), 0, "within-image τ-b"),
-        (f"{EXPERT}/within-image-acc-eq", (), 0, "permutation test (PERM-BOTH) over"),
-        (f"{EXPERT}/within-image-difference-pearson", ("--test", "bootstrap"), 0, "within-image difference r"),
-        (f"{COMPOSITE}/within-source-pearson", (), 0, "permutation test (PERM-BOTH) over"),
-        (f"{COMPOSITE}/within-source-tau-b", ("--unit", "item"), 2, "images are resampled, not single items"),
-        (f"{COMPOSITE}/system-pearson", (), 0, "permutation test (PERM-BOTH) over"),
-        (f"{COMPOSITE}/correctness-system-soft-accuracy", ("--test", "bootstrap"), 0, "only 3 systems"),
-        (f"{COMPOSITE}/correctness-system-soft-accuracy", (), 2, "has no permutation test"),
-        (f"{COMPOSITE}/correctness-system-pearson", ("--test", "williams"), 2, "independent data points"),
-        (f"{EXPERT}/within-image-tau-b", ("--test", "mcnemar"), 2, "independent data points"),
-        (f"{EXPERT}/within-image-tau-b", ("--unit", "rating"), 2, "images are resampled, not single ratings"),
-        (f"{COMPOSITE}/system-tau-b", ("--unit", "item"), 2, "images are resampled, not single items"),
-    ],
-)
-def test_metrics_are_compared_or_one_line_says_why_not(
-    capbench: Callable[..., Ran], protocol: str, more: tuple[str, ...], code: int, says: str
-) -> None:
-    flags = ("-p", protocol, "-d", protocol.split("/")[0], "--details")
-    ran = capbench("compare", "bleu.bleu-1", "rouge-l", *flags, *more)
-    assert ran.code == code, ran.err
-    if code:
-        assert len(ran.err.strip().splitlines()) == 1
-    assert says in (ran.err if code else ran.out)
-
-
-def test_all_protocols_hold_every_level(sample: Path) -> None:
-    plan = plan_all_protocols(Study("s", "S", ("composite",), ("rouge-l",)), find_root(str(sample)))
-    ids = {str(protocol) for _, protocol in plan.protocols}
-    for declare in (within_image_statistics, within_source_statistics, system_statistics):
-        assert {f"{COMPOSITE}/{name}" for name in declare("", "correctness")} <= ids
-    # Two systems have no correlation, but an order.
-    of_systems = {id_.partition("correctness-system-")[2] for id_ in ids if "/no-human/correctness-system-" in id_}
-    assert of_systems == {"accuracy", "soft-accuracy"}
-
-
 def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
     items = tuple(Item(f"i{i // 3}", f"c{i}", (), system="xyz"[i % 3]) for i in range(12))
     rng = np.random.default_rng(0)
@@ -193,30 +146,3 @@ def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
         level_points(system_statistics("r")["system-pearson"], nameless, {"a": scores})
     with raises(StatisticError, "missing-value"):
         level_points(within_source_statistics("r")["within-source-tau-b"], nameless, {"a": scores})
-
-
-def test_images_with_one_score_are_counted_on_every_draw() -> None:
-    items = tuple(Item(f"i{i // 2}", f"c{i}", ()) for i in range(8))
-    ratings = Ratings(np.arange(8), np.tile([1.0, 2.0], 4), np.zeros(8, dtype=np.int64), (1.0, 2.0))
-    draws = [Judgements("toy", "all", items, {"r": ratings}, {}, draw) for draw in range(2)]
-    row = Row(ScoreColumn("m", "m"), "m", "m", "M")
-    values = (np.arange(8.0), np.array([0, 0, 1, 1, 2, 2, 3, 4.0]))
-    tables = [ScoreTable("toy", items, {row.key: of_draw}, {row.key: 0.0}, {"m": "m"}) for of_draw in values]
-    spec = StatisticSpec("within-image-tau-b", "correlation", "r", within="tau-b")
-    (line,) = protocol_notes(Protocol("toy", ItemSelection("all", "all"), spec), draws, tables, [row])
-    assert line.endswith("M on 0 to 3")
-
-
-@pytest.mark.real_data
-def test_agreement_on_machine_captions_is_the_stored_one(capbench: Callable[..., Ran], real_data: Path) -> None:
-    stored = read_json(Path(__file__).parents[2] / "results/within-source/results.json")
-    protocols = [f"composite/no-human/correctness-{level}tau-c" for level in ("", "within-source-", "within-image-")]
-    flags = [flag for protocol in protocols for flag in ("-p", protocol)]
-    ran = capbench("correlate", *flags, "-m", "rouge-l", "-m", "bleu-1", "--data", real_data, "--json")
-    assert ran.code == 0, ran.err
-    cells, old = (
-        {(cell["protocol"], cell["group"], cell["column"]): cell["value"] for cell in result["cells"]}
-        for result in (json.loads(ran.out), stored)
-    )
-    assert len(cells) == 3 * 4 * 2
-    assert cells == pytest.approx({key: old[key] for key in cells}, abs=1e-12)

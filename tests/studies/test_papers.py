@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from capbench.cli.app import app
 from capbench.core.cache import Cache
 from capbench.core.errors import UsageError
 from capbench.datasets.root import DataRoot, find_root, sample_dir
-from capbench.features.writing import StoreWriter
-from capbench.studies.papers import PaperItem, Prospect, choose_items, command_lines, item_study, papers, prospect
+from capbench.studies.papers import Prospect, choose_items, command_lines, item_study, papers, prospect
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
@@ -24,7 +22,6 @@ from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from tests.errors import raises
-from tests.features.fakes import PRINT, made_up
 
 # What the five papers print, written down from their pages and not from the list.
 PRINTED = {
@@ -43,11 +40,6 @@ PRINTED = {
 def looked_at(key: str, root: DataRoot | None = None) -> Prospect:
     item = papers().items[key]
     return prospect(key, item, item_study(key, item), root or find_root(sample_dir()))
-
-
-def with_all(item: PaperItem, metrics: Sequence[str]) -> dict[str, dict[str, Sequence[str]]]:
-    """What can be scored where all protocols are present."""
-    return {protocol: {protocol.partition("/")[0]: metrics} for protocol in item.protocols}
 
 
 def parse(words: list[str]) -> dict[str, Any]:
@@ -74,7 +66,7 @@ def test_every_table_and_figure_is_there_once() -> None:
 def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: str) -> None:
     looked = looked_at(key)
     chosen = looked.item.metrics[:2]
-    everything = replace(looked, rows=("one",), absent={}, scorable=with_all(looked.item, chosen))
+    everything = replace(looked, rows=("one",), absent={}, scorable=dict.fromkeys(looked.item.protocols, chosen))
     lines = command_lines(everything, ["--data", "sample", "--features", "f.h5", "--model", "m.pt"], Path("out"))
     assert len(lines) == len(looked.item.commands)
     for words in lines:
@@ -101,7 +93,7 @@ def test_names_are_papers_items_or_all() -> None:
 def test_what_waits_is_asked_of_metrics_and_data_sets(tmp_path: Path) -> None:
     looked = looked_at("tiger-figure8")
     assert looked.rows == ("METEOR", "CIDEr")
-    assert [*looked.scorable.values()] == [{"composite": ["meteor", "cider"]}, {"flickr8k-expert": ["meteor", "cider"]}]
+    assert [*looked.scorable.values()] == [["meteor", "cider"], ["meteor", "cider"]]
     assert "--model tiger=FILE" in looked.waiting["TIGEr"]
     assert looked.is_computable
     assert not looked_at("tiger-table3").is_computable
@@ -131,32 +123,3 @@ def test_metrics_that_require_the_parser_wait_if_a_run_misses_it(parsed: tuple[s
     assert ("SPICE" in looked.waiting, "SPICE" in looked.rows) == (waits, not waits)
     scored = {cell.protocol.partition("/")[0] for cell in result.cells if cell.column == "spice"}
     assert scored == set(parsed)
-
-
-def test_a_command_is_given_once_more_for_a_group_in_which_more_can_be_scored() -> None:
-    looked = looked_at("tiger-figure8")
-    first, second = looked.item.protocols
-    groups = {"composite": ("meteor", "cider"), "composite@8k": ("tiger.tiger", "meteor", "cider")}
-    lines = command_lines(replace(looked, scorable={first: groups, second: {}}), ["--model", "m"], Path("o"))
-    assert [(line[2 : line.index("-d")], line[line.index("-d") + 1], line[-1]) for line in lines] == [
-        (["meteor", "cider"], "composite", "o/composite.png"),
-        (["tiger.tiger", "meteor", "cider"], "composite@8k", "o/composite-8k.png"),
-    ]
-
-
-def test_judgements_without_features_of_all_images_leave_a_metric_out(tmp_path: Path) -> None:
-    """TIGEr's features of two images: every protocol keeps the other metrics, with the reason for TIGEr."""
-    pytest.importorskip("torch")
-    store = tmp_path / "two.h5"
-    with StoreWriter(store, PRINT) as writer:
-        for image in ("one", "two"):
-            writer.add(made_up(image, size=8))
-        writer.finish()
-    model = tmp_path / "tiger.safetensors"
-    model.write_bytes(b"")
-    item = papers().items["tiger-figure8"]
-    study = replace(item_study("tiger-figure8", item), features=str(store), models={"tiger": str(model)})
-    root = find_root(sample_dir())
-    looked = prospect("tiger-figure8", item, study, root)
-    assert looked.rows == ("METEOR", "CIDEr")
-    assert [*looked.waiting] == [f"TIGEr on {protocol}" for protocol in item.protocols]

@@ -5,22 +5,13 @@ from decimal import Decimal
 import pytest
 
 from capbench.core.errors import DataError, UsageError
-from capbench.studies.published import PublishedTable, load_published, names, parse_table
-from capbench.studies.published.tables import PrintedNumber
+from capbench.studies.published.tables import PrintedNumber, PublishedTable, load_published, names, parse_table
 
 TIGER_TAU = "composite/same-text-out/correctness-tau-c"
 
 
 def value(table: str, column: str, row: str) -> PrintedNumber:
     return load_published(table).values[column, row]
-
-
-def of_metric(table: str, metric: str, protocol: str, group: str = "", variant: str = "") -> PrintedNumber | None:
-    """The number of a metric under a protocol."""
-    made = load_published(table)
-    columns = [column.key for column in made.columns if (column.protocol, column.group) == (protocol, group)]
-    rows = [row.key for row in made.rows if (row.metric, row.variant) == (metric, variant)]
-    return next((made.values[c, r] for c in columns for r in rows if (c, r) in made.values), None)
 
 
 def test_every_table_of_the_five_papers_is_there() -> None:
@@ -73,26 +64,6 @@ def test_numbers_are_those_of_the_papers(table: str, column: str, row: str, prin
     assert value(table, column, row).printed == printed
 
 
-def test_percentages_are_given_in_our_unit_with_the_printed_digits() -> None:
-    cider = of_metric("tiger-table1", "cider", TIGER_TAU)
-    assert cider is not None
-    assert (cider.value, cider.digits, cider.sd) == (0.378, 3, None)
-    assert of_metric("tiger-table1", "bertscore", TIGER_TAU) is None
-    protocol = "pascal-50s/random-5-refs/direct-strict"
-    overall, group = (of_metric("tiger-table2", "meteor", protocol, name) for name in ("", "HC"))
-    assert overall is not None
-    assert group is not None
-    assert (overall.value, overall.digits, group.value) == (0.7798, 2, 0.567)
-
-
-def test_variants_of_a_metric_are_kept_apart() -> None:
-    place = ("vilbertscore-table1", "vilbertscore-f", "flickr8k-expert/no-own-captions/unaggregated-tau-c", "")
-    default, pretrained = (of_metric(*place, variant) for variant in ("", "pretrained"))
-    assert default is not None
-    assert pretrained is not None
-    assert (default.printed, pretrained.printed) == ("0.542", "0.514")
-
-
 def test_every_published_number_of_2026_names_its_source_and_second_hand_ones_are_marked() -> None:
     table = load_published("field-2026")
     assert {row.label for row in table.rows if row.second_hand} == {"discode", "pearl", "beitscore"}
@@ -141,7 +112,7 @@ def test_included_rows_have_the_numbers_of_their_tables_in_the_units_of_the_colu
 )
 def test_an_include_that_does_not_fit_is_one_error(entry: str) -> None:
     with pytest.raises((DataError, UsageError)):
-        parse_table("made-up", f"{GOOD}include:\n  - {entry}\n", load_published)
+        parse_table("made-up", f"{GOOD}include:\n  - {entry}\n")
 
 
 GOOD = """

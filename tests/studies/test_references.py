@@ -14,7 +14,6 @@ from capbench.core.errors import CapbenchError, DataError, MetricError, Protocol
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements
 from capbench.datasets.base import Dataset
-from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.pascal50s import Pascal50S
@@ -122,26 +121,6 @@ def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_refe
     values = Shared().statistics(items, lambda _: None)[:, 0]
     ratings = judgements.ratings["expert"]
     assert points[2].values[1] == correlation("tau-c", values[ratings.item], ratings.value).value
-
-
-def test_what_some_metrics_or_items_lack_is_said() -> None:
-    found = curves_of(Flickr8kExpert(_sample()), [SHARED, *resolve_metrics(["bleu-1"])], draws=2)
-    assert found.counts == (0, 1, 2, 3, 4, 5)
-    assert [p.count for p in found.curve("bleu", "bleu-1")] == [1, 2, 3, 4, 5]
-    assert any("Shared" in note and "without references" in note for note in found.notes)
-    text = "same-text-out/correctness-tau-c"
-    found = curves_of(Composite(_sample()), resolve_metrics(["bleu-1"]), text, counts=(0, 4, 5))
-    assert found.counts == (4, 5)
-    assert any(note.startswith("at 5 references") and "have fewer" in note for note in found.notes)
-    assert not any(note.startswith("at 4 references") for note in found.notes)
-
-
-def test_all_references_are_the_pool_unless_items_are_named() -> None:
-    dataset = Pascal50S(_sample())
-    assert str(curve_protocol(dataset, None)) == "pascal-50s/all-50-refs/direct-strict"
-    assert str(curve_protocol(dataset, "consensus")) == "pascal-50s/all-50-refs/consensus-strict"
-    assert str(curve_protocol(dataset, "pascal-50s/json-5-refs/direct-ties-half")).startswith("pascal-50s/json-5-refs/")
-    assert str(curve_protocol(Flickr8kExpert(_sample()), "mean/tau-b")).endswith("no-own-captions/mean-tau-b")
 
 
 class NoReferences(Toy):

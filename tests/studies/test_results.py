@@ -75,7 +75,7 @@ def test_a_cell_without_a_value_is_read_with_its_reason_and_its_text(tmp_path: P
     result = load_result(_write(tmp_path, RESULT | change | {"cells": [cell | without]}))
     (found,) = result.undefined
     assert (found.value, found.undefined, found.shown_instead) == (None, "too few scores", "scores for 4 of 9")
-    with raises(StatisticError, "undefined", value="CIDEr"):
+    with raises(StatisticError, "undefined", value="cider"):
         _ = found.number
     assert "| CIDEr | scores for 4 of 9 |" in result.to_markdown()
     assert "scores for 4 of 9" in result.to_latex()
@@ -88,7 +88,6 @@ def test_a_cell_without_a_value_is_read_with_its_reason_and_its_text(tmp_path: P
         ({"schema_version": RESULT_SCHEMA_VERSION - 1}, "wrong-version"),
         ({"schema_version": "1"}, "wrong-format"),
         ({"cells": [{"value": "high"}]}, "wrong-format"),
-        ({"cells": [RESULT["cells"][0] | {"value": None}]}, "wrong-format"),  # type: ignore[index]
         ({"surprise": 1}, "wrong-format"),
     ],
 )

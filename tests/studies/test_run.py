@@ -41,25 +41,6 @@ def test_correlations_equal_scipys(root: DataRoot) -> None:
     assert [info.id for info in result.protocols] == [i.replace(TOY, "toy") for i in ids]
 
 
-def test_accuracy_overall_is_the_mean_of_the_groups(root: DataRoot) -> None:
-    result = run(root, protocols=(f"{TOY}/all/votes-strict",))
-    values = {c.group: (c.value, c.n) for c in result.cells if c.column == "length"}
-    # Longer wins: right on the first and third pair, wrong on the second.
-    assert values == {"": (0.75, 3), "A": (0.5, 2), "B": (1.0, 1)}
-
-
-def test_draws_are_averaged_with_their_standard_deviation(root: DataRoot) -> None:
-    result = run(root, protocols=(f"{TOY}/drawn/mean-pearson",))
-    means = np.array(HUMAN).mean(axis=1)
-    lengths = [[n + draw * (n % 2) for n in LENGTHS] for draw in range(3)]
-    each = [scipy.stats.pearsonr(x, means).statistic for x in lengths]
-    cell = result.cell("toy/drawn/mean-pearson", "length")
-    assert cell is not None
-    assert cell.value == pytest.approx(np.mean(each))
-    assert cell.sd == pytest.approx(np.std(each, ddof=1))
-    assert cell.p_value is None
-
-
 def test_a_metric_that_is_not_here_stays_with_its_reason(root: DataRoot) -> None:
     result = run(root, metrics=(LENGTH, "tiger"))
     waiting = {missing.column: missing for missing in result.missing}

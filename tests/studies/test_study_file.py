@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.studies.study import BootstrapSettings, CurveTask, Study, TestSettings, misfit
 from capbench.studies.study_file import find_study, load_study, study_schema
 from scripts import make_study_schema
-from tests.conftest import Ran
 from tests.errors import raises
 
 GOOD = """\
@@ -120,51 +118,6 @@ def test_a_bad_study_says_what_is_wrong(tmp_path: Path, text: str, code: str | N
         load(tmp_path, text=text)
     assert "\n" not in str(caught.value)
     assert (caught.value.code, caught.value.value) == (code, value) or code is None
-
-
-def test_problems_of_all_sections_are_reported_with_their_keys_in_one_line(
-    capbench: Callable[..., Ran], tmp_path: Path
-) -> None:
-    text = """\
-schema: 1
-name: mine
-protocols: [a, a]
-metrics: [cider, {bleu-4: 3}, {label: x}, cider]
-scores: [{label: x}, {file: f.csv, title: 3}]
-models: {tiger: 3}
-bootstrap: {resample: 1000, level: 95}
-compare: {test: wilcoxon}
-combine: [{of: 3, folds: 1}, {foldz: 5}]
-curves: {draws: 0, counts: many}
-human_ceiling: maybe
-titel: x
-"""
-    with pytest.raises(StudyError) as caught:
-        load(tmp_path, text=text)
-    told = str(caught.value)
-    for part in (
-        "'a' occurs twice in 'protocols'",
-        "'cider' occurs twice in 'metrics'",
-        "the metric entry {'bleu-4': 3}",
-        "the metric entry {'label': 'x'}",
-        "the entry {'label': 'x'} of 'scores'",
-        "the entry {'file': 'f.csv', 'title': 3} of 'scores'",
-        "models.tiger=3",
-        "bootstrap has no option 'resample'. Did you mean 'resamples'?",
-        "bootstrap.level=95",
-        "compare.test=wilcoxon",
-        "combine.0.of=3",
-        "combine.0.folds=1",
-        "combine.1 has no option 'foldz'. Did you mean 'folds'?",
-        "curves.draws=0",
-        "curves.counts=many",
-        "human_ceiling=maybe",
-        "unknown key 'titel'. Did you mean 'title'?",
-    ):
-        assert part in told
-    assert "17 problems" in told
-    ran = capbench("correlate", str(tmp_path / "study.yaml"))
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
 def test_settings_are_checked_in_python_too() -> None:

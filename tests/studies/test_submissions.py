@@ -99,7 +99,6 @@ def _altered(folder: Path) -> None:
         (_altered, "damaged", "scores.csv"),
         (changed(lambda rows: rows[:-1]), "missing-scores", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "")]), "missing-scores", "scores.csv"),
-        (changed(lambda rows: [*rows, rows[3]]), "duplicate", "scores.csv"),
         (changed(lambda rows: [*rows, ("dog:00000000:00000000", "1")]), "unknown-item", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "nan")]), "not-a-number", "scores.csv"),
         (changed(lambda rows: [(name, "1") for name, _ in rows]), "undefined", "scores.csv"),
@@ -151,27 +150,6 @@ def test_shared_photographs_are_counted(tmp_path: Path) -> None:
     assert overlap["fitted"] == len(photographs & {photograph(image) for image in rated | judged})
     assert checked.judged_ratings == ("flickr8k-expert",)
     assert [note for note in checked.notes if "'unheard-of'" in note]
-
-
-def test_the_leaderboard_includes_submissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    submit(tmp_path / "submissions" / "mine", rows_of("flickr8k-expert"))
-    passed = []
-
-    def record(*, scores: Any, **_: object) -> None:
-        passed.extend(scores)
-
-    monkeypatch.setattr(script.capbench, "leaderboard", record)
-    script.compute(sample_dir(), tmp_path / "leaderboard", bars=False)
-    assert [(entry.label, entry.title, Path(entry.file).name) for entry in passed] == [("mine", "Mine", "scores.csv")]
-
-
-@pytest.mark.parametrize("column", ["cider", "mine"])
-def test_add_rejects_a_name_before_any_work(tmp_path: Path, column: str) -> None:
-    submit(tmp_path / "submissions" / "mine", rows_of("flickr8k-expert"))
-    card = submit(tmp_path / "card", [], column) / "card.yaml"
-    with pytest.raises(CapbenchError) as raised:
-        script.add(card, [tmp_path / "does-not-exist.csv"], sample_dir(), tmp_path / "leaderboard")
-    assert (raised.value.code, raised.value.value) == ("duplicate", column)
 
 
 @pytest.mark.real_data

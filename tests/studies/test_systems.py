@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.user.captions import SystemCaptions, read_systems
@@ -24,7 +23,6 @@ from capbench.metrics.scoring import CorpusStatistics, score
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap, Swaps
 from capbench.studies.systems import compare_systems, intervals_of_corpus
-from tests.errors import raises
 from tests.metrics.captions import invented
 
 _WORDS = ["a", "the", "red", "small", "dog", "cat", "man", "house", "runs", "sits", "on", "near", "with", "two"]
@@ -195,17 +193,6 @@ def test_sums_give_the_corpus_score_of_any_captions(name: str) -> None:
         assert of_sums[column] == pytest.approx(plain, rel=1e-12, abs=1e-12)
 
 
-def test_a_score_that_depends_on_other_captions_has_no_sums(tmp_path: Path) -> None:
-    assert Median().corpus_terms(np.ones((3, 1))) is None
-    from capbench.metrics.wmd import Wmd
-
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("2 2\na 1 0\ndog 0 1\n", encoding="utf-8")
-    statistics = np.array([[0.5], [-1.0]])
-    assert Wmd(vectors=str(vectors)).corpus_terms(statistics) is not None
-    assert Wmd(vectors=str(vectors), unit=False).corpus_terms(statistics) is None
-
-
 def test_examples_pair_the_captions_of_systems_in_any_order(captions: SystemCaptions) -> None:
     requests = resolve_metrics(["rouge-l"])
     found = compare_systems(captions, requests, resamples=100, examples=100, cache=False)
@@ -228,9 +215,3 @@ def test_examples_pair_the_captions_of_systems_in_any_order(captions: SystemCapt
         assert example.difference == abs(example.scores["base"] - example.scores["new"])
     assert found.worse() == []
     assert compare_systems(captions, requests, resamples=100, cache=False).examples == ()
-
-
-@pytest.mark.parametrize("examples", [-1, 1.5])
-def test_a_number_of_examples_is_a_whole_number(examples: float, captions: SystemCaptions) -> None:
-    with raises(UsageError, "out-of-range", value=examples):
-        compare_systems(captions, resolve_metrics(["bleu-1"]), examples=examples)  # type: ignore[arg-type]

@@ -9,20 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, ScoreColumn
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.stats.agreement import Correlations
-from capbench.stats.correlation import correlation
-from capbench.stats.intervals import draw_bootstrap
-from capbench.stats.power import power
-from capbench.stats.significance import compare
-from capbench.stats.tie_calibration import calibrate_ties
 from tests.conftest import Ran
-from tests.errors import raises
 
 PROTOCOL = "composite/same-text-out/correctness-acc-eq"
 
@@ -78,36 +70,3 @@ def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbe
     assert result["cells"][0]["value"] < ceiling["value"] < 1
     (note,) = [note for note in result["protocols"][0]["notes"] if "no intervals" in note]
     assert "acc-eq" in note
-
-
-def test_what_needs_resampling_is_refused() -> None:
-    rng = np.random.default_rng(0)
-    human = rng.integers(1, 5, 60).astype(float)
-    data = Correlations.of("acc-eq", {"a": human + rng.normal(size=60), "b": rng.normal(size=60)}, human)
-    for work in (
-        lambda: draw_bootstrap(data),
-        lambda: compare(data),
-        lambda: power(data, "a", "b"),
-    ):
-        with raises(StatisticError, "unsupported"):
-            work()
-
-
-def test_weights_are_repeated_data_points() -> None:
-    rng = np.random.default_rng(1)
-    human, scores = rng.integers(1, 4, 30).astype(float), rng.normal(size=30)
-    unit = np.arange(30) // 3
-    statistic = Correlations.of("acc-eq", {"a": scores}, human, unit).statistic("a")
-    weights = np.stack([np.ones(10, dtype=np.int64), rng.integers(0, 3, 10), np.zeros(10, dtype=np.int64)])
-    whole, drawn, nothing = statistic(weights)
-    times = weights[1][unit]
-    assert whole == correlation("acc-eq", scores, human).value == calibrate_ties(scores, human).accuracy
-    assert drawn == calibrate_ties(np.repeat(scores, times), np.repeat(human, times)).accuracy
-    assert np.isnan(nothing)
-
-
-def test_a_constant_side_is_refused_as_for_a_correlation() -> None:
-    with raises(StatisticError, "undefined"):
-        correlation("acc-eq", [1, 1, 1], [1, 2, 3])
-    with raises(StatisticError, "undefined"):
-        Correlations.of("acc-eq", {"a": [1, 1, 1]}, [1, 2, 3])

@@ -88,43 +88,6 @@ def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
     assert groups == {"": True, "8k": True, "30k": False, "coco": False}
 
 
-def test_tables_mark_the_metrics_that_have_read_the_captions(
-    capbench: Callable[..., Any], options: list[str], tmp_path: Path
-) -> None:
-    ran = capbench("correlate", "-d", "composite", *options, "--by-source", "--out", tmp_path / "out")
-    assert ran.code == 0, ran.err
-    (table,) = (tmp_path / "out").glob("*.md")
-    rows: dict[str, list[list[bool]]] = {}
-    for line in table.read_text(encoding="utf-8").splitlines():
-        if line.startswith("| "):
-            title, *values = (cell.strip() for cell in line.strip("|").split("|"))
-            rows.setdefault(title, []).append(["§" in value for value in values])
-    # Composite, then 8k, 30k and coco.
-    assert rows["WMD (whole)"] == rows["WMD (part)"] == [[True], [True, False, False]]
-    assert rows["WMD (clean)"] == rows["BLEU-1"] == [[False], [False, False, False]]
-
-
-def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., Any], options: list[str]) -> None:
-    flags = ("-d", "composite", *options, "--bootstrap", "100", "--permutations", "100")
-    found = json.loads(capbench("compare", *flags, "--json").out)
-    titles = {"WMD (whole)", "WMD distance (whole)", "WMD (part)", "WMD distance (part)"}
-    (training,) = found["training"].values()
-    trained = {one["label"]: one["trained"] for one in training if not one["group"]}
-    assert (trained["whole"], trained["clean"], trained["old"]) == (25, 0, 0)
-    lines = capbench("compare", *flags).out.splitlines()
-    assert [line for line in lines if line.startswith("§ its training has read")]
-    marked = {line for line in lines if "§ " in line and "[" in line}
-    assert {title for title in titles for line in marked if line.startswith(f"{title} ")} == titles
-    assert len(marked) == len(titles)
-
-
-def test_scores_name_what_was_read(capbench: Callable[..., Any], options: list[str]) -> None:
-    ran = capbench("score", "-d", "flickr8k-expert", *options, "--json")
-    (one,) = (one for one in json.loads(ran.out)["training"] if one["label"] == "part")
-    assert (one["trained"], one["has_read"]) == (7, True)
-    assert "part: trained on the images or captions of 7 of 50 photographs (14.0%)" in ran.err
-
-
 def test_combinations_have_read_what_their_inputs_have(
     capbench: Callable[..., Any], options: list[str], tmp_path: Path
 ) -> None:

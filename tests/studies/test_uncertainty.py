@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
 import capbench as cb
-from capbench.core.errors import CapbenchWarning, StudyError
-from capbench.core.records import FloatArray, Judgements
+from capbench.core.errors import StudyError
+from capbench.core.records import Judgements
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import CombinedMetric
-from capbench.metrics.ngram import Bleu, RougeL
 from capbench.reports.tables import tables
 from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
@@ -199,13 +197,6 @@ def test_williams_test_needs_no_resamples(root: DataRoot) -> None:
     assert (found.resamples, found.seed, found.unit, found.units) == (None, None, None, 6)
 
 
-def test_what_a_formula_cannot_compare_becomes_a_note(root: DataRoot) -> None:
-    result = run(root, protocols=(f"{TOY}/all/mean-pearson",), compare=TestSettings("williams"))
-    # Length and its negative are perfectly correlated with each other.
-    assert result.comparison("toy/all/mean-pearson") is None
-    assert any("no tests between metrics" in note for note in result.protocols[0].notes)
-
-
 def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capbench.studies.human_ceiling.FEWEST_IN_CEILING", 6)
     result = run(root, bootstrap=BootstrapSettings(300))
@@ -257,11 +248,6 @@ def test_intervals_over_images_and_tests_over_ratings_do_not_share_resamples(roo
     drawn = draw_bootstrap(data, resamples=400, seed=3) if test == "bootstrap" else None
     expected = compare(data, test=test, alpha=0.2, permutations=400, seed=3, sample=drawn)  # type: ignore[arg-type]
     assert found.pairs[0].p_value == expected.pairs[0].p_value
-
-
-def test_aggregated_ratings_and_pairs_without_votes_have_no_ceiling(root: DataRoot) -> None:
-    result = run(root, protocols=(f"{TOY}/all/mean-pearson", f"{TOY}/all/votes-strict"))
-    assert result.ceilings == ()
 
 
 @pytest.mark.real_data
@@ -356,32 +342,12 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     assert found["answers"][0]["ranking"] == [c for c in answer.ranking if c in ("rouge-l", "bleu-1")]
 
 
-class Halves(CombinedMetric):
-    """BLEU-1 and ROUGE-L, without a need that names them."""
-
-    name = "halves"
-    columns = ("halves",)
-    titles: ClassVar[Mapping[str, str]] = {"halves": "Halves"}
-    citation = "none"
-
-    def __init__(self, resources: cb.Resources | None = None, **options: object) -> None:
-        super().__init__(resources, **options)
-        self._inputs = (Bleu(self.resources), RougeL(self.resources))
-
-    def inputs(self) -> Sequence[cb.Metric]:
-        return self._inputs
-
-    def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
-        return (columns["bleu-1"] + columns["rouge-l"])[:, None]
-
-
 @pytest.mark.parametrize(
     ("metrics", "related"),
     [
         (["bleu-1", "bleu-4", "again=bleu-1"], {"bleu-1 bleu-4", "again bleu-1", "again bleu-4"}),
         (["bleu-1", "bleu-4", "rouge-l"], {"bleu-1 bleu-4"}),
         (["rouge-l", "precise=rouge-l"], set()),
-        ([Halves, "rouge-l", "bleu-4"], {"halves rouge-l", "bleu-4 halves"}),
         (["combination:saved.json", "rouge-l", "bleu-1"], {"rouge-l saved", "bleu-1 saved"}),
     ],
 )
@@ -400,20 +366,6 @@ def test_the_power_analysis_is_of_metrics_that_are_not_computed_from_each_other(
     else:
         assert answer.needed is not None
         assert (answer.needed.better, answer.needed.worse) == (best, following)
-
-
-def test_too_few_images_for_tests_have_intervals_and_a_reason(tmp_path: Path) -> None:
-    result = cb.correlate(own_ratings(tmp_path / "mine.csv", 4), METRICS)
-    (answer,) = result.answers
-    assert all(cell.low is not None for cell in result.cells)
-    assert (answer.groups, answer.ties) == ((), ())
-    assert "4 images" in answer.reasons["groups"]
-    assert any(answer.reasons["groups"] in line for line in answer.text)
-    assert "†" not in str(result)
-    assert answer.needed is None
-    assert "20" in answer.reasons["needed"]
-    (alone,) = cb.correlate(own_ratings(tmp_path / "one.csv", 1), METRICS).answers
-    assert set(alone.reasons) == {"intervals", "groups", "needed"}
 
 
 @pytest.mark.parametrize("correction", ["holm", "bh", "none"])
@@ -440,53 +392,6 @@ def test_too_few_units_are_those_with_too_few_swaps(units: int, correction: str)
     assert bool(too_few_units(tests)) == (smallest > alpha)
 
 
-def test_an_undefined_metric_is_named_in_the_answer(tmp_path: Path) -> None:
-    # The order of the words changes ROUGE-L, but not BLEU-1.
-    captions = ["a red kite flies", "flies kite red a"]
-    rows = [f"{image}.jpg,{captions[image % 2]},a red kite flies,{image % 2 + 1}" for image in range(25)]
-    (tmp_path / "mine.csv").write_text("image,candidate,reference_1,rating\n" + "\n".join(rows) + "\n")
-    with pytest.warns(CapbenchWarning):
-        result = cb.correlate(tmp_path / "mine.csv", ["rouge-l", "bleu-1"])
-    (undefined,) = [cell.title for cell in result.cells if cell.value is None]
-    (answer,) = result.answers
-    assert undefined in answer.text[0]
-
-
-@pytest.mark.parametrize("images", [8, 3])  # with and without tests
-def test_of_several_best_metrics_none_is_called_the_best(tmp_path: Path, images: int) -> None:
-    # ROUGE-L and BLEU-1 order all pairs as the raters do; BLEU-4 orders none, since no four words are shared.
-    rows = "".join(f"{image},w{image} kite flies,w{image} x y,a kite flies,a\n" for image in range(images))
-    (tmp_path / "mine.csv").write_text(f"image,candidate_a,candidate_b,reference_1,preferred\n{rows}")
-    (tmp_path / "scores.csv").write_text(
-        "image,caption,none\n"
-        + "".join(f"{image},w{image} kite flies,0\n{image},w{image} x y,0\n" for image in range(images))
-    )
-    result = cb.correlate(tmp_path / "mine.csv", ["rouge-l", "bleu-1"], scores=[tmp_path / "scores.csv"])
-    assert [cell.value for cell in result.cells] == [1, 1, 0]
-    (answer,) = result.answers
-    sentence = answer.text[0]
-    assert sentence.startswith(f"On your {images} preferences of {images} images, ROUGE-L and BLEU-1 tie")
-    assert "accuracy 100.0" in sentence
-    assert "interval" not in sentence
-    assert ("none is significantly worse" in sentence) == (images == 8)
-    assert answer.ties == (("bleu-1",) if images == 8 else ())
-
-
-@pytest.mark.parametrize(
-    ("statistic", "amount"), [("graded-pearson", "4 preferences of 4 images"), ("strict", "3 preferences of 3 images")]
-)
-def test_only_a_correlation_with_grades_counts_pairs_without_a_preference(
-    tmp_path: Path, statistic: str, amount: str
-) -> None:
-    rows = (("kite flies", 2), ("a kite", -1), ("kite", 1), ("the", 0))
-    (tmp_path / "mine.csv").write_text(
-        "image,candidate_a,candidate_b,reference_1,grade\n"
-        + "".join(f"{place},{text},a kite over,a kite flies,{grade}\n" for place, (text, grade) in enumerate(rows))
-    )
-    (answer,) = cb.correlate(tmp_path / "mine.csv", ["rouge-l"], protocol=f"preference-{statistic}").answers
-    assert answer.text[0].startswith(f"On your {amount},")
-
-
 def test_the_number_of_images_is_not_estimated_from_fewer_than_twenty(tmp_path: Path) -> None:
     for images in (19, 20):
         (answer,) = cb.correlate(own_ratings(tmp_path / "mine.csv", images), METRICS).answers
@@ -498,15 +403,3 @@ def test_the_number_needed_is_never_below_what_the_test_requires(tmp_path: Path)
     assert answer.needed is not None
     # Three pairs: 2 / 2ⁿ times 3 must not exceed .05.
     assert 2 / 2**answer.needed.needed * 3 <= 0.05
-
-
-def test_requested_settings_replace_those_of_an_answer(tmp_path: Path) -> None:
-    file = own_ratings(tmp_path / "mine.csv", 12)
-    result = cb.correlate(file, METRICS, bootstrap=200, seed=3, unit="item")
-    info = result.protocols[0].bootstrap
-    assert info is not None
-    assert (info.resamples, info.seed, info.unit) == (200, 3, "item")
-    assert (result.comparisons[0].seed, result.comparisons[0].unit) == (3, "item")
-    (answer,) = result.answers
-    assert answer.needed is not None
-    assert (answer.needed.unit, answer.needed.units) == ("item", 36)

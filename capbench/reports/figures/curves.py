@@ -94,11 +94,8 @@ def layers_figure(curves: Sequence[LayerCurves], look: Look = USUAL) -> Figure:
     rows = -(-len(curves) // columns)
     # A metric may be missing under a protocol; it has the same style in all other panels.
     titles = list(dict.fromkeys(title for of_protocol in curves for title in of_protocol.curves))
-    sizes = [
-        f"{with_version(c.protocol, c.version)} (n = {c.n:,} {'pairs' if c.kind == 'accuracy' else 'ratings'})"
-        for c in curves
-    ]
-    if (made := curves[0].intervals) is not None:
+    sizes = [f"{c.versioned_id} (n = {c.n:,} {'pairs' if c.kind == 'accuracy' else 'ratings'})" for c in curves]
+    if (made := curves[0].bootstrap) is not None:
         sizes.append(methods.intervals(made.level, made.method, made.unit, made.resamples, made.seed))
     with style(look):
         figure, panels = new_figure(0.9 + 3.6 * columns, 0.7 + 3.0 * rows, columns=columns, rows=rows, look=look)

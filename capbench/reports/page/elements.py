@@ -18,7 +18,7 @@ from capbench.core.errors import DataError, MissingFileError
 from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.reports.table import Cell, Row, Table
-from capbench.studies.item_scores import ItemScores, items_beside, load_items
+from capbench.studies.item_scores import ITEMS_FILE, ItemScores, load_items
 from capbench.studies.results import StudyResult, load_result
 from capbench.studies.score_profiles import ScoreLevel
 
@@ -291,7 +291,7 @@ def read_source(path: str | Path) -> ReportSource:
         raise MissingFileError("there are no results", path=results, hint=hint) from error
     files = [SourceFile(str(results), sha256_file(results))]
     items: tuple[ItemScores, ...] = ()
-    items_path = items_beside(results)
+    items_path = results.with_name(ITEMS_FILE)
     if items_path.is_file():
         items = load_items(items_path)
         ids = {info.id for info in result.protocols}

@@ -20,15 +20,13 @@ from capbench.studies.published.tables import (
 )
 from capbench.studies.results import Cell, StudyResult
 
-STANDARD_ERRORS = 3
-"""Maximum distance from a published mean over draws, in standard errors, that needs no explanation."""
+STANDARD_ERRORS = 3  # maximum distance from a published mean over draws that needs no explanation
 
 
 def is_printed_as(row: Row, printed: PublishedRow) -> bool:
     """True if a published row is one of ours: the same column, and the variant that the label names.
 
-    A request without a label is the metric's default variant. A published row of a metric that is not part of capbench
-    matches scores from elsewhere, or a custom metric, of the same name.
+    A published row of a metric that is not part of capbench matches scores from elsewhere of the same name.
     """
     if printed.metric is None or printed.label:
         return caption_key(row.name) in map(caption_key, (printed.key, printed.title, printed.label))
@@ -42,11 +40,9 @@ def is_printed_as(row: Row, printed: PublishedRow) -> bool:
 def join_published(
     result: StudyResult, table: PublishedTable, rows: Sequence[Row], changed: Mapping[str, str] | None = None
 ) -> StudyResult:
-    """A result with a published table: numbers in its cells, and the related part of the table.
+    """A result with a published table: numbers in its cells, and the part of the table on protocols of the study.
 
-    Columns whose protocol is not in the study are left out. ``rows`` include those that could not be computed; a
-    published row without any of them is published only. ``changed``: by label, inputs that replace the study's own;
-    they are the reason of differences, in the place of the published notes, which are on numbers of the study.
+    ``changed``: by label, inputs that replace the study's own, which are the reason of differences.
     """
     asked = {info.id for info in result.protocols} | {missing.protocol for missing in result.missing}
     columns = [column for column in table.columns if column.protocol is None or column.protocol in asked]
@@ -60,13 +56,9 @@ def join_published(
         for printed in table.rows
     ]
     info = PublishedInfo(
-        name=table.name,
-        source=table.source,
-        missing=table.missing,
-        notes=table.notes,
+        **{name: getattr(table, name) for name in ("name", "source", "missing", "notes", "draws")},
         columns=tuple(columns),
         rows=tuple(printed for printed in printed_rows if printed.numbers),
-        draws=table.draws,
         authors=_authors(result, table, rows),
     )
     reduced = {protocol.id for protocol in result.protocols if protocol.n_items_whole is not None}
@@ -85,7 +77,8 @@ def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult, ch
         return cell
     label = cell.label or cell.metric
     note = f"computed with {changed[label]}" if label in changed else number.note
-    has_reason = (note is not None and not tells_no_reason(note)) or bool(given_parts(result.signatures, label, info))
+    told = note is not None and not tells_no_reason(note)
+    has_reason = told or bool(given_parts(result.signatures, label, info))
     return cell.model_copy(
         update={
             "published": number.value,
@@ -99,10 +92,8 @@ def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult, ch
 
 
 def _settled(cells: tuple[Cell, ...], info: PublishedInfo, draws: Mapping[str, int]) -> tuple[Cell, ...]:
-    """Cells without the mark "unexplained" where another reading of the column agrees with the printed number.
-
-    At most one of two readings of a column is right, so a difference under one of them is explained if the other
-    agrees.
+    """Cells without the mark "unexplained" where another reading of the column agrees with the printed number: at most
+    one of two readings is right.
     """
     homes: dict[tuple[str, str], str] = {
         (column.protocol, column.group): column.reading_of or column.key for column in info.columns if column.protocol
@@ -126,8 +117,8 @@ def _settled(cells: tuple[Cell, ...], info: PublishedInfo, draws: Mapping[str, i
 def _is_off(cell: Cell, info: PublishedInfo, draws: int) -> bool:
     """True if rounding and draws of references cannot explain a cell's difference from its printed number.
 
-    A number without draws is compared with the printed digits. For means over draws, the difference is compared with
-    its standard error; if the paper prints no deviation, its draws are assumed to vary as ours do.
+    The difference of a mean over draws is compared with its standard error; if the paper prints no deviation, its draws
+    are assumed to vary as ours do.
     """
     column, number = info.column(cell.protocol, cell.group), info.number(cell.column, cell.protocol, cell.group)
     if column is None or number is None or cell.value is None:
@@ -146,8 +137,8 @@ def _is_off(cell: Cell, info: PublishedInfo, draws: int) -> bool:
 def _authors(
     result: StudyResult, table: PublishedTable, rows: Sequence[Row]
 ) -> dict[str, tuple[Literal["model", "features"], ...]]:
-    """The inputs of each label that are the authors' own: weights that are the registered file of the published row and
-    have the published shapes; features whose detector is among the row's detectors.
+    """The inputs of each label that are the authors' own: the registered weights of the published row, with the
+    published shapes; features whose detector is among the row's detectors.
     """
     lines: dict[str, list[dict[str, str]]] = {}
     for signatures in result.signatures.values():

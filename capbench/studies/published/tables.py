@@ -1,13 +1,12 @@
 """Published tables: one model for a file and its table, and the part of it that results store.
 
-Values are printed facts with their digits, so numbers are quoted: YAML would read 0.280 as 0.28. ``tiger-table1.yaml``
-shows the form of a file.
+Numbers are quoted, since YAML would read 0.280 as 0.28.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache, cached_property
 from importlib import resources
@@ -18,8 +17,8 @@ from pydantic import Field, field_validator, model_validator
 from capbench.core.errors import DataError, check_choice
 from capbench.core.typed_json import Strict, validated
 
+_FOLDER = "capbench.studies.published"
 _NUMBER = re.compile(r"\d*\.?\d+(?:e-?\d+)?")
-_NO_REASON = "not explained"
 
 
 class Paper(Strict):
@@ -191,25 +190,22 @@ def _refuse_repeats(what: str, keys: Sequence[object]) -> None:
         raise ValueError(f"{what} should be unique, {repeated[0]} is not")
 
 
-def parse_table(name: str, text: str, load: Callable[[str], PublishedTable] | None = None) -> PublishedTable:
-    """The table of one file's text; ``load`` opens the tables that it includes. Raises DataError if it is invalid."""
+def parse_table(name: str, text: str) -> PublishedTable:
+    """The table of one file's text, with the rows of those that it includes. Raises DataError if it is invalid."""
     from capbench.core.yaml import parse_own
 
     path = f"{name}.yaml"
     raw = parse_own(text, path)
     table = validated(PublishedTable, {"name": name, **raw} if isinstance(raw, dict) else raw, path)
     for include in table.include:
-        if load is None:
-            raise DataError("include is not supported here", code="unsupported", path=path)
-        table = _with_included(table, include, load(include.table))
+        table = _with_included(table, include, load_published(include.table))
     return table
 
 
 def _with_included(table: PublishedTable, include: _Include, other: PublishedTable) -> PublishedTable:
-    """A table with rows of another one; their numbers keep their source and are converted to its columns' units.
+    """A table with rows of another one, whose numbers keep their source and are converted to its columns' units.
 
-    Columns of the same protocol and group are one column. Those without a protocol are left out, unless the table has a
-    column with the same key.
+    Columns of the same protocol and group are one column. Those without a protocol need a column with the same key.
     """
     places = {column.place: column for column in table.columns}
     all_rows = [row.key for row in other.rows]
@@ -251,10 +247,7 @@ def rescaled(printed: str, places: int) -> str:
 
 def tells_no_reason(note: str) -> bool:
     """True if a note says that a difference has no known reason (``not explained; tried: …``)."""
-    return note.startswith(_NO_REASON)
-
-
-# The part of a published table that a study's result stores.
+    return note.startswith("not explained")
 
 
 class PrintedRow(_Row):
@@ -312,11 +305,6 @@ def given_parts(
     return tuple(found)
 
 
-# The tables of the package.
-
-_FOLDER = "capbench.studies.published"
-
-
 def names() -> tuple[str, ...]:
     """Names of all tables, sorted."""
     files = resources.files(_FOLDER).iterdir()
@@ -325,11 +313,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def load_published(name: str) -> PublishedTable:
-    """Load a table by name.
-
-    Raises UsageError: there is no such table; the error lists the nearest name and the choices; DataError: its file is
-    invalid.
-    """
+    """Load a table by name."""
     check_choice("published table", name, names())
     text = resources.files(_FOLDER).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return parse_table(name, text, load_published)
+    return parse_table(name, text)
