@@ -57,19 +57,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     del sys.modules["own_metrics"]
 
 
-def test_it_gets_image_candidate_and_references() -> None:
-    seen: list[tuple[Any, ...]] = []
-
-    def noted(image: cb.Image, candidate: str, references: tuple[str, ...]) -> int:
-        seen.append((image.id, candidate, references))
-        return len(seen)
-
-    table = cb.score({"x.jpg": "a dog"}, {"x": ["one", "two"]}, noted)
-    assert seen == [("x", "a dog", ("one", "two"))]
-    assert table["noted"].tolist() == [1.0]
-    assert table["noted"].dtype == np.float64
-
-
 @pytest.mark.parametrize(
     "value",
     ["0.5", None, np.array([1.0, 2.0]), 1j, float("nan")],
@@ -94,8 +81,6 @@ def test_what_it_raises_is_told_with_the_item() -> None:
     assert "KeyError: 'a cat sleeps'" in caught.value.message
     assert "'line-2'" in caught.value.message
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(cb.CapbenchError, match=r"broken.*KeyError"):
-        cb.correlate("flickr8k-expert", ["bleu-1", broken])
 
 
 def _form(parameters: str, value: str = "1.0") -> Any:
@@ -107,14 +92,11 @@ def _form(parameters: str, value: str = "1.0") -> Any:
 @pytest.mark.parametrize(
     ("parameters", "value", "expected"),
     [
-        ("candidate", "len(candidate)", [10.0, 12.0]),
         ("references, candidate", "len(references) + len(candidate) / 100", [2.1, 1.12]),
         ("image, candidate", "len(image.id) + 10 * (image.path is None)", None),
         ("image, candidate, *, references", "len(references)", [2.0, 1.0]),
-        ("candidates", "[len(c) for c in candidates]", [10.0, 12.0]),
         ("candidates, references", "[len(r) + len(c) / 100 for c, r in zip(candidates, references)]", [2.1, 1.12]),
         ("images, candidates, batch_size=1", "[len(images)] * len(candidates)", [1.0, 1.0]),
-        ("images, candidates, references", "[len(images)] * len(references)", [2.0, 2.0]),
         ("items, device=None", "[device == 'cpu' or device == 'cuda'] * len(items)", [1.0, 1.0]),
     ],
 )
@@ -126,9 +108,8 @@ def test_names_of_parameters_decide_the_call(parameters: str, value: str, expect
 
 @pytest.mark.parametrize(
     "parameters",
-    ["*given", "candidate, *more", "candidate, **more", "i, c, r", "image", "references", "candidate, images", "",
-     "candidate, reference, references", "candidates, reference", "candidate, weight", "items, candidates"],
-)  # fmt: skip
+    ["*given", "candidate, **more", "i, c, r", "image", "candidate, images", "candidate, weight", "items, candidates"],
+)
 def test_other_parameters_are_rejected_without_a_call(parameters: str) -> None:
     with raises(UsageError, "wrong-type", value="made"):
         cb.score(CANDIDATES, REFERENCES, {"made": _form(parameters, "1 / 0")})
@@ -178,8 +159,7 @@ def test_names() -> None:
         return [twin]
 
     with raises(UsageError, "duplicate", value="twin"):
-        cb.score(CANDIDATES, REFERENCES, twins() + twins())
-    assert len(cb.score(CANDIDATES, REFERENCES, twins() * 2).rows) == 1
+        cb.score(CANDIDATES, REFERENCES, [*twins(), *twins()])
 
 
 def test_without_a_version_nothing_is_cached(module: ModuleType) -> None:

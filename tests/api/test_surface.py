@@ -31,14 +31,8 @@ result = capbench.correlate(
     "flickr8k-expert", metrics=["cider", overlap, together], bootstrap=1000, compare="permutation"
 )
 value: float = result.value("cider")
-table = capbench.score({"a": "a dog"}, {"a": ["a dog runs"]}, {"mine": overlap})
-score: float = table.corpus_score("mine")
+score: float = capbench.score({"a": "a dog"}, {"a": ["a dog runs"]}, {"mine": overlap}).corpus_score("mine")
 items: tuple[Item, ...] = capbench.load("composite").items
-rows: int = len(capbench.compare("composite", ["cider", "bleu-1"], test="bootstrap").to_frame())
-try:
-    capbench.score(["a"], [["b"]], "cider", data="here", progress=True)
-except capbench.CapbenchError as error:
-    hint: str | None = error.hint
 """
 
 

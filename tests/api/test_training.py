@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -27,9 +28,14 @@ def test_a_function_trains_what_the_command_trains(tmp_path: Path, monkeypatch: 
     assert (trained.step, trained.ended, sum(done)) == (2, "max_steps", 2)
     assert trained.model == Path("results/train/tiny-seed3/model.safetensors")
     assert trained.sha256 == sha256_file(trained.model)
-    again = capbench.train("scan", "tiny.yaml", seed=3, settings={"max_steps": 2})
-    assert again.sha256 == trained.sha256
-    with pytest.raises(capbench.UsageError, match=r"'scam'.*scan"):
-        capbench.train("scam", "tiny.yaml")
     with raises(capbench.UsageError, "unknown-name", value="faier-4-ref"):
         capbench.train("scan", "tiny.yaml", variant="faier-4-ref")
+
+
+def test_features_of_others_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with raises(capbench.UsageError, "missing-option"):
+        capbench.import_features([])
+    np.savez("two.npz", image_names=["a", "b"], features=np.ones((2, 4, 8), np.float32))
+    made = capbench.import_features("two.npz", detector="mine")
+    assert (made.path, made.format, made.images) == (Path("features/two.h5"), "npz", 2)
