@@ -22,10 +22,8 @@ class Server:
     url: str = ""
     body: bytes = BODY
     files: dict[str, bytes] = field(default_factory=dict)
-    ranges: bool = True
     cut_after: list[int] = field(default_factory=list)
     status: list[int] = field(default_factory=list)
-    kind: str = "application/octet-stream"
     asked: list[str] = field(default_factory=list)
 
 
@@ -49,7 +47,7 @@ def server() -> Iterator[Server]:
                 return
             start = 0
             match = re.fullmatch(r"bytes=(\d+)-", wanted)
-            if state.ranges and match:
+            if match:
                 start = int(match[1])
                 if start >= len(body):
                     self.send_error(416)
@@ -58,7 +56,6 @@ def server() -> Iterator[Server]:
                 self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
             else:
                 self.send_response(200)
-            self.send_header("Content-Type", state.kind)
             rest = body[start:]
             sent = rest[: state.cut_after.pop(0)] if state.cut_after else rest
             self.send_header("Content-Length", str(len(rest)))

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from capbench import __version__
-from capbench.studies.study_file import load_study
 from scripts import make_docs, readme
 from tests.conftest import Ran
 from tests.plugged import on_path
@@ -133,14 +132,6 @@ def test_the_citation_names_this_version() -> None:
     assert citation["license"] == project["license"]
     assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
     assert citation["keywords"] == project["keywords"]
-
-
-def test_the_example_study_is_a_study(tmp_path: Path) -> None:
-    example = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "studies.md").read_text(encoding="utf-8"), re.DOTALL)[0]
-    (tmp_path / "my-study.yaml").write_text(example, encoding="utf-8")
-    study = load_study(tmp_path / "my-study.yaml")
-    assert study.options == {"cider": {"df": "coco-val"}, "cider-items": {}}
-    assert "cider-items=cider" in study.metrics
 
 
 def test_readmes_table_is_that_of_the_results() -> None:

@@ -11,12 +11,10 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from capbench.core.errors import SetupError, extras, require
+from capbench.core.errors import extras
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from tests.errors import raises
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -99,7 +97,6 @@ def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Pa
         "score -m bertscore --model bert --candidates c.json --references r.json": "bert",
         "explore explain -m tiger -i f8k_003 --features features.h5 --model sample": "figures",
         "figure forest cider rouge-l --out forest.svg": "figures",
-        "compare cider rouge-l --report page.html": "figures",
         "correlate --references-curve -m rouge-l --counts 1-3 --out curves": "figures",
         "score -m bleu --out scores.parquet": "frames",
         "compare cider --scores scores.parquet": "frames",
@@ -110,16 +107,6 @@ def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Pa
         (line,) = (line for line in stderr.splitlines() if line.startswith("error: "))
         assert f"'{wanted[command]}'" in line, f"{command}: {line}"
         assert "pip install '" in line, f"{command}: {line}"
-        assert not (tmp_path / "page.html").exists()
-
-
-def test_require_names_the_smallest_extra_and_the_declared_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with raises(SetupError, "missing-package", value="matplotlib") as caught:
-        require("numpy", "matplotlib", purpose="a figure")
-    (bound,) = PROJECT["optional-dependencies"]["figures"]
-    assert f"'{bound}'" in str(caught.value)
-    assert "'figures'" in str(caught.value)
 
 
 def test_all_collects_every_extra_of_a_feature() -> None:

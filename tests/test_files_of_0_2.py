@@ -74,13 +74,6 @@ def test_imported_ratings() -> None:
     assert first.references == ("a green drum and a blue kite", "there is a blue kite beside a drum")
 
 
-def test_imported_preferences() -> None:
-    (pairs,) = capbench.load("voted").preferences.values()
-    assert pairs.votes.tolist() == [[9, 2], [8, 3], [7, 4], [6, 5], [5, 6], [4, 7]]
-    assert pairs.preferred.tolist() == [1, 1, 1, 1, -1, -1]
-    assert pairs.group == ("even", "odd") * 3
-
-
 def test_results_are_read() -> None:
     result = load_result(FILES / "results.json")
     assert [cell.value for cell in result.cells] == [cell["value"] for cell in RESULTS["cells"]]
@@ -88,12 +81,6 @@ def test_results_are_read() -> None:
         pair["p_value"] for test in RESULTS["comparisons"] for pair in test["pairs"]
     ]
     assert [missing.column for missing in result.missing] == ["nneval"]
-
-
-def test_results_are_drawn(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = capbench("figure", "forest", "--from", "results.json", "-p", PROTOCOL, "--out", tmp_path / "f.svg")
-    assert ran.code == 0, ran.err
-    assert all(f">{title}<" in (tmp_path / "f.svg").read_text() for title in ("CIDEr", "BLEU-4", "SPICE"))
 
 
 def test_results_are_computed_again(capbench: Callable[..., Ran]) -> None:

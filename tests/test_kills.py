@@ -51,7 +51,7 @@ def _kill_at(arguments: Sequence[str], begun: Callable[[], bool], wait_s: float)
     return process.returncode
 
 
-def _survives_kills_of_setup(tmp_path: Path, kills: int) -> None:
+def test_kills_of_setup_leave_no_half_file(tmp_path: Path) -> None:
     source, cache = tmp_path / "stick", Path(os.environ["CAPBENCH_CACHE"])
     source.mkdir()
     rng = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))
@@ -66,7 +66,7 @@ def _survives_kills_of_setup(tmp_path: Path, kills: int) -> None:
     assert "added a-1.jar\nadded a-1-models.jar\nadded b-1.jar\n" in calm.stdout
     shutil.rmtree(folder)
     killed = []
-    for kill in range(kills):
+    for kill in range(4):
         # Every other time at any moment of the whole run, else of the part in which files are written.
         begun = (lambda: True) if kill % 2 else lambda: any(folder.glob("*.part"))
         # The first one at once, so that one at least meets a run under way, however quick the machine is.
@@ -83,22 +83,9 @@ def _survives_kills_of_setup(tmp_path: Path, kills: int) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"} == contents
 
 
-def test_kills_of_setup_leave_no_half_file(tmp_path: Path) -> None:
-    _survives_kills_of_setup(tmp_path, kills=4)
-
-
-@pytest.mark.slow
-def test_many_kills_of_setup_leave_no_half_file(tmp_path: Path) -> None:
-    _survives_kills_of_setup(tmp_path, kills=20)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # most of it is the start of PyTorch
-def test_many_kills_of_a_training_change_no_byte(tmp_path: Path) -> None:
-    _survives_kills_of_training(tmp_path, kills=20)
-
-
-def _survives_kills_of_training(tmp_path: Path, kills: int) -> None:
+def test_kills_of_a_training_change_no_byte(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     pytest.importorskip("torch")
     from capbench.metrics.scan.train import ScanTask
@@ -112,7 +99,7 @@ def _survives_kills_of_training(tmp_path: Path, kills: int) -> None:
     arguments = [sys.executable, "-m", "capbench", "train", "scan", str(file), "--out", str(run)]
     rng = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))
     steps = []
-    for kill in range(kills):
+    for kill in range(20):
         log = run / "log.jsonl"
         before = log.stat().st_size if log.exists() else 0
 

@@ -105,7 +105,3 @@ def test_no_import_goes_upward() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert circles(within()) == set()
-
-
-def test_a_circle_is_found() -> None:
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == {("b", "c"), ("d",)}

@@ -63,12 +63,3 @@ def test_registered_loaders_read_the_sample(sample: Path, name: str, items: int,
     sizes = {len(part) for part in judged.ratings.values()} | {len(part) for part in judged.preferences.values()}
     assert judgements in sizes or not judgements
     assert all(item.references for item in judged.items)
-
-
-def test_readme_says_that_it_is_synthetic_and_counts_right(sample: Path) -> None:
-    text = (sample / "README.md").read_text()
-    assert "All of this is synthetic" in text
-    assert "say nothing about how good a metric is" in text
-    assert "309 expert pairs" in text
-    assert "210 candidates" in text
-    assert "Apache-2.0" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 from capbench.features.maintenance import verify_store
 from capbench.features.store import open_store
 from tests.features.fakes import pictures
-from tests.test_kills import SETUP, SIZES
 
 
 def _both(arguments: Sequence[str], folder: Path) -> list[tuple[int, str, str]]:
@@ -26,20 +24,6 @@ def _both(arguments: Sequence[str], folder: Path) -> list[tuple[int, str, str]]:
         out, err = run.communicate(timeout=600)
         ended.append((run.returncode, out, err))
     return ended
-
-
-def test_two_set_ups_take_turns(tmp_path: Path) -> None:
-    source = tmp_path / "stick"
-    source.mkdir()
-    for name, size in SIZES.items():
-        (source / name).write_bytes(hashlib.sha256(name.encode()).digest() * (size // 32))
-    ended = _both([sys.executable, "-c", SETUP, str(source)], tmp_path)
-    assert [code for code, _, _ in ended] == [0, 0], ended
-    assert sorted("no file was missing" in out for _, out, _ in ended) == [False, True]
-    folder = tmp_path / "cache" / "spice-parser"
-    for name in SIZES:
-        assert (folder / name).read_bytes() == (source / name).read_bytes()
-    assert not list(folder.glob("*.part"))
 
 
 def test_two_scorings_share_a_cache_and_two_studies_a_folder(tmp_path: Path) -> None:
