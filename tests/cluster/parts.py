@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from capbench.core.errors import CapbenchWarning, DataError
+from capbench.core.errors import DataError
 
-DIES, RAISES, REFUSES, WARNS, DIES_ONCE = -1, -2, -3, -4, -5
+DIES, RAISES, REFUSES, DIES_ONCE = -1, -2, -3, -4
 
 
 def note(folder: Path, name: str) -> int:
@@ -33,19 +31,6 @@ def opened(folder: Path) -> Callable[[int], int]:
             raise ValueError("nothing\ncame of it")
         if part == REFUSES:
             raise DataError("is no number", path="numbers.txt", row=3)
-        if part == WARNS:
-            warnings.warn("take care", CapbenchWarning, stacklevel=2)
         return part * part
 
     return work
-
-
-def opened_slowly(folder: Path) -> Callable[[int], int]:
-    """An opener whose function takes a tenth of a second for a number."""
-    work = opened(folder)
-
-    def slow_work(part: int) -> int:
-        time.sleep(0.1)
-        return work(part)
-
-    return slow_work

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.features.fakes import FakeDetector
 
+POISONED = "tests.cluster.poisoned:Poisoned"
+
 
 class Poisoned(FakeDetector):
     """The fake detector; a picture 13 pixels wide ends its process. POISONED_PAUSE makes each picture take long."""
