@@ -46,7 +46,9 @@ def model(plugged: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypat
     return tmp_path / "run/model.safetensors"
 
 
-def test_it_is_installed_trains_scores_correlates_and_combines(model: Path, capbench: Callable[..., Ran]) -> None:
+def test_it_trains_scores_correlates_and_combines_and_without_it_its_files_name_it(
+    model: Path, capbench: Callable[..., Ran], request: pytest.FixtureRequest
+) -> None:
     assert capbench("train", "--help").out.count("capbench-dual-encoder") == 1
     assert "--evaluate" in capbench("train", "clip", "--help").out
     measured = capbench(*TRAIN, "--evaluate", "test", "--json")
@@ -69,29 +71,10 @@ def test_it_is_installed_trains_scores_correlates_and_combines(model: Path, capb
     Path("other.json").write_text(text.replace("DualEncoderMetric@", "DualEncoderMetric@0"), encoding="utf-8")
     ran = capbench("score", "-m", "combination:other.json", "-d", "flickr8k-expert", *given)
     assert "was fitted with dual-encoder of code" in ran.err
-
-
-def test_its_networks_are_joined_and_a_missing_one_is_named(model: Path, capbench: Callable[..., Ran]) -> None:
-    joined = capbench("models", "combine", model, model, "--out", "both.json")
-    assert joined.code == 0, joined.err
-    assert "capbench score --metric dual-encoder --features STORE --model dual-encoder=both.json" in joined.err
-    given = ("--data", "sample", "--features", "drawn.h5", "--model", "dual-encoder=nowhere.safetensors")
-    refused = capbench("score", "-m", "dual-encoder", "-d", "flickr8k-expert", *given)
-    assert refused.code == 2
-    assert "nowhere.safetensors: there is no such file of weights" in refused.err
-
-
-def test_without_it_its_files_name_it(
-    model: Path, capbench: Callable[..., Ran], request: pytest.FixtureRequest
-) -> None:
-    given = ("--data", "sample", "--features", "drawn.h5", "--model", f"dual-encoder={model}")
-    saved = capbench("train", "combination", *COMBINED, *given, "--save", "c.json")
-    assert saved.code == 0, saved.err
+    joined = ("models", "combine", model, model, "--out", "both.json", "--replace")
+    assert capbench(*joined).code == 0
     request.getfixturevalue("unplugged")
-    for command in (
-        ("models", "combine", model, model, "--out", "both.json"),
-        ("score", "-m", "combination:c.json", "-d", "flickr8k-expert"),
-    ):
+    for command in (joined, ("score", "-m", "combination:c.json", "-d", "flickr8k-expert")):
         ran = capbench(*command)
         assert ran.code == 2
         assert "dual-encoder" in ran.err
