@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from capbench.reports.compare import sentence
 from capbench.reports.methods import p_value_text
-from capbench.stats.pairs import Correction, Pair, Tests
-from capbench.stats.significance import adjust
-from capbench.studies.results import Cell, ProtocolInfo, StudyResult
+from tests.reports.toy import pairs_tested, study
 
 PROTOCOL = "toy/all/tau-c"
 ABOVE = (0.01, 0.2)
 AROUND = (-0.01, 0.2)
 
 
-def sentences(
-    p_values: list[float],
-    intervals: list[tuple[float, float]],
-    *,
-    correction: Correction = "holm",
-    resamples: int | None = 999,
-    units: int = 100,
-) -> list[str]:
+def sentences(p_values: list[float], intervals: list[tuple[float, float]], **how: object) -> list[str]:
     """Those of the pairs of metrics A, B, … with these p-values and intervals."""
-    names = {1: "AB", 3: "ABC"}[len(p_values)]
-    corrected = adjust(p_values, correction).tolist()
-    values = {name: 0.5 - 0.1 * place for place, name in enumerate(names)}
-    tests = Tests(
-        protocol=PROTOCOL,
-        test="permutation" if resamples else "williams",
-        correction=correction,
-        alpha=0.05,
-        level=0.95,
-        unit="image",
-        units=units,
-        resamples=resamples,
-        seed=0,
-        ranks=dict.fromkeys(values, 1),
-        top=tuple(values),
-        pairs=tuple(
-            Pair(
-                better=a,
-                worse=b,
-                difference=values[a] - values[b],
-                low=low,
-                high=high,
-                p_value=p,
-                p_adjusted=adjusted,
-                significant=adjusted <= 0.05,
-            )
-            for (a, b), (low, high), p, adjusted in zip(
-                itertools.combinations(names, 2), intervals, p_values, corrected, strict=True
-            )
-        ),
-    )
-    info = ProtocolInfo(
-        id=PROTOCOL,
-        dataset="toy",
-        dataset_title="Toy",
-        statistic="τ-c",
-        kind="correlation",
-        description="",
-        n_items=300,
-    )
-    cells = tuple(
-        Cell(protocol=PROTOCOL, metric=name, column=name, title=name, value=value, n=300)
-        for name, value in values.items()
-    )
-    result = StudyResult(
-        capbench="0",
-        name="toy",
-        title="Toy",
-        created="",
-        sample=False,
-        protocols=(info,),
-        columns={name: name for name in values},
-        signatures={},
-        cells=cells,
-        comparisons=(tests,),
-        seconds={},
-    )
+    values = {name: 0.5 - 0.1 * place for place, name in enumerate({1: "AB", 3: "ABC"}[len(p_values)])}
+    tests = pairs_tested(PROTOCOL, values, p_values, intervals, **how)
+    result = study({PROTOCOL: values}, comparisons=(tests,))
     return [sentence(pair, tests, result) for pair in tests.pairs]
 
 
@@ -125,7 +60,7 @@ def test_p_values_at_the_floor_are_upper_bounds() -> None:
     assert "p ≤ 0.0030" in first
     assert "p = 0.5000" in third
     # A formula's p-values have no floor.
-    assert "p = 0.0030" in sentences([0.001, 0.001, 0.5], [ABOVE, ABOVE, AROUND], resamples=None)[0]
+    assert "p = 0.0030" in sentences([0.001, 0.001, 0.5], [ABOVE, ABOVE, AROUND], resamples=None, test="williams")[0]
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,13 @@ from capbench.reports.figures import style as look_of_figures
 from capbench.reports.figures.compared import Compared, forest_figure, from_study, significance_figure
 from capbench.reports.figures.curves import curves_figure
 from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
-from capbench.reports.figures.style import COLOURS, Look, metric_styles, save
+from capbench.reports.figures.style import Look, metric_styles, save
 from capbench.reports.figures.training_log import read_log, training_log_figure
-from capbench.stats.pairs import Pair, Tests
-from capbench.stats.significance import adjust
 from capbench.studies.examples import RatedScores
 from capbench.studies.references import CurvePoint, ReferenceCurves
-from capbench.studies.results import (
-    BootstrapInfo,
-    Ceiling,
-    Cell,
-    ProtocolInfo,
-    StudyResult,
-)
+from capbench.studies.results import Ceiling, StudyResult
 from tests.errors import raises
+from tests.reports.toy import BOOTSTRAP, pairs_tested, study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,53 +32,17 @@ if TYPE_CHECKING:
 
 
 def _study(names: int = 4, *, kind: str = "correlation", p_values: Sequence[float] = ()) -> StudyResult:
-    """A study of two protocols, the first with tests of 1,000 permutations."""
+    """A study of two protocols, the first with tests of 10,000 permutations, or of 200 with these p-values."""
     ids = ("toy/all/tau-c", "toy/some/tau-c")
-    titles = [f"A metric with a long name {i}" for i in range(names)]
-    boot = BootstrapInfo(method="percentile", level=0.95, unit="image", units=50, resamples=1000, seed=0)
-    facts = {"dataset": "toy", "dataset_title": "Toy", "statistic": "τ-c", "kind": kind, "description": ""}
-    infos = [ProtocolInfo.model_validate({"id": id_, "n_items": 9, "bootstrap": boot} | facts) for id_ in ids]
-    cells = [
-        Cell(protocol=id_, metric="m", column=f"c{i}", title=title, value=v, low=v - 0.04, high=v + 0.03, n=1234)
-        for id_ in ids
-        for i, title in enumerate(titles)
-        for v in [0.5 - 0.05 * i]
-    ]
-    places = list(itertools.combinations(range(names), 2))
+    values = {f"a metric with a long name {i}": 0.5 - 0.05 * i for i in range(names)}
+    places = itertools.combinations(range(names), 2)
     raw = p_values or [min(1.0, 0.0005 * 10 ** (b - a)) for a, b in places]
-    adjusted = adjust(raw, "holm").tolist() if p_values else raw
-    pairs = tuple(
-        Pair(better=f"c{a}", worse=f"c{b}", difference=0.05 * (b - a), p_value=p, p_adjusted=q, significant=q <= 0.05)
-        for (a, b), p, q in zip(places, raw, adjusted, strict=True)
-    )
-    tests = Tests(
-        protocol=ids[0],
-        test="permutation",
-        correction="holm",
-        alpha=0.05,
-        unit="image",
-        units=50,
-        resamples=200 if p_values else 10_000,
-        seed=0,
-        level=0.95,
-        top=("c0",),
-        ranks={f"c{i}": i + 1 for i in range(names)},
-        pairs=pairs,
-    )
-    return StudyResult(
-        capbench="0",
-        name="toy",
-        title="Toy",
-        created="now",
-        sample=True,
-        protocols=tuple(infos),
-        columns={f"c{i}": title for i, title in enumerate(titles)},
-        signatures={},
-        cells=tuple(cells),
-        ceilings=(Ceiling(protocol=ids[0], value=0.6, n=10, method="leave-one-rater-out"),),
-        comparisons=(tests,),
-        seconds={},
-    )
+    how = {"resamples": 200} if p_values else {"resamples": 10_000, "adjusted": raw}
+    tests = pairs_tested(ids[0], values, raw, units=50, top=(next(iter(values)),), **how)
+    ceiling = Ceiling(protocol=ids[0], value=0.6, n=10, method="leave-one-rater-out")
+    info = {"kind": kind, "bootstrap": BOOTSTRAP}
+    more: dict[str, Any] = {"sample": True, "ceilings": (ceiling,), "comparisons": (tests,)}
+    return study(dict.fromkeys(ids, values), n=1234, intervals=(0.04, 0.03), info=info, **more)
 
 
 def _compared(names: int = 4, **more: Any) -> Compared:
@@ -171,9 +128,7 @@ def _texts(figure: Figure) -> str:
 def _all(tmp_path: Path) -> dict[str, Figure]:
     return {
         "forest": forest_figure(_compared()),
-        "forest-percent": forest_figure(_compared(12, kind="accuracy")),
         "significance": significance_figure(_compared()),
-        "significance-2": significance_figure(_compared(2)),
         "significance-12": significance_figure(_compared(12)),
         "curves": curves_figure(_curves(), ("", "MM")),
         "ratings": ratings_figure(_rated(metrics=5)),
@@ -218,20 +173,6 @@ def test_other_endings_are_refused(tmp_path: Path) -> None:
     with raises(UsageError, "wrong-value", value=".gif"):
         save(forest_figure(_compared()), tmp_path / "figure.gif")
     assert not (tmp_path / "figure.gif").exists()
-
-
-def test_colours_differ_in_lightness_or_hue_under_colour_blindness() -> None:
-    # Viénot, Brettel and Mollon (1999): what a deuteranope and a protanope see, in linear RGB.
-    simulations = [
-        np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]]),
-        np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]]),
-    ]
-    colours = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS])
-    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
-    for matrix in simulations:
-        seen = np.clip(linear @ matrix.T, 0, 1) ** (1 / 2.2)
-        distances = np.linalg.norm(seen[:, None] - seen[None], axis=2) + np.eye(len(seen))
-        assert distances.min() > 0.14
 
 
 def test_a_forest_plot_orders_marks_and_prints() -> None:
@@ -301,9 +242,6 @@ def test_a_log_is_read_with_its_best_evaluation(tmp_path: Path) -> None:
     assert list(log.recalls)[-1] == "text → image R@10"
     assert (log.best, log.epochs, log.seconds, log.cut) == (40, (20, 40), 30, False)
     assert read_log(tmp_path).name == tmp_path.name
-
-
-def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     log = read_log(_log(tmp_path, extra='{"kind": "step", "st'))
     assert log.cut
     assert "the last line is incomplete" in _texts(training_log_figure(log))
@@ -343,7 +281,6 @@ def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) 
     for name, figure in (
         ("forest", forest_figure(_compared(), look)),
         ("curves", curves_figure(_curves(), ("", "MM"), look)),
-        ("ratings", ratings_figure(_rated(metrics=2), look)),
         ("significance", significance_figure(_compared(), look)),
         ("score-groups", score_groups_figure(_rated(levels=4, metrics=2), look)),
     ):
@@ -355,23 +292,8 @@ def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) 
         assert all((edge[..., :3] > 0.99).all() for edge in edges), name
 
 
-def test_a_title_and_a_legend_do_not_get_the_same_place() -> None:
-    figure = curves_figure(_curves(), ("",), Look(title="The title"))
-    assert "The title" in _texts(figure)
-    title = next(text for text in _text_artists(figure) if text.get_text() == "The title")
-    labels = [text for legend in figure.legends for text in legend.get_texts()]
-    box = title.get_window_extent()
-    assert labels
-    assert not any(box.overlaps(label.get_window_extent()) for label in labels)
-
-
 def test_metrics_look_alike_in_all_figures_and_unlike_each_other() -> None:
     some, others = metric_styles(["CIDEr", "METEOR", "my metric"]), metric_styles(["mine", "SPICE", "CIDEr"])
     assert some["CIDEr"] == others["CIDEr"]
     many = metric_styles([*(f"metric {number}" for number in range(60)), "CIDEr"])
     assert len(set(many.values())) == 61
-    # What TIGEr's Figure 5 and ViLBERTScore's Figure 3 show together has a colour each.
-    shown = metric_styles(["BLEU-1", "BLEU-4", "ROUGE-L", "METEOR", "CIDEr", "SPICE", "TIGEr"])
-    assert len({style.colour for style in shown.values()}) == 7
-    layers = metric_styles([f"vilbertscore-{part}" for part in "fpr"])
-    assert len({style.colour for style in layers.values()}) == 3

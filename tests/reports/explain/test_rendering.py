@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 import re
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +54,6 @@ def explanations(files: Files) -> dict[str, Explanation]:
     }
 
 
-class Page(HTMLParser):
-    """Collects elements, loaded addresses, and all text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.loads: list[str] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.loads += [value or "" for name, value in attrs if name in ("href", "src", "data")]
-        assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 @pytest.mark.parametrize("name", ["tiger", "reo", "overlap"])
 def test_a_page_has_all_numbers_escapes_captions_and_loads_nothing(
     name: str, explanations: dict[str, Explanation]
@@ -82,21 +62,22 @@ def test_a_page_has_all_numbers_escapes_captions_and_loads_nothing(
     text = page(explanation, explained.picture())
     assert page(explanation, explained.picture()) == text
     text.encode("utf-8")
-    read = Page(text)
-    assert not read.tags & {"script", "iframe", "a", "link"}
+    shown = unescape(text)
+    assert not re.search(r"<(script|iframe|a|link)\b|<[^>]* (on\w+|style)=", text)
     assert "&lt;script&gt;alert(&quot;dog&quot;)&lt;/script&gt; &amp; $x_2$" in text
-    assert SEEN in read.text
-    assert "human rating 1.50" in read.text
-    assert all(load.startswith("data:image/webp;base64,") for load in read.loads)
-    for load in read.loads:
+    assert SEEN in shown
+    assert "human rating 1.50" in shown
+    loads = re.findall(r'(?:src|href|data)="([^"]*)"', text)
+    assert all(load.startswith("data:image/webp;base64,") for load in loads)
+    for load in loads:
         with Image.open(io.BytesIO(base64.b64decode(load.partition(",")[2]))) as image:
             image.load()
     for candidate in explanation.candidates:
-        assert all(f"{value:.4f}" in read.text for value in candidate.scores.values())
-        assert all(reference.replace(EVIL, SEEN) in read.text for reference in candidate.references)
+        assert all(f"{value:.4f}" in shown for value in candidate.scores.values())
+        assert all(reference.replace(EVIL, SEEN) in shown for reference in candidate.references)
         for panel in candidate.panels:
             if isinstance(panel, Table):
-                assert all(f"{c:.4f}" in read.text for row in panel.rows for c in row if isinstance(c, float))
+                assert all(f"{c:.4f}" in shown for row in panel.rows for c in row if isinstance(c, float))
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -125,17 +106,6 @@ def drawn(explanation: Explanation, picture: Any = None, **look: Any) -> tuple[F
     return made
 
 
-@pytest.mark.parametrize("name", ["tiger", "reo", "overlap"])
-def test_nothing_is_cut_off_at_the_edges(name: str, explanations: dict[str, Explanation]) -> None:
-    figure, points = drawn(explanations[name], explained.picture())
-    figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
-    assert points == 9
-    for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
-        assert (edge == 255).all()
-    assert (pixels != 255).any(axis=(1, 2)).mean() > 0.5  # not a white page
-
-
 def test_a_size_and_a_font_size_are_exact_if_they_fit(explanations: dict[str, Explanation]) -> None:
     for size, font, expected in (((30, 60), 10.0, 10.0), ((4, 3), 9.0, None), ((9, 4), None, None)):
         figure, points = drawn(explanations["overlap"], size=size, font_size=font)
@@ -145,14 +115,13 @@ def test_a_size_and_a_font_size_are_exact_if_they_fit(explanations: dict[str, Ex
     np.testing.assert_allclose(larger.get_size_inches(), 2 * usual.get_size_inches())
 
 
-@pytest.mark.parametrize(("regions", "caption"), [(1, "a dog"), (80, "a dog"), (7, "\u200b \u00a0")])
+@pytest.mark.parametrize(("regions", "caption"), [(1, "a dog"), (80, "\u200b \u00a0")])
 def test_any_number_of_regions_and_words_can_be_drawn(regions: int, caption: str, tmp_path: Path) -> None:
     files = explained.make_explained(tmp_path, regions=regions)
-    for count_ends in (True, False):
-        explanation = explained.tiger(files, count_ends=count_ends).explain(explained.subject(caption))
-        write_explanation(explanation, None, tmp_path / "x.html", tmp_path / "deep" / "x.png")
-        assert f">{regions - 1} " in (tmp_path / "x.html").read_text(encoding="utf-8")
-        assert (tmp_path / "deep" / "x.png").read_bytes()[:4] == b"\x89PNG"
+    explanation = explained.tiger(files).explain(explained.subject(caption))
+    write_explanation(explanation, None, tmp_path / "x.html", tmp_path / "deep" / "x.png")
+    assert f">{regions - 1} " in (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert (tmp_path / "deep" / "x.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_terminal_shows_scores_bars_best_regions_and_tables(explanations: dict[str, Explanation]) -> None:

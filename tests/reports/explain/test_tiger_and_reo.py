@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import FeatureError, UsageError
 from capbench.core.explanations import Bars, ExplainedCandidate, Matrix, RegionMaps, Table
 from capbench.core.records import FloatArray
 from capbench.datasets.flickr8k import Flickr8kExpert
@@ -19,7 +18,6 @@ from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.reo import Reo, orthogonal, scaled
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
-from tests.errors import raises
 from tests.metrics.scan.models import FINGERPRINT, Files
 from tests.metrics.scan.plain import slow_grounding
 from tests.reports.explain import explained
@@ -218,13 +216,3 @@ def test_a_caption_gets_the_rating_of_a_text_key_only_if_it_is_that_of_one_text(
 
     assert humans("therapist", "The rapist.", "DOG 狗!", "a dog runs") == (2, None, 4, 3)
     assert humans("dog 猫") == (None,)
-
-
-def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
-    root = find_root(None)
-    with raises(FeatureError, "missing-image", value="nowhere"):
-        find_subject("nowhere", store, ["a"], ["r"], None, root)
-    with pytest.raises(UsageError, match="flickr8k-expert has no judgements of the image 'elsewhere'"):
-        find_subject("elsewhere", store, ["a"], [], None, root)
-    with pytest.raises(UsageError, match="is empty"):
-        find_subject("f8k_003", store, [" "], [], None, root)

@@ -60,8 +60,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             )
         ],
         "hostile": [hostile_source()],
-        "numbers": [make_source(items=False)],
-        "several": [make_source(40), make_source(40, seed=1, name="another")],
     }
     for name, listed in sources.items():
         text = report_page(
@@ -109,7 +107,7 @@ def soon(page: Page, read: Callable[[], object], expected: object, *, seconds: f
     assert shown == expected
 
 
-@pytest.mark.parametrize("name", ["usual", "hostile", "numbers", "several"])
+@pytest.mark.parametrize("name", ["usual", "hostile"])
 def test_a_page_opens_without_complaints_and_asks_nobody_for_anything(
     opened: Open, pages: dict[str, Path], name: str
 ) -> None:
@@ -155,26 +153,20 @@ def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(open
     assert page.locator("table.forest td[tabindex='0']").count() == 2
 
 
-@pytest.mark.parametrize("form", ["LaTeX", "Markdown", "CSV"])
-def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
+def test_a_table_is_copied_as_it_is_shown(opened: Open) -> None:
     page = opened(permissions=["clipboard-read", "clipboard-write"]).page
     page.locator("#matrix-0-0 thead th", has_text="τ‑b").click()
     soon(page, lambda: texts(page, "#matrix-0-0 tbody tr th")[0], "BLEU-4")
     page.locator("#matrix-0-0 tbody tr th").first.evaluate("head => (head.dataset.copy = '*BLEU-4')")
-    page.locator(f"button[data-copies='matrix-0-0'][data-form='{form.lower()}']").click()
-    page.locator("#status", has_text="rows as").wait_for(state="attached")
-    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     expected = {
         "LaTeX": r"{}*BLEU-4 & 31.0 [25.0, 33.0] &  &  & 40.0 [34.0, 42.0] \\",
         "Markdown": r"| \*BLEU-4 | 31.0 \[25.0, 33.0\] |  |  | 40.0 \[34.0, 42.0\] |",
         "CSV": '*BLEU-4,"31.0 [25.0, 33.0]",,,"40.0 [34.0, 42.0]"',
-    }[form]
-    places = {"LaTeX": (1, 4), "Markdown": (0, 2), "CSV": (0, 1)}[form]
-    assert lines[places[1]] == expected
-    assert "Flickr8k Expert" in lines[places[0] + (1 if form == "LaTeX" else 0)]
-    if form == "LaTeX":
-        assert r"$\tau$-c" in lines[2]
-        assert lines[-1] == r"\end{tabular}"
+    }
+    for form, line in expected.items():
+        page.locator(f"button[data-copies='matrix-0-0'][data-form='{form.lower()}']").click()
+        page.locator("#status", has_text=f"rows as {form}").wait_for(state="attached")
+        assert line in page.evaluate("navigator.clipboard.readText()").splitlines()
 
 
 def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
@@ -188,21 +180,6 @@ def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
     soon(page, page.locator("#items tbody tr").count, 1)
     page.locator("#items_wrapper input[type=search]").fill("& < nothing like it >")
     soon(page, lambda: "No matches" in page.locator("#items tbody").inner_text(), True)
-
-
-def test_two_metrics_stand_side_by_side(opened: Open) -> None:
-    page = opened().page
-    page.select_option("#items-first", label="METEOR")
-    page.select_option("#items-second", label="BLEU-4")
-    heads = ["caption", "human rating", "METEOR", "BLEU-4", "difference"]
-    soon(page, lambda: [re.sub(r"\W*$", "", head) for head in texts(page, "#items thead th")[:5]], heads)
-    for row in page.locator("#items tbody tr").all()[:5]:
-        one, two, apart = (row.locator("td").nth(place).inner_text().split()[0] for place in (2, 3, 4))
-        assert int(one) - int(two) == pytest.approx(int(apart.replace("−", "-")), abs=1)  # each is rounded
-    page.locator("#items tbody tr:first-child td:nth-child(3)").hover()
-    soon(page, lambda: "signature meteor|capbench:0.1.0" in page.locator("#tip").inner_text(), True)
-    page.select_option("#items-direction", label="BLEU-4 higher")
-    soon(page, lambda: {text[0] for text in texts(page, "#items tbody td:nth-child(5)")}, {"−"})
 
 
 def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
@@ -271,24 +248,11 @@ def test_a_page_is_no_wider_than_a_phone_or_a_screen(opened: Open, name: str, wi
     assert over_neighbours == []
 
 
-def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) -> None:
-    page = opened(color_scheme="dark").page
-    page.emulate_media(media="print", color_scheme="dark")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    soon(page, page.locator("details:not([open])").count, 0)
-    assert [e.is_visible() for e in page.locator("nav, .tools, input[type=search]").all()].count(True) == 0
-    assert page.locator("#matrix-0-0").is_visible()
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    soon(page, lambda: page.locator("details:not([open])").count() > 0, True)
-    assert len(page.pdf()) > 10_000
-
-
 @pytest.mark.parametrize(
     ("name", "scheme"),
     [
         ("usual", "light"),
-        ("several", "dark"),
+        ("usual", "dark"),
     ],
 )
 def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: str) -> None:
@@ -298,11 +262,3 @@ def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: s
     page.locator("#items tbody button").first.click()
     violations = axe.Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in violations] == []
-
-
-def test_without_scripts_the_tables_are_there(browser: Browser, pages: dict[str, Path]) -> None:
-    page = browser.new_context(java_script_enabled=False).new_page()
-    page.goto(pages["usual"].as_uri())
-    assert page.locator("#matrix-0-0 tbody tr").count() == 4
-    assert "require scripts" in page.locator("noscript").inner_text()
-    page.context.close()

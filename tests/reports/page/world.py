@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from capbench.reports.page import ReportSource
-from capbench.stats.pairs import Pair, Tests
 from capbench.studies.item_scores import ItemScores
-from capbench.studies.results import (
-    BootstrapInfo,
-    Ceiling,
-    Cell,
-    Missing,
-    ProtocolInfo,
-    StudyResult,
-)
+from capbench.studies.results import Ceiling, Missing, StudyResult
+from tests.reports.toy import BOOTSTRAP, pairs_tested, study
 
 METRICS = {"cider": "CIDEr", "meteor": "METEOR", "bleu-4": "BLEU-4"}
 VALUES = {"cider": (0.44, 0.39), "meteor": (0.42, 0.38), "bleu-4": (0.31, 0.40)}
@@ -40,79 +33,47 @@ def make_source(
 
 
 def make_result(metrics: dict[str, str] = METRICS, *, name: str = "toy", title: str = "A toy study") -> StudyResult:
-    values = {column: VALUES.get(column, (0.1 + place / 100, 0.2)) for place, column in enumerate(metrics)}
-    bootstrap = BootstrapInfo(method="percentile", level=0.95, unit="image", units=20, resamples=100, seed=0)
-    infos = tuple(
-        ProtocolInfo(
-            id=protocol,
-            dataset="flickr8k-expert",
-            dataset_title="Flickr8k Expert",
-            statistic=statistic,
-            kind="correlation",
-            description="pairs whose caption belongs to the image are left out; every single rating is a data point",
-            groups=("odd",) if not place else (),
-            notes=("2 pairs are left out",),
-            n_items=60,
-            bootstrap=bootstrap,
-            version="1",
-        )
-        for place, (protocol, statistic) in enumerate(zip(PROTOCOLS, ("τ-c", "τ-b"), strict=True))
-    )
-    cells = [
-        Cell(
-            protocol=protocol,
-            metric=column,
-            label=column,
-            column=column,
-            title=title_,
-            group=group,
-            value=values[column][place] - (0.05 if group else 0),
-            low=values[column][place] - 0.06,
-            high=values[column][place] + 0.02,
-            n=180 if not place else 60,
-            ties=3,
-            published=0.439 if column == "cider" and not place else None,
-            published_printed="0.439" if column == "cider" and not place else None,
-        )
-        for place, protocol in enumerate(PROTOCOLS)
-        for group in (("", "odd") if not place else ("",))
-        for column, title_ in metrics.items()
-    ]
-    order = sorted(metrics, key=lambda column: -values[column][0])
-    pairs = tuple(
-        Pair(better=a, worse=b, difference=0.1, p_value=0.01, p_adjusted=0.02, significant=True)
-        for i, a in enumerate(order)
-        for b in order[i + 1 :]
-    )
-    tests = Tests(
-        protocol=PROTOCOLS[0],
-        test="permutation",
-        correction="holm",
-        alpha=0.05,
-        unit="image",
-        units=20,
-        resamples=100,
-        seed=0,
-        level=0.95,
+    by_column = {column: VALUES.get(column, (0.1 + place / 100, 0.2)) for place, column in enumerate(metrics)}
+    values = [{column: of[place] for column, of in by_column.items()} for place in (0, 1)]
+    about = "pairs whose caption belongs to the image are left out; every single rating is a data point"
+    info: dict[str, object] = {"description": about, "notes": ("2 pairs are left out",), "bootstrap": BOOTSTRAP}
+    info |= {"dataset_title": "Flickr8k Expert", "version": "1", "n_items": 60}
+    made = study(dict(zip(PROTOCOLS, values, strict=True)), intervals=(0.06, 0.02), info=info)
+    first, second = made.protocols
+    cells = []
+    for cell in made.cells:
+        is_first = cell.protocol == first.id
+        more: dict[str, object] = {"label": cell.column, "title": metrics[cell.column], "ties": 3}
+        more |= {"n": 180 if is_first else 60}
+        if cell.column == "cider" and is_first:
+            more |= {"published": 0.439, "published_printed": "0.439"}
+        cells.append(cell.model_copy(update=more))
+        if is_first:  # its group, where all metrics have lower values
+            cells.append(cell.model_copy(update=more | {"group": "odd", "value": cell.number - 0.05}))
+    order = sorted(metrics, key=lambda column: -values[0][column])
+    count = len(order) * (len(order) - 1) // 2
+    tests = pairs_tested(
+        PROTOCOLS[0],
+        {column: values[0][column] for column in order},
+        [0.01] * count,
+        adjusted=[0.02] * count,
         top=tuple(order[:2]),
         ranks={column: 1 if place < 2 else 2 for place, column in enumerate(order)},
-        pairs=pairs,
     )
-    return StudyResult(
-        capbench="0.1.0",
-        name=name,
-        title=title,
-        created="2026-01-02T03:04:05+00:00",
-        sample=False,
-        protocols=infos,
-        columns={**metrics, "tiger": "TIGEr"},
-        signatures={PROTOCOLS[0].rsplit("/", 1)[0]: {column: f"{column}|capbench:0.1.0|tok:ptb" for column in metrics}},
-        cells=tuple(cells),
-        ceilings=(Ceiling(protocol=PROTOCOLS[0], value=0.74, n=180, method="leave-one-rater-out"),),
-        comparisons=(tests,),
-        missing=(Missing(column="tiger", title="TIGEr", reason="region features"),),
-        seconds={"total": 1.0},
-    )
+    signed = {column: f"{column}|capbench:0.1.0|tok:ptb" for column in metrics}
+    update: dict[str, object] = {
+        "name": name,
+        "title": title,
+        "created": "2026-01-02T03:04:05+00:00",
+        "protocols": (first.model_copy(update={"groups": ("odd",)}), second.model_copy(update={"statistic": "τ-b"})),
+        "columns": {**metrics, "tiger": "TIGEr"},
+        "signatures": {PROTOCOLS[0].rsplit("/", 1)[0]: signed},
+        "cells": tuple(cells),
+        "ceilings": (Ceiling(protocol=PROTOCOLS[0], value=0.74, n=180, method="leave-one-rater-out"),),
+        "comparisons": (tests,),
+        "missing": (Missing(column="tiger", title="TIGEr", reason="region features"),),
+    }
+    return made.model_copy(update=update)
 
 
 def make_items(points: int, columns: list[str], *, seed: int = 0, texts: tuple[str, ...] = ()) -> ItemScores:
