@@ -15,9 +15,7 @@ from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Detector, load_detector, names
 from capbench.features.detectors.bottom_up import (
     hf_detections,
-    hf_proposals,
 )
-from capbench.features.detectors.bottom_up_network import load_bottom_up
 from tests.errors import raises
 from tests.features.networks import CAFFE, SMALL, drawn
 
@@ -54,24 +52,6 @@ def image() -> np.ndarray[Any, Any]:
 
 
 QUICK = {"shorter": 120, "longer": 200, "rpn_after": 40}
-
-
-def test_the_whole_chain_gives_the_original_detections(tiny: Arrays) -> None:
-    network = load_bottom_up({n[4:]: torch.from_numpy(tiny[n]) for n in tiny if n.startswith("sd__")})
-    size = tuple(tiny["sizes"][0].tolist())
-    with torch.inference_mode():
-        res4 = network.features(torch.from_numpy(tiny["input_normalised"]))
-        logits, deltas = network.propose(res4)
-        proposals, scores = hf_proposals(logits[0], deltas[0], network.cell_anchors, size, after=60)
-        assert np.abs(proposals.numpy() - tiny["proposals"]).max() < 0.05
-        assert np.abs(scores.numpy() - tiny["proposal_logits"]).max() < 1e-4
-        outputs = network.describe(network.pool(res4, [proposals]))
-        scales = tuple(tiny["scales_yx"][0].tolist())
-        chosen = hf_detections(proposals, outputs.classes, outputs.boxes, size, scales, min_boxes=6, max_boxes=12)
-    assert np.array_equal(chosen.class_ids, tiny["out__obj_ids"][0])
-    assert np.abs(chosen.class_scores.numpy() - tiny["out__obj_probs"][0]).max() < 1e-5
-    assert np.abs(chosen.boxes.numpy() - tiny["out__boxes"][0]).max() < 0.05
-    assert np.abs(outputs.features[chosen.rows].numpy() - tiny["out__roi_features"][0]).max() < 1e-4
 
 
 def test_the_detector_gives_the_original_output_from_a_picture(

@@ -64,21 +64,6 @@ def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[Pictu
     assert np.mean(found) > 0.95
 
 
-def test_larger_pictures_and_batches_give_boxes_in_their_own_pixels(held_out: list[Picture]) -> None:
-    picture = held_out[1].pixels
-    single = load_detector("sample")
-    double = np.repeat(np.repeat(picture, 2, axis=0), 2, axis=1)
-    small, large = (single.detect([single.preprocess(p)])[0] for p in (picture, double))
-    assert small.boxes is not None
-    assert large.boxes is not None
-    assert np.abs(large.boxes[0] / 2 - small.boxes[0]).max() < 3
-    many = load_detector("sample", options={"batch": 4})
-    batch = many.detect([many.preprocess(p.pixels) for p in held_out[:4]])
-    alone = single.detect([single.preprocess(held_out[2].pixels)])[0]
-    assert np.allclose(batch[2].features, alone.features, atol=1e-3)
-    assert many.fingerprint().batch == "batched:4"
-
-
 @pytest.mark.parametrize("size", [(1, 1), (5, 400), (160, 20)])
 def test_any_picture_gives_regions(size: tuple[int, int]) -> None:
     detector = load_detector("sample")

@@ -14,7 +14,7 @@ from capbench.features.store import FeatureStore
 from capbench.features.writing import partial_path
 from tests.errors import raises
 from tests.features.fakes import assert_same, made_up
-from tests.features.foreign_files import butd_row, lines, lxmert_row
+from tests.features.foreign_files import butd_row, lines
 
 IDS = ("132", "573", "578")
 
@@ -94,16 +94,6 @@ def test_tsv_rows_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert sorted(made.store.ids) == ["COCO_val2014_000000000042", "a", "b"]
     for image in images[:2]:
         assert_same(made.store[image.image], image)
-
-
-def test_lxmert_has_the_height_first_and_all_fields(tmp_path: Path) -> None:
-    image = made_up("a")
-    store = import_features([lines(tmp_path / "a.tsv", [lxmert_row(image)])], tmp_path / "a.h5").store
-    regions = store["a"]
-    assert (regions.width, regions.height) == (image.width, image.height)
-    np.testing.assert_array_equal(regions.class_ids, image.flat()["class_ids"])
-    np.testing.assert_array_equal(regions.attribute_ids, image.flat()["class_ids"] + 1)
-    assert regions.flat()["attribute_ids"].dtype == np.int32
 
 
 def bad_cells(**changes: Any) -> str:

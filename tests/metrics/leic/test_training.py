@@ -14,13 +14,11 @@ from capbench.metrics.leic.network import load_leic
 from capbench.metrics.leic.training import (
     NEGATIVES,
     LeicTask,
-    LeicTraining,
     parts_of,
     permuted,
     replaced,
 )
 from capbench.text.vocabulary import END, SPECIAL
-from capbench.training.settings import find_training, load_training
 from capbench.training.trainer import train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
@@ -167,11 +165,3 @@ def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> Non
     (tmp_path / "few.json").write_text(json.dumps(few))
     with raises(DataError, "missing-caption", value="val02"):
         task_of(world, machine=[str(tmp_path / "few.json")])
-
-
-def test_the_papers_file_has_the_papers_settings() -> None:
-    config = load_training(LeicTraining, find_training("leic-flickr8k-paper"))
-    network, optimiser = config.network, config.optimiser
-    assert (network.word_dim, network.state_dim, network.hidden_dim, network.steps) == (300, 512, 512, 15)
-    assert (optimiser.lr, optimiser.lr_decay, optimiser.clip) == (1e-3, 0.9, 1.0)
-    assert (config.dropout, config.batch, config.epochs, config.negatives) == (0.5, 100, 30, NEGATIVES)

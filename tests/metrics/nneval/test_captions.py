@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item
-from capbench.datasets.captions import load_captions, read_machine_captions
-from capbench.datasets.opening import open_dataset
-from capbench.datasets.root import DataRoot
 from capbench.metrics.nneval.training import FOREIGN, HUMAN, DrawOptions, draw_captions
 from tests.errors import raises
 
@@ -79,20 +75,3 @@ def test_what_is_left_out_is_counted() -> None:
     with raises(DataError, "too-few", value=0) as caught:
         draw_captions(PEOPLE, SYSTEMS, PEOPLE, DrawOptions())
     assert "12 images with captions of systems, 12 images left out as judged" in caught.value.message
-
-
-@pytest.mark.real_data
-def test_cocos_test_images_that_composite_and_thumb_do_not_judge(real_data: Path) -> None:
-    root = DataRoot(real_data, False, "given")
-    people = load_captions("coco-test", root)
-    folder = real_data / "machine_captions"
-    machine = read_machine_captions(
-        [folder / "where_image2/imgs_mscoco.txt", folder / "smurf_karpathy_cand.json"], people
-    )
-    assert len(machine.systems) == 15
-    assert [note.partition(" ")[0] for note in machine.notes] == ["mscoco_human_1", "smurf_karpathy_cand-1"]
-    judged: set[str] = set()
-    for names, number in ((("composite", "thumb"), 2683), (("foil",), 2613)):
-        for dataset in (open_dataset(name, root) for name in names):
-            judged |= {item.image for one in dataset.load(dataset.protocol().items) for item in one.items}
-        assert draw_captions(people, machine.systems, judged, DrawOptions())[1]["images"] == number

@@ -61,14 +61,6 @@ def test_equals_a_plain_forward_pass(tmp_path: Path) -> None:
     assert network.probabilities(SCORES, "unit")[::100] != pytest.approx(plain, abs=1e-3)
 
 
-def test_equal_captions_get_equal_scores(tmp_path: Path) -> None:
-    network = read_nneval(saved(tmp_path / "w.npz", drawn()))
-    whole = network.probabilities(SCORES)
-    assert np.array_equal(network.probabilities(SCORES[::-1])[::-1], whole)
-    np.testing.assert_allclose(network.probabilities(SCORES[3:4]), whole[3:4], rtol=1e-12)
-    assert len(set(network.probabilities(np.repeat(SCORES[:9], 613, axis=0)).tolist())) == 9
-
-
 @pytest.mark.real_data
 def test_the_released_weights_equal_a_plain_forward_pass_and_rank_rightly(real_data: Path) -> None:
     network = read_nneval(real_data / RELEASED)
