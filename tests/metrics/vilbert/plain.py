@@ -155,21 +155,9 @@ def forward(
     real_tokens: int | None = None,
     real_regions: int | None = None,
 ) -> dict[str, Any]:
-    """All of the network for one caption and one image.
+    """All of the network for (m,) tokens, (n, d) features and (n, 5) places, the first ones of which are real.
 
-    Args:
-        sd: released names, float64.
-        config: released names of sizes.
-        ids: (m,) tokens.
-        features: (n, d).
-        places: (n, 5).
-        task: its number, or None.
-        real_tokens: number of tokens in ``ids`` without padding.
-        real_regions: how many of the regions are there.
-
-    Returns:
-        ``text`` and ``image``, lists of the streams after each connection; ``end_text``, ``end_image``,
-        ``pooled_text`` and ``pooled_image``.
+    ``text`` and ``image`` are lists of the streams after each connection.
     """
     m = len(ids)
     words = sd["bert.embeddings.word_embeddings.weight"][ids]

@@ -17,15 +17,7 @@ LENGTH = 37
 
 
 class PlainScorer:
-    """P, R and F of a candidate and one reference.
-
-    Args:
-        state: released names, float64.
-        config: released names of sizes.
-        pieces: the vocabulary.
-        documents: captions in which word pieces are counted for idf.
-        seen: states of captions that were computed before with the same weights; more are added.
-    """
+    """P, R and F of a candidate and one reference; ``seen`` keeps states of captions with the same weights."""
 
     def __init__(
         self,
