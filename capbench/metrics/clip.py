@@ -43,7 +43,7 @@ class ContrastiveMetric(PairMetric):
     cosine of the candidate and a reference, or 0.
     """
 
-    option_type = ContrastiveOptions
+    option_type: ClassVar[type[Options]] = ContrastiveOptions
     options: Any
     against_image = True
 

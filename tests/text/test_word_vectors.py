@@ -38,8 +38,13 @@ def _keyed(path: Path, matrix: NDArray[np.float32], sep_limit: int = 10 * 1024**
     return path
 
 
+def _word2vec(path: Path, matrix: NDArray[np.float32]) -> Path:
+    write_word2vec(path, WORDS, matrix)
+    return path
+
+
 WRITERS: dict[str, Callable[[Path, NDArray[np.float32]], Path]] = {
-    "word2vec": lambda path, matrix: (write_word2vec(path, WORDS, matrix), path)[1],
+    "word2vec": _word2vec,
     "text": _text,
     "text-with-header": lambda path, matrix: _text(path, matrix, header=True),
     "keyed-vectors": _keyed,
