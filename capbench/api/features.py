@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,49 +23,10 @@ if TYPE_CHECKING:
     from capbench.core.workers import Engine
     from capbench.datasets.root import DataRoot
     from capbench.features.detectors.base import Detector
-    from capbench.features.extract import Failure, Shard
+    from capbench.features.extract import Extracted, Shard
     from capbench.features.images import ImageFile
+    from capbench.features.importers import Imported
     from capbench.studies.scoring import ProgressFactory
-
-
-@dataclass(frozen=True)
-class ExtractedFeatures:
-    """A store with features of images."""
-
-    path: Path  # the store, for ``features=``
-    images: int  # number of requested images
-    stored: int  # number of images in the store
-    extracted: int  # number of images that were extracted in this run
-    resumed: int  # number of images from an interrupted run
-    failed: tuple[Failure, ...]  # images without features, each with its file and the reason
-    seconds: Mapping[str, float]  # time of the extraction, and of its parts
-    signature: str  # signature of the features, which is part of signatures of scores
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        facts = {"store": str(self.path), **asdict(self)}
-        facts["seconds"] = {name: round(value, 4) for name, value in self.seconds.items()}
-        del facts["path"]
-        return facts
-
-
-@dataclass(frozen=True)
-class ImportedFeatures:
-    """A store with imported features."""
-
-    path: Path  # the store, for ``features=``
-    format: str  # format of the files
-    images: int  # number of images
-    duplicates: int  # number of repeated images that were skipped
-    without_probabilities: int  # number of images with only the best class of ``cls_prob`` in the store
-    seconds: float  # time of the import
-    signature: str  # signature of the features, which is part of signatures of scores
-    damaged: tuple[int, ...] = ()  # damaged rows that were skipped, because their image has an intact row, too
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        names = ("format", "images", "duplicates", "damaged", "seconds", "signature")
-        return {"store": str(self.path), **{n: getattr(self, n) for n in names}, "seconds": round(self.seconds, 3)}
 
 
 @checked
@@ -77,7 +37,7 @@ def extract_features(
     workers: int | None = None,
     progress: ProgressGiven = False,
     **settings: Unpack[ExtractionSettings],
-) -> ExtractedFeatures:
+) -> Extracted:
     """Extract region features of images into an HDF5 store, as ``capbench extract-features`` does.
 
     An interrupted run resumes. Images that cannot be read are in the result's ``failed``.
@@ -99,7 +59,7 @@ def import_features(
     *,
     progress: ProgressGiven = False,
     **settings: Unpack[ImportSettings],
-) -> ImportedFeatures:
+) -> Imported:
     """Import region features of other programs into an HDF5 store, as ``capbench features import`` does.
 
     Nothing is stored if a file or a row is invalid.
@@ -111,12 +71,8 @@ def import_features(
     if not sources:
         raise UsageError("no feature file is named", code="missing-option", hint="Pass one or more files")
     target = Path("features") / f"{real_path(Path(sources[0])).stem}.h5" if out is None else Path(out)
-    begin = time.perf_counter()
     with python_caller(progress).progress("importing", None) as step:
-        made = read(sources, target, progress=step, **settings)
-    seconds, store = time.perf_counter() - begin, made.store
-    counts = len(store), made.duplicates, made.without_probabilities
-    return ImportedFeatures(target, made.format, *counts, seconds, store.signature(), made.damaged)
+        return read(sources, target, progress=step, **settings)
 
 
 @dataclass(frozen=True)
@@ -136,13 +92,13 @@ class PlannedExtraction:
         progress: ProgressFactory,
         workers: int | None = None,
         engine: AbstractContextManager[Engine | None] | None = None,
-    ) -> ExtractedFeatures:
+    ) -> Extracted:
         """Extract, in this process or by the workers of ``engine``; see :func:`extract_features`."""
         from capbench.features.extract import default_workers, extract
 
         total = len(self.images) if self.shard is None else -(-len(self.images) // self.shard.count)
         with engine or nullcontext() as spread, progress("extracting", total) as step:
-            result = extract(
+            return extract(
                 self.images,
                 self.model,
                 self.target,
@@ -157,8 +113,6 @@ class PlannedExtraction:
                 restart=self.settings.get("restart", False),
                 progress=step,
             )
-        counts = result.images, len(result.store), result.extracted, result.resumed
-        return ExtractedFeatures(self.target, *counts, result.failures, result.seconds, result.store.signature())
 
 
 def find_images_and_detector(

@@ -18,7 +18,7 @@ from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
-    from capbench.api.features import ExtractedFeatures
+    from capbench.features.extract import Extracted
 
 _MAX_LISTED = 5
 _WORKERS = (1, 4, 16, 64)
@@ -137,7 +137,7 @@ def _estimate(
     common.print_table(["workers", "hours", "hours of all workers"], rows, left=0)
 
 
-def _print(result: ExtractedFeatures, json_output: bool) -> None:
+def _print(result: Extracted, json_output: bool) -> None:
     from capbench.features.extract import report_path
 
     seconds = result.seconds

@@ -132,13 +132,24 @@ class Extracted:
     """Result of an extraction."""
 
     store: FeatureStore  # the finished store
+    path: Path  # its file, for ``features=``
+    signature: str  # signature of the features, which is part of signatures of scores
     images: int  # number of requested images
+    stored: int  # number of images in the store
     extracted: int  # number of images that this run passed through the network
     resumed: int  # number of images that an interrupted run left in the journal
-    failures: tuple[Failure, ...]  # images without features
+    failed: tuple[Failure, ...]  # images without features
     # ``total`` time of the loop over images; of it ``network`` in the detector, ``waiting`` for decoded images,
     # ``writing`` the journal; and ``finishing``, the time to write the final file
     seconds: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        counts = {name: getattr(self, name) for name in ("images", "stored", "extracted", "resumed")}
+        failed = [vars(failure) for failure in self.failed]
+        seconds = {name: round(value, 4) for name, value in self.seconds.items()}
+        facts = {"failed": failed, "seconds": seconds, "signature": self.signature}
+        return {"store": str(self.path), **counts, **facts}
 
 
 def default_workers(device: str) -> int:
@@ -238,7 +249,8 @@ def extract(
         started = time.perf_counter()
         store = writer.finish()
         seconds["finishing"] = time.perf_counter() - started
-    return Extracted(store, len(requested), count, resumed, tuple(failures), seconds)
+    counts = len(requested), len(store), count, resumed
+    return Extracted(store, Path(target), store.signature(), *counts, tuple(failures), seconds)
 
 
 @contextlib.contextmanager

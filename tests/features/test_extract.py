@@ -30,7 +30,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[ImageFile]:
 def test_images_become_a_verified_store(images: list[ImageFile], tmp_path: Path) -> None:
     steps: list[int] = []
     result = extract(images, FakeDetector(), tmp_path / "a.h5", progress=steps.append)
-    assert (result.images, result.extracted, result.resumed, result.failures) == (COUNT, COUNT, 0, ())
+    assert (result.images, result.extracted, result.resumed, result.failed) == (COUNT, COUNT, 0, ())
     assert sum(steps) == COUNT
     assert verify_store(result.store).bad == 0
     assert result.store.ids == sorted(entry.image for entry in images)
@@ -115,10 +115,10 @@ def test_failures_stay_listed_until_their_images_are_stored(images: list[ImageFi
     broken = tmp_path / "broken.png"
     broken.touch()
     result = extract([*images[:2], ImageFile("broken", broken)], FakeDetector(), tmp_path / "a.h5", missing=["gone"])
-    assert [failure.image for failure in result.failures] == listed() == ["gone", "broken"]
-    assert extract(images[2:4], FakeDetector(), tmp_path / "a.h5").failures == ()
+    assert [failure.image for failure in result.failed] == listed() == ["gone", "broken"]
+    assert extract(images[2:4], FakeDetector(), tmp_path / "a.h5").failed == ()
     assert listed() == ["gone", "broken"]
-    assert extract([ImageFile("broken", images[0].path)], FakeDetector(), tmp_path / "a.h5").failures == ()
+    assert extract([ImageFile("broken", images[0].path)], FakeDetector(), tmp_path / "a.h5").failed == ()
     assert listed() == ["gone"]
     report_path(tmp_path / "a.h5").write_text("not a list\n")
     extract([ImageFile("gone", images[0].path)], FakeDetector(), tmp_path / "a.h5")
@@ -154,7 +154,7 @@ def test_damaged_images_are_listed_and_stop_nothing(
     assert result.store.ids == sorted(entry.image for entry in images)
     listed = [json.loads(line) for line in report_path(tmp_path / "a.h5").read_text().splitlines()]
     assert [(failure["image"], failure["file"]) for failure in listed] == [
-        (failure.image, failure.file) for failure in result.failures
+        (failure.image, failure.file) for failure in result.failed
     ]
     reasons = {failure["image"]: failure["reason"] for failure in listed}
     assert {entry.image for entry in damaged} | {"gone", "absent"} <= reasons.keys()

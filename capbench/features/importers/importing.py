@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -142,12 +143,21 @@ class Imported:
     """Result of an import."""
 
     store: FeatureStore  # the finished store
+    path: Path  # its file, for ``features=``
     format: str  # format of the files
+    images: int  # number of images
+    seconds: float  # time of the import
+    signature: str  # signature of the features, which is part of signatures of scores
     duplicates: int  # number of images skipped because the store had them already
     # number of images whose files contain ``cls_prob``, of which the store has only the resulting class and
     # confidence
     without_probabilities: int = 0
     damaged: tuple[int, ...] = ()  # numbers of damaged rows whose image has an intact row, too
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        names = ("format", "images", "duplicates", "damaged", "seconds", "signature")
+        return {"store": str(self.path), **{n: getattr(self, n) for n in names}, "seconds": round(self.seconds, 3)}
 
 
 def import_features(
@@ -170,7 +180,7 @@ def import_features(
     progress: Callable[[int], None] | None = None,
 ) -> Imported:
     """Read files of one format into a new store, image by image."""
-    path = Path(target)
+    path, begin = Path(target), time.perf_counter()
     check_new(path, replace)
     if not sources:
         raise UsageError("no file to import was passed", code="missing-option")
@@ -217,7 +227,8 @@ def import_features(
             if progress:
                 progress(1)
         store = writer.finish()
-    return Imported(store, kind, duplicates, without_probabilities, tuple(damaged))
+    facts = len(store), time.perf_counter() - begin, store.signature()
+    return Imported(store, path, kind, *facts, duplicates, without_probabilities, tuple(damaged))
 
 
 def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
