@@ -23,7 +23,6 @@ f₂, which is fastest; the second step computes them; the last step counts the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
-from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
+from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, standardise
 from capbench.stats.ties import merged
 
 # Tables of permutations hold at most this many values at a time.
@@ -55,15 +54,14 @@ class BoundedSwap:
         human: FloatArray,  # (n,) human ratings
         unit: IntArray,  # (n,) unit of each data point, in [0, units)
         units: int,
-        exact: Callable[[], WeightedStatistic],  # creates the statistic that evaluates a permutation by counting
     ) -> None:
         import scipy.sparse
 
         csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
         self.units = units
         self._coefficient = coefficient
-        self._make_exact = exact
-        ratings, scores = rank_encode(human), rank_encode(np.concatenate([first, second]))
+        self._human_ratings, self._unit, self._both = human, unit, np.concatenate([first, second])
+        ratings, scores = rank_encode(human), rank_encode(self._both)
         lists = rank_encode(first), rank_encode(second)
         self._n = len(human)
         if coefficient == "tau-b":
@@ -97,7 +95,9 @@ class BoundedSwap:
 
     @cached_property
     def _exact(self) -> WeightedStatistic:
-        return self._make_exact()
+        """Made when it is needed: most pairs of metrics are decided by bounds, and many are prepared at a time."""
+        twice, place = np.tile(self._human_ratings, 2), np.concatenate([self._unit, self._unit + self.units])
+        return SwapDifference(RankStatistic(self._coefficient, self._both, twice, place, 2 * self.units))
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """(B,) exact values of (B, U) weights."""
@@ -233,39 +233,17 @@ def swap_difference(
 
     Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
     """
-    if coefficient in ("tau-b", "spearman"):
-        # Made again when it is needed: most pairs of metrics are decided by bounds, and many are prepared at a time.
-        def exact() -> WeightedStatistic:
-            return _exact_swap(coefficient, first, second, human, unit, units, rating_levels)
-
-        return BoundedSwap(coefficient, *_ranks(first, second), human, unit, units, exact)
-    return _exact_swap(coefficient, first, second, human, unit, units, rating_levels)
-
-
-def _exact_swap(
-    coefficient: Coefficient,
-    first: FloatArray,
-    second: FloatArray,
-    human: FloatArray,
-    unit: IntArray,
-    units: int,
-    rating_levels: bool,
-) -> WeightedStatistic:
     twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
     if coefficient == "pearson":
         # z-scores that are equal up to rounding are tied.
         z_scores = merged(np.concatenate([standardise(first), standardise(second)]))
         return SwapDifference(PearsonStatistic(z_scores, twice, place, 2 * units))
+    if coefficient in ("tau-b", "spearman"):
+        return BoundedSwap(coefficient, *_ranks(first, second), human, unit, units)
     both = np.concatenate(_ranks(first, second))
-    if coefficient == "spearman":
-        return _SpearmanSwap(both, human, place, units)
-    if coefficient == "tau-c" and (
-        rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels)
-    ):
+    if rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
         return TauCSwap(both, twice, place, units)
-    if coefficient == "tau-c":
-        return SwapDifference(RankStatistic(coefficient, both, twice, place, 2 * units))
-    return _TauBSwap(both, twice, place, units)
+    return SwapDifference(RankStatistic(coefficient, both, twice, place, 2 * units))
 
 
 def _ranks(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -351,72 +329,3 @@ class TauCSwap:
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         return self._linear(weights.astype(np.float64)) * self._scale
-
-
-class _TauBSwap:
-    """Tau-b, counting only the first metric's pairs."""
-
-    def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
-        self.units = units
-        self._first = RankStatistic("tau-b", both, twice, place, 2 * units)
-        self._linear = LinearSwap(both, twice, place, units)
-        code = rank_encode(both)
-        # Σ T t over the values of the list, T their frequency and t their weight: linear in the weights.
-        self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
-        self._all_ties = float((code.counts**2).sum())
-        levels = rank_encode(twice).counts // 2
-        self._n2 = float(len(twice) // 2) ** 2
-        self._free_human = self._n2 - float((levels**2).sum())
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        drawn = np.concatenate([1 - weights, weights], axis=1)
-        score, free, _ = self._first.pair_sums(drawn)
-        other = score - self._linear(weights.astype(np.float64))
-        ties = self._n2 - free
-        free_other = self._n2 - (self._all_ties - 2 * (drawn.astype(np.float64) @ self._ties) + ties)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = [2 * s / np.sqrt(f * self._free_human) for s, f in ((score, free), (other, free_other))]
-        return np.where((free > 0) & (free_other > 0), values[0] - values[1], np.nan)
-
-
-class _SpearmanSwap:
-    """Spearman's rho: the human ranks are constant, and the two metrics' ranks add up to those of the whole list."""
-
-    def __init__(self, both: FloatArray, human: FloatArray, place: IntArray, units: int) -> None:
-        import scipy.sparse
-
-        csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
-        self.units = units
-        code = rank_encode(both)
-        human_ranks = rank_encode(human).doubled_ranks()
-        shape = (code.levels, 2 * units)
-        self._sizes = csr_array((np.ones(len(both), dtype=np.int32), (code.codes, place)), shape=shape)
-        self._ranked = csr_array((np.tile(human_ranks, 2).astype(np.float64), (code.codes, place)), shape=shape)
-        for table in (self._sizes, self._ranked):
-            table.sum_duplicates()
-        self._n = len(human)
-        self._all_sizes = code.counts.astype(np.float64)
-        self._all_ranked = np.bincount(code.codes, weights=np.tile(human_ranks, 2).astype(np.float64))
-        # Doubled ranks in the whole list, centred at the mean rank of one metric's n points, twice.
-        self._all_ranks = (2.0 * np.cumsum(code.counts) - code.counts) - 2.0 * self._n
-        self._human_squares = float((human_ranks.astype(np.float64) ** 2).sum())
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        parts = [self._evaluate(resamples) for resamples in in_parts(weights, 2 * len(self._all_sizes))]
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    def _evaluate(self, weights: NDArray[np.integer]) -> FloatArray:
-        columns = np.ascontiguousarray(np.concatenate([1 - weights, weights], axis=1).T)
-        sizes = np.ascontiguousarray((self._sizes @ columns.astype(np.int32)).T)
-        ranked = np.ascontiguousarray((self._ranked @ columns.astype(np.float64)).T)
-        ranks = (2 * np.cumsum(sizes, axis=1, dtype=np.int32) - sizes - self._n).astype(np.float64)
-        rho = []
-        for size, product, rank in (
-            (sizes.astype(np.float64), ranked, ranks),
-            (self._all_sizes - sizes, self._all_ranked - ranked, self._all_ranks - ranks),
-        ):
-            squares = np.einsum("ba,ba->b", rank * rank, size)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                value = np.einsum("ba,ba->b", product, rank) / np.sqrt(squares * self._human_squares)
-            rho.append(np.where(squares > 0, value, np.nan))
-        return np.asarray(rho[0] - rho[1], dtype=np.float64)
