@@ -23,21 +23,30 @@ f₂, which is fastest; the second step computes them; the last step counts the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
-from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, standardise
+from capbench.stats.resampling import (
+    PearsonStatistic,
+    RankStatistic,
+    Swaps,
+    WeightedStatistic,
+    evaluate,
+    standardise,
+)
 from capbench.stats.ties import merged
 
 # Tables of permutations hold at most this many values at a time.
 _VALUES = 1_000_000
 # Rounding changes a bound by far less than this.
 _MARGIN = 1e-9
+_ROUNDING = 1e-12
 
 #: (B,) minimum and (B,) maximum spread of the first list, and of the second list.
 _Spreads = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -113,10 +122,6 @@ class BoundedSwap:
         ]
         return float(values[0] - values[1])
 
-    def against(self, observed: float) -> _Against:
-        """A statistic that only decides if the absolute difference is at least that of ``observed``."""
-        return _Against(self, abs(observed))
-
     def bounds(self, weights: NDArray[np.integer], *, closely: bool) -> tuple[FloatArray, FloatArray]:
         """Bounds of the difference.
 
@@ -188,27 +193,86 @@ class BoundedSwap:
         return lists[0], lists[1]
 
 
-class _Against:
-    """Infinity if the difference is certainly larger than the observed one, 0 if smaller, else the exact value."""
+class SwapTerm(NamedTuple):
+    """A part of the difference of two metrics that is not linear in the swaps."""
 
-    def __init__(self, swap: BoundedSwap, observed: float) -> None:
-        self._swap, self._observed = swap, observed
-        self.units = swap.units
+    weight: float
+    place: IntArray | slice  # of its units among those that are swapped
+    statistic: WeightedStatistic
+
+    def of(self, weights: NDArray[np.integer]) -> NDArray[np.integer]:
+        """The weights of its units."""
+        return np.ascontiguousarray(weights[:, self.place])
+
+
+class SwapSum:
+    """Difference of two metrics after swapping them on some units: Σ σ d of effects, and further terms.
+
+    A value that bounds decide is replaced: by infinity if its absolute value is at least that of the observed
+    difference, by 0 if it is smaller. ``effects``: (U,) d, with σ = -1 on swapped units and 1 on others.
+    """
+
+    def __init__(self, effects: FloatArray, terms: Sequence[SwapTerm]) -> None:
+        self.units = len(effects)
+        self._effects = effects
+        self._whole = float(effects.sum())
+        self._exact = [term for term in terms if not isinstance(term.statistic, BoundedSwap)]
+        self._bounded = [(term, term.statistic) for term in terms if isinstance(term.statistic, BoundedSwap)]
+        unchanged = np.zeros((1, self.units), dtype=np.int32)
+        self.observed = float(self._known(unchanged)[0]) + sum(
+            term.weight * swap.unswapped for term, swap in self._bounded
+        )
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        values = np.empty(len(weights))
+        values = self._known(weights)
+        if not self._bounded:
+            return values
         undecided = np.arange(len(weights))
+        limit = abs(self.observed)
         for closely in (False, True):
             some = weights[undecided] if closely else weights
-            low, high = self._swap.bounds(some, closely=closely)
-            larger = (low > self._observed + _MARGIN) | (high < -self._observed - _MARGIN)
-            smaller = (low > _MARGIN - self._observed) & (high < self._observed - _MARGIN)
-            values[undecided] = np.where(larger, np.inf, 0.0)
-            undecided = undecided[~(larger | smaller)]  # NaN too
+            low, high = values[undecided], values[undecided]
+            for term, swap in self._bounded:
+                ends = swap.bounds(term.of(some), closely=closely)
+                low += term.weight * ends[0]
+                high += term.weight * ends[1]
+            larger = (low > limit + _MARGIN) | (high < -limit - _MARGIN)
+            smaller = (low > _MARGIN - limit) & (high < limit - _MARGIN)
+            decided = larger | smaller
+            values[undecided[decided]] = np.where(larger[decided], np.inf, 0.0)
+            undecided = undecided[~decided]  # NaN too
             if not len(undecided):
                 return values
-        values[undecided] = self._swap(weights[undecided])
+        for term, swap in self._bounded:
+            values[undecided] += term.weight * swap(term.of(weights[undecided]))
         return values
+
+    def _known(self, weights: NDArray[np.integer]) -> FloatArray:
+        """(B,) sum of the parts without bounds."""
+        # Σ σ d with σ = 1 - 2 weight. Not a matrix product: its rounding may depend on the number of threads.
+        values = self._whole - 2 * np.einsum("bu,u->b", weights, self._effects)
+        for term in self._exact:
+            values += term.weight * term.statistic(term.of(weights))
+        return np.asarray(values, dtype=np.float64)
+
+
+def swap_p_values(differences: Sequence[SwapSum], permutations: int, seed: int) -> list[float]:
+    """Two-sided p-values of the observed differences, of permutations that all share."""
+    swapped = np.abs(evaluate(differences, Swaps(differences[0].units, permutations, seed)))
+    p_values: list[float] = permutation_p_values(
+        swapped, np.array([abs(each.observed) for each in differences])
+    ).tolist()
+    return p_values
+
+
+def permutation_p_values(values: FloatArray, observed: FloatArray) -> FloatArray:
+    """P-values ``(1 + c) / (1 + R)``, c the number of values as extreme as the observed one (Phipson and Smyth 2010).
+
+    ``values`` are (T, R) absolute differences, of which undefined ones (NaN) count as extreme; ``observed`` is (T,).
+    """
+    # Differences that are equal up to rounding count as extreme, which is conservative.
+    extreme = ~(values < observed[:, None] - _ROUNDING)
+    return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
 
 
 def _partner_products(scores: RankCode, ranks: FloatArray) -> FloatArray:

@@ -36,8 +36,8 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import BootstrapSample
 from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
-from capbench.stats.permutation import BoundedSwap
-from capbench.stats.resampling import Swaps, evaluate, observed_value
+from capbench.stats.permutation import SwapSum, SwapTerm, permutation_p_values, swap_p_values
+from capbench.stats.resampling import observed_value
 from capbench.stats.vectors import t_p_value
 
 
@@ -157,8 +157,6 @@ RESAMPLES = 1_000
 PERMUTATIONS = 10_000
 """Default number of permutations of a test: 45 pairs of 10 metrics can still reach p = .005 after correction."""
 
-# Differences that are equal up to rounding count as extreme, which is conservative.
-_ROUNDING = 1e-12
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
 _POINTS_TOGETHER = 100_000
 
@@ -316,25 +314,14 @@ def better_p_values(
 
 
 def _permutation(data: Agreement, pairs: Sequence[tuple[str, str]], permutations: int, seed: int) -> FloatArray:
-    unchanged = np.zeros((1, data.units), dtype=np.int32)
-    p_values = []
+    effects = np.zeros(data.units)
     together = max(1, _POINTS_TOGETHER // data.points)
+    p_values: list[float] = []
     for start in range(0, len(pairs), together):
-        statistics = [data.swapped(first, second) for first, second in pairs[start : start + together]]
-        observed = np.array(
-            [
-                abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(unchanged)[0]))
-                for statistic in statistics
-            ]
-        )
-        # Differences that are only compared with the observed one need not be computed exactly.
-        compared = [
-            statistic.against(difference) if isinstance(statistic, BoundedSwap) else statistic
-            for statistic, difference in zip(statistics, observed.tolist(), strict=True)
-        ]
-        swapped = np.abs(evaluate(compared, Swaps(data.units, permutations, seed)))
-        p_values.append(permutation_p_values(swapped, observed))
-    return np.concatenate(p_values)
+        swapped = [data.swapped(first, second) for first, second in pairs[start : start + together]]
+        sums = [SwapSum(effects, [SwapTerm(1.0, slice(None), each)]) for each in swapped]
+        p_values += swap_p_values(sums, permutations, seed)
+    return np.array(p_values)
 
 
 def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> FloatArray:
@@ -346,15 +333,6 @@ def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> 
         moved = np.abs(sample.values[a] - sample.values[b] - observed)
         p_values.append(permutation_p_values(moved[None], np.array([abs(observed)]))[0])
     return np.array(p_values)
-
-
-def permutation_p_values(values: FloatArray, observed: FloatArray) -> FloatArray:
-    """P-values ``(1 + c) / (1 + R)``, c the number of values as extreme as the observed one (Phipson and Smyth 2010).
-
-    ``values`` are (T, R) absolute differences, of which undefined ones (NaN) count as extreme; ``observed`` is (T,).
-    """
-    extreme = ~(values < observed[:, None] - _ROUNDING)
-    return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
 
 
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:

@@ -29,12 +29,9 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.agreement import Agreement, Correlations
-from capbench.stats.permutation import BoundedSwap
-from capbench.stats.resampling import LeaveOneOut, Swaps, WeightedStatistic, evaluate, observed_value
-from capbench.stats.significance import permutation_p_values
+from capbench.stats.permutation import SwapSum, SwapTerm, swap_p_values
+from capbench.stats.resampling import LeaveOneOut, evaluate, observed_value
 
-# Rounding changes a bound by far less than this.
-_MARGIN = 1e-9
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
 _POINTS_TOGETHER = 300_000
 
@@ -134,67 +131,6 @@ class JointTest(NamedTuple):
     tasks: int
 
 
-class _Term(NamedTuple):
-    """A part of the difference of two metrics that is not linear in the swaps."""
-
-    weight: float
-    place: IntArray
-    statistic: WeightedStatistic
-
-
-class _JointDifference:
-    """Weighted difference of two metrics over tasks after swapping them on some units.
-
-    Most tasks contribute a sum of effects of single units. These sums are added up over tasks once, so that a
-    permutation costs one product. Bounds decide most of the others, as in :mod:`capbench.stats.permutation`.
-    ``effects``: (U,) sum of the effects over all linear tasks; ``terms``: the other parts.
-    """
-
-    def __init__(self, effects: FloatArray, terms: Sequence[_Term]) -> None:
-        self.units = len(effects)
-        self._effects = effects
-        self._whole = float(effects.sum())
-        self._exact = [term for term in terms if not isinstance(term.statistic, BoundedSwap)]
-        self._bounded = [(term, term.statistic) for term in terms if isinstance(term.statistic, BoundedSwap)]
-        unchanged = np.zeros((1, self.units), dtype=np.int32)
-        self.observed = float(self._known(unchanged)[0]) + sum(
-            term.weight * swap.unswapped for term, swap in self._bounded
-        )
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """With bounds, a value that is decided is replaced: by infinity if its absolute value is at least that of the
-        observed difference, by 0 if it is smaller."""
-        values = self._known(weights)
-        if not self._bounded:
-            return values
-        undecided = np.arange(len(weights))
-        limit = abs(self.observed)
-        for closely in (False, True):
-            low, high = values[undecided].copy(), values[undecided].copy()
-            for term, swap in self._bounded:
-                ends = swap.bounds(weights[np.ix_(undecided, term.place)], closely=closely)
-                low += term.weight * ends[0]
-                high += term.weight * ends[1]
-            larger = (low > limit + _MARGIN) | (high < -limit - _MARGIN)
-            smaller = (low > _MARGIN - limit) & (high < limit - _MARGIN)
-            decided = larger | smaller
-            values[undecided[decided]] = np.where(larger[decided], np.inf, 0.0)
-            undecided = undecided[~decided]  # NaN too
-            if not len(undecided):
-                return values
-        for term, swap in self._bounded:
-            values[undecided] += term.weight * swap(weights[np.ix_(undecided, term.place)])
-        return values
-
-    def _known(self, weights: NDArray[np.integer]) -> FloatArray:
-        """(B,) sum of the parts without bounds."""
-        # Σ σ d with σ = 1 - 2 weight. Not a matrix product: its rounding may depend on the number of threads.
-        values = self._whole - 2 * np.einsum("bu,u->b", weights, self._effects)
-        for term in self._exact:
-            values += term.weight * term.statistic(np.ascontiguousarray(weights[:, term.place]))
-        return np.asarray(values, dtype=np.float64)
-
-
 def joint_labels(data: Sequence[Agreement]) -> NDArray[np.str_]:
     """(U,) labels of the photographs of several tasks, each once, ascending."""
     return np.unique(np.concatenate([np.asarray(each.labels, dtype=np.str_) for each in data]))
@@ -217,13 +153,11 @@ def joint_tests(
     places = [np.searchsorted(labels, np.asarray(task.data.labels, dtype=np.str_)) for task in tasks]
     units = len(labels)
     tests: list[JointTest] = []
-    batch: list[tuple[_JointDifference, int]] = []
+    batch: list[tuple[SwapSum, int]] = []
     points = 0
 
     def run() -> None:
-        observed = np.array([abs(difference.observed) for difference, _ in batch])
-        swapped = np.abs(evaluate([difference for difference, _ in batch], Swaps(units, permutations, seed)))
-        p_values = permutation_p_values(swapped, observed).tolist()
+        p_values = swap_p_values([difference for difference, _ in batch], permutations, seed)
         tests.extend(
             JointTest(difference.observed, p_value, shared)
             for (difference, shared), p_value in zip(batch, p_values, strict=True)
@@ -245,10 +179,10 @@ def joint_tests(
 
 def _joint_difference(
     shared: Sequence[tuple[TaskData, IntArray]], first: str, second: str, units: int
-) -> tuple[_JointDifference, int]:
+) -> tuple[SwapSum, int]:
     """The difference of two metrics, and the number of elements of its tables."""
     total = sum(task.weight for task, _ in shared)
-    effects, terms, size = np.zeros(units), list[_Term](), units
+    effects, terms, size = np.zeros(units), list[SwapTerm](), units
     for task, place in shared:
         weight = task.weight * task.factor / total
         if {first, second} & task.constant:
@@ -260,6 +194,6 @@ def _joint_difference(
             continue
         data = task.data
         parts = data.swaps(first, second) if isinstance(data, Correlations) else [data.swapped(first, second)]
-        terms += [_Term(weight / len(parts), place, part) for part in parts]
+        terms += [SwapTerm(weight / len(parts), place, part) for part in parts]
         size += len(parts) * (len(data.human) if isinstance(data, Correlations) else 2 * data.units)
-    return _JointDifference(effects, terms), size
+    return SwapSum(effects, terms), size
