@@ -5,6 +5,7 @@ Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +41,8 @@ class Interval:
 class BootstrapSample:
     """Values of all metrics on the same resamples."""
 
-    names: tuple[str, ...]
-    estimates: FloatArray  # (S,) values on the full data
-    values: FloatArray  # (S, R) values on the resamples; NaN where the statistic is not defined
+    estimates: Mapping[str, float]  # by metric, on the full data
+    values: Mapping[str, FloatArray]  # (R,) by metric, on the resamples; NaN where the statistic is not defined
     unit: Unit  # unit of resampling
     units: int
     seed: int
@@ -50,7 +50,7 @@ class BootstrapSample:
     @property
     def resamples(self) -> int:
         """Number of resamples, R."""
-        return int(self.values.shape[1])
+        return len(next(iter(self.values.values())))
 
 
 def draw_bootstrap(
@@ -66,19 +66,19 @@ def draw_bootstrap(
     """
     data.check_resampling()
     draws = Bootstrap(data.units, resamples, seed)
-    estimates, values = np.empty(len(data.names)), np.empty((len(data.names), resamples))
-    for place, name in enumerate(data.names):  # one at a time, since each requires tables of all scores
+    estimates, values = {}, {}
+    for name in data.names:  # one at a time, since each requires tables of all scores
         statistic = data.statistic(name)
-        estimates[place] = observed_value(statistic)
-        values[place] = evaluate([statistic], draws)[0]
-    for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
+        estimates[name] = observed_value(statistic)
+        values[name] = evaluate([statistic], draws)[0]
+        undefined = int(np.isnan(values[name]).sum())
         if undefined > _UNDEFINED * resamples:
             raise StatisticError(
                 f"{data.label} of {name} is not defined on {undefined} of {resamples} resamples of {data.units} units",
                 value=name,
                 hint="The data set is too small for a bootstrap: add images, or compute no intervals",
             )
-    return BootstrapSample(data.names, estimates, values, unit, data.units, seed)
+    return BootstrapSample(estimates, values, unit, data.units, seed)
 
 
 def bootstrap_intervals(
@@ -95,9 +95,8 @@ def bootstrap_intervals(
     if method == "bca":
         left_out = evaluate([data.statistic(name) for name in data.names], LeaveOneOut(data.units))
     intervals = {}
-    for i, name in enumerate(sample.names):
-        value, values = float(sample.estimates[i]), sample.values[i]
-        values = values[~np.isnan(values)]
+    for i, (name, value) in enumerate(sample.estimates.items()):
+        values = sample.values[name][~np.isnan(sample.values[name])]
         shares = ((1 - level) / 2, (1 + level) / 2)
         if left_out is not None:
             shares = _bca_shares(name, value, values, left_out[i], level)

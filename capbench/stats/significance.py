@@ -259,7 +259,7 @@ def compare(
     for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted, strict=True):
         low, high = (None, None)
         if sample is not None:
-            drawn_differences = np.subtract(*(sample.values[sample.names.index(name)] for name in (better, worse)))
+            drawn_differences = sample.values[better] - sample.values[worse]
             kept = drawn_differences[~np.isnan(drawn_differences)]
             low, high = np.quantile(kept, ((1 - level) / 2, (1 + level) / 2)).tolist()
         comparisons.append(
@@ -325,11 +325,9 @@ def _permutation(data: Agreement, pairs: Sequence[tuple[str, str]], permutations
 
 
 def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> FloatArray:
-    place = {name: i for i, name in enumerate(sample.names)}
     p_values = []
-    for first, second in pairs:
-        a, b = place[first], place[second]
-        observed = float(sample.estimates[a] - sample.estimates[b])
+    for a, b in pairs:
+        observed = sample.estimates[a] - sample.estimates[b]
         moved = np.abs(sample.values[a] - sample.values[b] - observed)
         p_values.append(permutation_p_values(moved[None], np.array([abs(observed)]))[0])
     return np.array(p_values)

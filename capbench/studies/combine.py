@@ -333,9 +333,9 @@ def combine_metrics(
     for place, (entry, weight) in enumerate(zip(inputs, weights.tolist(), strict=True), 1):
         drop: dict[str, float] = {}
         if len(inputs) > 1:
-            differences = drawn.values[0] - drawn.values[place]
+            differences = drawn.values["0"] - drawn.values[str(place)]
             low, high = np.quantile(differences[~np.isnan(differences)], ends).tolist()
-            own, without = drawn.estimates[[0, place]].tolist()
+            own, without = drawn.estimates["0"], drawn.estimates[str(place)]
             drop = {"without": without, "drop": own - without, "drop_low": low, "drop_high": high}
         of_part = {**dict(zip(_WEIGHTS, weight, strict=True)), **drop}
         parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **of_part))

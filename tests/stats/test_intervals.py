@@ -63,7 +63,7 @@ def test_the_interval_is_scipys_on_the_same_resamples(
     data = Correlations.of(coefficient, {"m": x}, y)
     values = evaluate([data.statistic("m")], Given(indices))
     np.testing.assert_allclose(values[0], theirs.bootstrap_distribution, atol=1e-12)
-    sample = BootstrapSample(("m",), np.array([correlation(coefficient, x, y).value]), values, "rating", 40, 7)
+    sample = BootstrapSample({"m": correlation(coefficient, x, y).value}, {"m": values[0]}, "rating", 40, 7)
     ours = bootstrap_intervals(data, sample, method=method)["m"]
     assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=1e-12)
     assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=1e-12)
@@ -78,7 +78,7 @@ def test_resampling_units_is_resampling_rows_of_whole_units(coefficient: Coeffic
     sample = draw_bootstrap(data, resamples=100, seed=9)
     from capbench.stats.resampling import Bootstrap
 
-    for value, weights in zip(sample.values[0], Bootstrap(20, 100, seed=9).block(0), strict=False):
+    for value, weights in zip(sample.values["m"], Bootstrap(20, 100, seed=9).block(0), strict=False):
         rows = np.concatenate([np.flatnonzero(image == u) for u in range(20) for _ in range(weights[u])])
         assert value == pytest.approx(correlation(coefficient, x[rows], y[rows]).value, abs=1e-12)
 
@@ -87,8 +87,8 @@ def test_a_mean_over_draws_is_resampled_as_a_mean() -> None:
     x, y = example(50)
     z, _ = example(50, seed=3)
     both = draw_bootstrap(Correlations.of("tau-c", {"m": np.stack([x, z])}, y), resamples=100)
-    single = [draw_bootstrap(Correlations.of("tau-c", {"m": row}, y), resamples=100).values for row in (x, z)]
-    np.testing.assert_allclose(both.values, np.mean(single, axis=0))
+    single = [draw_bootstrap(Correlations.of("tau-c", {"m": row}, y), resamples=100).values["m"] for row in (x, z)]
+    np.testing.assert_allclose(both.values["m"], np.mean(single, axis=0))
 
 
 def test_resamples_without_a_value_are_counted_or_rejected() -> None:
