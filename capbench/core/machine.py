@@ -105,18 +105,6 @@ def postpone_collector() -> None:
     gc.set_threshold(_STARTUP_OBJECTS, *thresholds[1:])
 
 
-@contextlib.contextmanager
-def paused_collector() -> Iterator[None]:
-    """Disable the search for cyclic garbage while many objects are created, which slows down with their number."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def choose_device(name: str) -> str:
     """``cpu``, ``cuda`` or ``cuda:N``; ``auto`` selects a GPU if there is one."""
     import torch

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from capbench.core import files
 from capbench.core.errors import DataError, UsageError, suggest
-from capbench.core.machine import paused_collector
 from capbench.core.records import Item
 from capbench.datasets.judgement_files import parse_caption, parse_image
 from capbench.datasets.tables import SUFFIXES, read_table
@@ -82,7 +81,6 @@ class _Known(NamedTuple):
     whole: References
 
 
-@paused_collector()
 def captions_in_memory(
     # a file, captions in the references' order, by image (lists, too), or records with an image, a caption and
     # optionally ``id`` and ``system``; an image may have several

@@ -23,7 +23,6 @@ import numpy as np
 
 from capbench.core.errors import DataError, UsageError, count, suggest
 from capbench.core.files import check_readable
-from capbench.core.machine import paused_collector
 from capbench.core.records import image_id
 from capbench.datasets.tables import OTHER_SPREADSHEETS, SUFFIXES, Table, plain_text, read_table
 
@@ -131,7 +130,6 @@ def check_columns(flag: str, columns: Mapping[str, str], others: Iterable[str] =
             raise UsageError(problem, code="conflict", value=column, hint="Give each column one meaning")
 
 
-@paused_collector()
 def read_user_file(
     path: Path,
     *,

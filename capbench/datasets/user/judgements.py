@@ -23,7 +23,6 @@ import numpy as np
 from capbench import __version__
 from capbench.core.errors import DataError, UsageError, unwritable
 from capbench.core.files import atomic_write, read_json, sha256_file, write_text
-from capbench.core.machine import paused_collector
 from capbench.core.records import Item, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset, dataset_names
 from capbench.datasets.protocol import (
@@ -87,7 +86,6 @@ class ImportedDataset(Dataset):
         return (Judgements(self.name, selection.name, items, ratings, preferences, notes=tuple(notes)),)
 
 
-@paused_collector()
 def _rated_items(frame: pd.DataFrame, keep: int | None) -> tuple[Item, ...]:
     """One item for each candidate, in the order of their first rows."""
     first = frame.drop_duplicates("item")
@@ -115,7 +113,6 @@ def _ratings(table: UserJudgements, aspect: str) -> Ratings:
     return Ratings(item, value, np.where(named, np.repeat(rater, counts), position), scale)
 
 
-@paused_collector()
 def _paired_items(frame: pd.DataFrame, keep: int | None) -> tuple[Item, ...]:
     """Two items for each pair. A candidate without an id has the id of its first row."""
     items: list[Item] = []
@@ -270,7 +267,6 @@ def read_meta(folder: Path) -> dict[str, Any]:
     return meta
 
 
-@paused_collector()
 def import_file(
     source: Path,
     name: str,
