@@ -56,12 +56,6 @@ def test_multi30k_joins_five_files_line_by_line(tmp_path: Path, packed: bool) ->
     assert list(captions.of_groups("val")) == ["3"]
 
 
-def test_coco_annotations_are_joined_by_image(tmp_path: Path) -> None:
-    captions = read_captions_file(write_json(tmp_path / "captions_val2014.json", COCO))
-    assert captions["COCO_val2014_000000000003"] == ("A lamp on a desk.", "Desk with a lamp")
-    assert list(captions) == ["COCO_val2014_000000000007", "COCO_val2014_000000000003"]
-
-
 @pytest.mark.parametrize(
     ("content", "image"),
     [

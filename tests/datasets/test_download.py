@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.datasets.catalog import Catalog
 from capbench.datasets.inventory import Wanted, obtain, resolve_targets
 from capbench.datasets.root import DataRoot
@@ -74,21 +74,6 @@ def test_what_an_address_gives_is_compared_with_its_stated_checksum(
     if not archive:
         known = small(server.url, sha256=DIGEST)
         assert obtain(Wanted("s", ("d/a.txt",)), known, root).written == ("d/a.txt",)
-
-
-def test_a_link_known_to_be_dead_is_not_tried(server: Server, root: DataRoot) -> None:
-    known = small(server.url, dead="answers 404 since spring")
-    with raises(MissingFileError, "download-failed", value="s") as caught:
-        obtain(Wanted("s", ("d/a.txt",)), known, root)
-    assert "answers 404 since spring" in caught.value.message
-    assert "Ask" in str(caught.value.hint)
-    assert server.asked == []
-
-
-def test_a_users_mirror_replaces_a_dead_link(server: Server, root: DataRoot) -> None:
-    known = small("http://127.0.0.1:9/x", dead="long ago")
-    assert obtain(Wanted("s", ("d/a.txt",)), known, root, url=server.url).written == ("d/a.txt",)
-    assert (root.path / "d/a.txt").read_bytes() == BODY
 
 
 def test_what_a_target_means(root: DataRoot) -> None:

@@ -8,9 +8,7 @@ import pytest
 from PIL import Image
 
 from capbench.core.errors import DataError
-from capbench.datasets.base import dataset_names, load_dataset
-from capbench.datasets.catalog import catalog
-from capbench.datasets.images import all_images, dataset_images, image_paths
+from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
@@ -27,24 +25,6 @@ def test_all_images_of_the_sample_have_ids_of_their_own(sample: Path) -> None:
     numbers = {entry.image: entry.path.name for entry in found if entry.path.parent.parent.name == "nocaps"}
     assert numbers["0"] == "noc_000.png"
     assert len(numbers) == 30
-
-
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("flickr8k-expert", 50),
-        ("flickr8k-crowdflower", 50),
-        ("composite", 70),
-        ("pascal-50s", 40),
-        ("nocaps", 30),
-        ("foil", 30),
-        ("flickr8k-swaps", 50),
-    ],
-)
-def test_every_judged_image_of_the_sample_is_found(name: str, count: int) -> None:
-    found, missing = dataset_images(name, find_root("sample"))
-    assert (len(found), missing) == (count, [])
-    assert all(entry.path.is_file() for entry in found)
 
 
 @pytest.mark.parametrize("present", ["COCO_val2014_000000000042.jpg", "000000000042.jpg", "42.jpg"])
@@ -92,14 +72,6 @@ def test_captions_of_no_data_set_are_not_given_one_of_two_different_pictures(tmp
     assert list(image_paths(["x"], root)) == ["x"]
     with raises(DataError, "duplicate", path=tmp_path / "b/images/y.jpg", value="y"):
         image_paths(["x", "y"], root)
-
-
-def test_every_data_set_searches_the_folders_that_the_catalog_names_for_its_images() -> None:
-    for name in dataset_names():
-        needs = catalog().datasets[name].needs
-        named = {path for need in needs if need.role == "images" for files in need.any_of for path in files}
-        assert named <= set(load_dataset(name).image_folders), name
-        assert load_dataset(name).image_folders, name
 
 
 def test_items_and_metrics_get_pictures_of_the_imported_set_alone(capbench: Callable[..., Ran], tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from capbench.core.records import Judgements
-from capbench.datasets.nebula import Nebula, Polaris
 from capbench.datasets.opening import open_dataset
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write, write_json
@@ -33,39 +31,10 @@ def as_csv(rows: list[dict[str, Any]], dump: Callable[[Any], str] = repr) -> str
     return stream.getvalue()
 
 
-def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
-
-
-def load(folder: Path, selection: str = "all-references", dataset: type[Nebula] | type[Polaris] = Nebula) -> Judgements:
-    (judged,) = dataset(root(folder)).load(dataset.selections[selection])
-    return judged
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_json(tmp_path / "nebula/nebula_test.json", ROWS)
     return tmp_path
-
-
-def test_parquet_gives_the_same_rows_and_names_images_by_path(tmp_path: Path) -> None:
-    rows = [
-        {
-            "refs": r["refs"],
-            "cand": r["mt"],
-            "img": {"bytes": b"x", "path": f"{r['imgid']}.jpg"},
-            "human_score": r["score"] / 1,
-        }
-        for r in ROWS
-    ]
-    write_parquet(tmp_path / "polaris/polaris_test.parquet", rows)
-    write_json(tmp_path / "nebula/nebula_test.json", ROWS)
-    assert load(tmp_path, dataset=Polaris).items == load(tmp_path).items
 
 
 def add_spica(folder: Path, leave_out: str = "") -> None:

@@ -86,14 +86,6 @@ def test_direct_preference_is_the_majority_of_the_votes(tmp_path: Path) -> None:
     assert direct.preferred.tolist() == [1, -1, 0, -1]
 
 
-def test_consensus_label_counts_from_zero_and_follows_the_order_of_the_pairs(tmp_path: Path) -> None:
-    pair_mat(tmp_path)
-    pair_json(tmp_path)
-    consensus = load(tmp_path).preferences["consensus"]
-    assert consensus.preferred.tolist() == [1, -1, -1, -1]
-    assert consensus.votes.shape == (4, 0)
-
-
 def test_json_alone_gives_the_consensus_and_says_which_file_lacks_for_direct(tmp_path: Path) -> None:
     pair_json(tmp_path)
     judgements = load(tmp_path)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 
 from capbench.core.errors import DataError
 from capbench.core.records import Judgements
-from capbench.datasets.catalog import catalog
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.thumb import Thumb
 from tests.datasets.native_files import root, write
@@ -93,18 +91,6 @@ def test_the_version_is_read_off_the_human_captions(
     with raises(DataError, "wrong-version", path=folder / RATINGS, value=version):
         load(folder, name=f"thumb:{other}")
     assert load(folder, name=f"thumb:{version}").items == load(folder).items
-
-
-def test_the_known_file_needs_no_captions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "coco/karpathy_test_captions.json").unlink()
-    known = hashlib.sha256((folder / RATINGS).read_bytes()).hexdigest()
-    files = catalog().files
-    entry = files[RATINGS]
-    assert entry.sha256 is not None
-    changed = entry.model_copy(update={"sha256": entry.sha256.model_copy(update={"value": known})})
-    monkeypatch.setitem(files, RATINGS, changed)
-    assert open_dataset("thumb", root(folder)).version == "1"
-    assert len(load(folder).notes) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 
 LENGTH = "tests.studies.toys:Length"
-
-
-@pytest.mark.parametrize("name", dataset_names())
-def test_every_data_set_that_comes_with_capbench_has_a_version(name: str) -> None:
-    known = load_dataset(name)
-    if known.__module__.startswith("capbench."):
-        assert known.version in known.versions
-        assert open_dataset(name, find_root("sample")).version in known.versions
 
 
 @pytest.mark.parametrize(

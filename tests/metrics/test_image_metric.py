@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kExpert
@@ -19,7 +18,6 @@ from capbench.metrics.image_metric import ImageMetric, ImageOptions
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.scoring import load_scorable
-from tests.errors import raises
 from tests.metrics.scan.models import write_features
 
 HERE = __name__
@@ -95,8 +93,3 @@ def test_data_sets_shuffle_their_own_images(root: DataRoot, given: Resources) ->
     of_composite = {image: value for (image, _), value in _levels(composite, given, image="shuffled").items()}
     assert shared
     assert any(of_expert[image] != of_composite[image] for image in shared)
-
-
-def test_a_metric_on_its_own_knows_no_images_to_shuffle(given: Resources) -> None:
-    with raises(MetricError, "unsupported", value="shuffled"):
-        _ = Level(given, image="shuffled").store

@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.judgement_files import reference_orders
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.pair_metric import Pair, PairMetric
-from tests.errors import raises
 from tests.metrics.captions import invented
 
 
@@ -81,10 +79,3 @@ def test_each_pair_is_compared_once_and_all_ways_agree(kind: type[Shared]) -> No
     assert matrix.tolist() == wanted
     candidates = set(captions).difference(*references.values())
     assert sum(text in candidates for text in other.encoded) == len(candidates)
-
-
-def test_items_without_references_need_an_image_to_compare_with() -> None:
-    bare = Item("a", "a dog", ())
-    assert WithImage().statistics([bare], lambda _: None).tolist() == [[1.0]]
-    with raises(MetricError, "missing-references", value="a"):
-        Shared().statistics([bare], lambda _: None)

@@ -60,12 +60,6 @@ def test_jsonl_on_both_sides(tmp_path: Path) -> None:
         assert (cat.image, cat.candidate_id, cat.references) == ("y", "5", ("a cat",))
 
 
-def test_an_image_may_have_several_candidates(tmp_path: Path) -> None:
-    rows = [{"image": "x", "caption": text} for text in ("one", "two", "one", "three")]
-    items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
-    assert [item.candidate_id for item in items] == ["x", "x#2", "x", "x#3"]
-
-
 def test_two_systems_with_one_caption_are_two_candidates(tmp_path: Path) -> None:
     rows = [{"image": "x", "caption": "one", "system": system} for system in ("a", "b", "a")]
     items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items

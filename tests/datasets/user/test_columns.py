@@ -89,18 +89,6 @@ def test_a_file_with_other_accepted_names_has_the_rows_of_one_with_the_fields_na
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("extra", [{"rating": 4}, {"ratings": [4, 5]}, {"rating_P": 4}, {"rating_1": 4}])
-def test_score_is_the_rating_only_without_another_rating(tmp_path: Path, form: str, extra: Row) -> None:
-    rows = [{"image": "1", "candidate": "a kite", **extra, "score": 2}]
-    file = written(tmp_path / f"s.{form}", rows)
-    with raises(ImportProblemsError, "unknown-column", row=1, value="score"):
-        read_user_file(file)
-    assert 2 not in rated(read_user_file(file, ignore=["score"]))[0].ratings[0]
-    (row,) = rated(read_user_file(file, ignore=list(extra)))
-    assert row.ratings == ((2.0,),)
-
-
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("names", "extra", "value"),
     [

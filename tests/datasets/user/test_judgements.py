@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.judgement_files import ImportProblemsError, parse_scale, read_user_file
+from capbench.datasets.user.judgement_files import ImportProblemsError, read_user_file
 from capbench.datasets.user.judgements import ImportedDataset, import_file, imported_names
 from tests.datasets.user.frames import Pair, Rated, pairs, rated
 from tests.errors import raises
@@ -225,16 +225,6 @@ def test_statistics_that_the_ratings_cannot_carry_are_not_offered(tmp_path: Path
     }
 
 
-def test_one_reference_keeps_the_first_and_is_offered_only_where_there_are_more(tmp_path: Path, root: DataRoot) -> None:
-    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", RATED)), root)
-    (judgements,) = dataset.load(dataset.protocol("one-reference").items)
-    assert judgements.items[0].references == ("a kite in the sky",)
-    assert judgements.selection == "one-reference"
-    plain = open_dataset(str(jsonl(tmp_path / "b.jsonl", other(references=["one"]))), root)
-    with raises(CapbenchError, "unknown-name", value="one-reference"):
-        plain.protocol("one-reference/tau-b")
-
-
 def test_pairs_become_two_items_each_with_votes_and_groups(tmp_path: Path, root: DataRoot) -> None:
     rows = [
         PAIR | {"votes_a": 3, "votes_b": 1, "group": "HM"},
@@ -252,23 +242,6 @@ def test_pairs_become_two_items_each_with_votes_and_groups(tmp_path: Path, root:
     assert pairs.group == ("HM", "", "")
     assert pairs.votes.tolist() == [[3, 1], [1, 2], [2, 2]]
     assert judgements.items[2].candidate_id == "row-2-a"
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.csv", 'image,candidate,references,rating\none.jpg,"a kite, red","[""x y"", ""z""]",4\n'),
-        ("b.csv", 'image;candidate;reference_1;reference_2;rating\none.jpg;"a kite, red";x y;z;4\n'),
-        (
-            "c.tsv",
-            "image\tcandidate\treference_1\treference_2\treference_3\trating\none.jpg\ta kite, red\tx y\tz\t\t4\n",
-        ),
-        ("d.csv", '\ufeffimage,candidate,reference_1,reference_2,rating_1\r\none.jpg,"a kite, red",x y,z,4\r\n'),
-    ],
-)
-def test_tables_in_every_form_give_the_same_row(tmp_path: Path, name: str, text: str) -> None:
-    (row,) = rated(read_user_file(table(tmp_path / name, text)))
-    assert (row.image, row.candidate, row.references, row.ratings) == ("one", "a kite, red", ("x y", "z"), ((4.0,),))
 
 
 @pytest.mark.parametrize(
@@ -429,22 +402,6 @@ def test_one_caption_of_two_systems_is_two_candidates(tmp_path: Path, root: Data
     assert judgements.items[0].key == judgements.items[1].key  # one score serves both
     assert judgements.ratings["rating"].item.tolist() == [0, 1, 2]
     assert str(dataset.protocol()) == "a.jsonl/as-given/tau-b"
-
-
-@pytest.mark.parametrize(
-    ("text", "scale"),
-    [
-        ("1-5", (1, 5)),
-        ("0..1", (0, 1)),
-        ("[1, 4]", (1, 4)),
-        ("-1..1", (-1, 1)),
-        ("5-1", None),
-        ("high", None),
-        ("1", None),
-    ],
-)
-def test_scales_are_read_in_the_usual_ways(text: str, scale: tuple[float, float] | None) -> None:
-    assert parse_scale(text) == scale
 
 
 def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> None:
