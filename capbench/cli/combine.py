@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from capbench.api.arguments import CombinationChoices
 from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target
-from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
 
 def combine(
     *,
-    metric: Annotated[
-        list[str] | None,
-        Help("Metric, column, column of --scores, or 'all'; repeatable.", ("--metric", "-m"), "NAME"),
-    ] = None,
+    metric: common.MetricsOption = None,
     target: Target,
     choices: CombinationChoices,
     inputs: ScoringInputs,
@@ -42,18 +38,14 @@ def combine(
     from capbench.reports.combination import print_combined
 
     if not metric and not inputs.scores:
-        raise UsageError(
-            "no metric is named", code="missing-option", hint="Name metrics with -m, such as -m cider -m meteor"
-        )
+        hint = "Name metrics with -m, such as -m cider -m meteor"
+        raise UsageError("no metric is named", code="missing-option", hint=hint)
     caller = common.caller(json_output=json_output)
     values: Any = {**inputs.values(), **choices}
     result = learn(target.dataset, metric or [], protocol=target.protocol, progress=caller, **values)
-    if json_output:
-        common.print_json(result.model_dump(mode="json"))
-    else:
-        print_combined(result, common.out(), details=details)
+    common.answer(json_output, result, lambda: print_combined(result, common.out(), details=details))
     if result.scores is not None:
-        common.note(f"wrote {result.scores}")
+        common.wrote(result.scores)
     if result.saved is not None:
         common.note(f"wrote {result.saved}; use it as the metric combination:{result.saved}")
     if result.comparison.missing or result.comparison.undefined:

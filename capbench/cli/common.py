@@ -13,26 +13,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from annotated_types import Ge, Le
 
-from capbench.core.arguments import Correction as Correction
 from capbench.core.arguments import Help
-from capbench.core.arguments import Unit as Unit
 from capbench.core.errors import UsageError
 from capbench.core.errors import count as count
 from capbench.core.progress import LONG_S, console
 from capbench.core.progress import progress as progress
-from capbench.core.progress import speed as speed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from capbench.api.resolve import Caller
     from capbench.datasets.root import DataRoot
+    from capbench.reports.table import Document, Table
     from capbench.studies.results import StudyResult
     from capbench.studies.score_files import Incomplete
 
 DataOption = Annotated[
     Path | None, Help("Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.", metavar="DIR")
 ]
+StudyArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[STUDY.yaml]", help="Study file, or the name of a shipped one.", show_default=False),
+]
+MetricsOption = Annotated[
+    list[str] | None,
+    Help("Metric, column, LABEL=NAME or 'all'; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME"),
+]
+ReferencesOption = Annotated[
+    Path,
+    Help(
+        "References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
+        metavar="FILE",
+    ),
+]
+ReplaceOption = Annotated[bool, Help("Replace existing files.")]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Extensions of files that commands write; a folder of results is not expected to have one."""
 BELOW_BAR = 3
@@ -51,11 +65,6 @@ def out() -> Console:
     return console(sys.stdout)
 
 
-def err() -> Console:
-    """The console for everything that is not a result (stderr)."""
-    return console(sys.stderr, soft_wrap=True)
-
-
 def note(text: str) -> None:
     """One line of information on stderr."""
     print(text, file=sys.stderr)
@@ -63,18 +72,44 @@ def note(text: str) -> None:
 
 def warn(text: str) -> None:
     """One warning line on stderr."""
-    err().print(f"[yellow]warning:[/yellow] {_escape(text)}")
-
-
-def _escape(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    console(sys.stderr, soft_wrap=True).print(f"[yellow]warning:[/yellow] {escape(text)}")
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON on stdout. Raises ValueError for NaN and infinity, which JSON does not have."""
-    print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+def wrote(*paths: object) -> None:
+    """Note the files that a command has written."""
+    for path in paths:
+        note(f"wrote {path}")
+
+
+def answer(
+    json_output: bool,
+    result: Any,
+    text: Callable[[], object] | Iterable[str | Table | Document],
+    *,
+    details: bool = False,
+) -> None:
+    """Print a result on stdout: as JSON, or as text, by a function that prints it or by its lines and tables.
+
+    Raises ValueError for NaN and infinity, which JSON does not have.
+    """
+    if json_output:
+        value = result.model_dump(mode="json") if hasattr(result, "model_dump") else result
+        print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+    elif callable(text):
+        text()
+    else:
+        for part in text:
+            if isinstance(part, str):
+                print(part)
+                continue
+            from capbench.reports import terminal
+
+            if hasattr(part, "tables"):
+                terminal.print_document(part, out(), details=details)
+            else:
+                terminal.print_table(part, out(), details=details)
 
 
 def print_table(
@@ -99,10 +134,8 @@ def print_table(
     out().print(table)
 
 
-def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = True) -> None:
+def announce_root(root: DataRoot, *, json_output: bool = False) -> None:
     """Print the data folder; the embedded sample is named in the first line of the output, as its data is synthetic."""
-    if not used:
-        return
     if root.is_sample:
         line = "data: embedded synthetic sample (for real judgements: --data or CAPBENCH_DATA)"
         print(line, file=sys.stderr if json_output else sys.stdout, flush=True)
@@ -114,20 +147,19 @@ def caller(
     *,
     json_output: bool = False,
     no_metric: str = "Name metrics with -m, or pass --scores FILE",
-    spelled: Callable[[str], str] | None = None,
 ) -> Caller:
     """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr."""
     from capbench.api.resolve import Caller
 
     return Caller(
-        spelled=spelled or flag,
+        spelled=flag,
         unknown_owner="{argument} {name}={path}: there is no metric '{name}'",
         no_metric=no_metric,
         form="{argument} FILE",
         note=note,
         tell=note,
         caution=warn,
-        on_data=lambda root, used: announce_root(root, json_output=json_output, used=used),
+        on_data=lambda root, used: announce_root(root, json_output=json_output) if used else None,
         progress=progress,
         leave_out=lambda labels: " ".join(f"--without {label}" for label in labels),
     )
@@ -140,19 +172,15 @@ _FLAGS = {"images": "--image-root", "metrics": "--metric"}
 @contextlib.contextmanager
 def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Progress of a download on stderr: a bar on a terminal, else a line every half minute; yields the callback."""
-    console = err()
-    if not console.is_terminal:
-        yield _download_lines(name)
+    stderr = console(sys.stderr, soft_wrap=True)
+    if stderr.is_terminal:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=stderr, transient=True) as bar:
+            task = bar.add_task(name, total=None)
+            yield lambda received, total: bar.update(task, completed=received, total=total)
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda received, total: bar.update(task, completed=received, total=total)
-
-
-def _download_lines(name: str) -> Callable[[int, int | None], None]:
     last = time.monotonic()
 
     def step(received: int, total: int | None) -> None:
@@ -161,7 +189,7 @@ def _download_lines(name: str) -> Callable[[int, int | None], None]:
             last = time.monotonic()
             note(f"{name}: {received / 1e6:,.0f} {'' if total is None else f'of {total / 1e6:,.0f} '}MB")
 
-    return step
+    yield step
 
 
 def flag(argument: str) -> str:
@@ -195,9 +223,15 @@ def leave_if_waiting(waiting: Mapping[str, str], code: int = 1) -> None:
         raise typer.Exit(code)
 
 
-def check_out_folder(out: Path) -> None:
-    """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension."""
-    if out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):
+def check_out_folder(out: Path | None, *, escape_formulas: bool = False) -> None:
+    """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension.
+
+    Without a folder, ``--escape-formulas`` has nothing to escape.
+    """
+    if out is None:
+        hint = "Add --out DIR, or omit it"
+        refuse_options({"escape_formulas": escape_formulas}, "requires --out", code="missing-option", hint=hint)
+    elif out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):
         message, hint = f"--out {out} is a file, not a folder", f"Name a folder: --out {out.with_suffix('')}"
         raise UsageError(message, code="wrong-value", value=str(out), hint=hint)
 
@@ -209,6 +243,5 @@ def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> N
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             is_option = parameter.param_type_name == "option"
             shown = max(parameter.opts, key=len) if is_option else str(parameter.metavar).strip("[].")
-            raise UsageError(
-                f"{shown} does not apply to {context}", code="unsupported", value=shown, hint=f"Omit {shown}"
-            )
+            message = f"{shown} does not apply to {context}"
+            raise UsageError(message, code="unsupported", value=shown, hint=f"Omit {shown}")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, SentinelsOption, Target
 from capbench.cli.report import ReportOption, write_report
-from capbench.core.arguments import Bootstrap, Correction, Help, Resamples, Seed, Test, Unit
+from capbench.core.arguments import Bootstrap, Correction, Help, Permutations, Seed, Test, Unit
 
 if TYPE_CHECKING:
     from capbench.api.arguments import Statistics
@@ -22,16 +20,10 @@ def compare(
     test: Annotated[Test | None, Help("Test of each pair. Default: permutation.")] = None,
     correction: Annotated[Correction | None, Help("Correction for the number of pairs. Default: holm.")] = None,
     bootstrap: Bootstrap | None = None,
-    permutations: Annotated[
-        Resamples | None, Help("Permutations of the tests. Default: 10,000, or more if needed.", metavar="N")
-    ] = None,
+    permutations: Permutations | None = None,
     share: Annotated[
         float | None,
-        typer.Option(
-            "--power",
-            metavar="[SHARE]",
-            help="Instead of tests: estimate how many images distinguish two metrics with this power. Default: 0.8.",
-        ),
+        Help("Instead: images that distinguish two metrics with this power. Default: 0.8.", ("--power",), "[SHARE]"),
     ] = None,
     gap: Annotated[
         float | None,
@@ -65,7 +57,6 @@ def compare(
     from capbench.core.files import check_writable
     from capbench.reports.compare import power_table, print_comparison
     from capbench.reports.table import TableStyle
-    from capbench.reports.terminal import print_table
     from capbench.studies.item_scores import Collector
 
     if share is not None:
@@ -86,10 +77,7 @@ def compare(
             progress=caller,
             **inputs.values(),
         )
-        if json_output:
-            common.print_json(estimate.as_json())
-        else:
-            print_table(power_table(estimate), common.out(), details=details)
+        common.answer(json_output, estimate.as_json(), [power_table(estimate)], details=details)
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if json_output:
@@ -114,11 +102,9 @@ def compare(
     )
     collector = Collector() if report is not None else None
     result = run_comparison(plan, caller, cache=inputs.cache, keep=collector)
-    if json_output:
-        common.print_json(result.model_dump(mode="json"))
-    else:
-        print_comparison(result, common.out(), details=details, style=TableStyle(digits=digits))
-        if cite:
-            print(f"\n{result.cite()}", end="")
+    style = TableStyle(digits=digits)
+    common.answer(json_output, result, lambda: print_comparison(result, common.out(), details=details, style=style))
+    if cite:
+        print(f"\n{result.cite()}", end="")
     write_report(report, result, collector, plan)
     common.leave_if_missing(result)

@@ -10,13 +10,13 @@ import typer
 
 from capbench.api.arguments import SystemSettings
 from capbench.cli import common
-from capbench.cli.options import Cached
+from capbench.cli.options import Cached, argument, named_file
 from capbench.cli.report import ReportOption
+from capbench.core.arguments import Help
 from capbench.core.errors import check_choice
 
 if TYPE_CHECKING:
     from capbench.api.systems import SystemInputs
-    from capbench.studies.systems import SystemComparison
 
 _METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 
@@ -25,39 +25,16 @@ def compare_systems(
     *,
     systems: Annotated[
         list[str],
-        typer.Argument(
-            metavar="[NAME=]FILE",
-            help="Captions of two or more systems, the baseline first. Default name: the file's.",
-        ),
+        argument("[NAME=]FILE", "Captions of two or more systems, the baseline first. Default name: the file's."),
     ],
-    references: Annotated[
-        Path,
-        typer.Option(
-            "--references",
-            metavar="FILE",
-            help="References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
-        ),
-    ],
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            metavar="NAME",
-            help=f"Metric or column, or 'all'; repeatable, or a list. Default: {', '.join(_METRICS)}.",
-            show_default=False,
-        ),
-    ] = None,
+    references: common.ReferencesOption,
+    metric: common.MetricsOption = None,
     settings: SystemSettings,
     fail_if_worse: Annotated[
-        bool,
-        typer.Option(
-            "--fail-if-worse", help="Exit code 3 if a system is significantly worse than the baseline in any metric."
-        ),
+        bool, Help("Exit code 3 if a system is significantly worse than the baseline in any metric.")
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the comparison: .csv, .json, .md or .tex."),
+        Path | None, Help("Write the comparison: .csv, .json, .md or .tex.", ("--out", "-o"), "FILE")
     ] = None,
     report: ReportOption = None,
     details: common.DetailsOption = False,
@@ -66,8 +43,9 @@ def compare_systems(
 ) -> None:
     """Test whether captioning systems differ in a metric.
 
-    Each file has one caption for each of the same images. Prints corpus scores with 95 % bootstrap intervals over
-    images, and one sentence for each pair of systems. See docs/statistics.md.
+    Each file has one caption for each of the same images. Default metrics: bleu-4, rouge-l, meteor and cider. Prints
+    corpus scores with 95 % bootstrap intervals over images, and one sentence for each pair of systems. See
+    docs/statistics.md.
 
     Example: capbench compare-systems baseline.json new.json --references captions_val2014.json -m cider
 
@@ -80,9 +58,9 @@ def compare_systems(
 
     if out is not None:
         check_choice("ending of --out", out.suffix.lower(), (".csv", ".json", ".md", ".tex"), code="wrong-value")
-    for path in (out, report):
-        if path is not None:
-            check_writable(path)
+    targets = [path for path in (out, report) if path is not None]
+    for path in targets:
+        check_writable(path)
     drawn = settings.get("resamples")
     if settings.get("test") == "bootstrap":
         common.refuse_options({"permutations": settings.get("permutations")}, "does not apply to --test bootstrap")
@@ -91,16 +69,18 @@ def compare_systems(
         settings["permutations"] = drawn or PERMUTATIONS
     values: SystemInputs = {**inputs.values(), **settings}  # type: ignore[typeddict-unknown-key]
     caller = common.caller(json_output=json_output)
-    comparison = compare([_named(text) for text in systems], references, metric or _METRICS, progress=caller, **values)
-    _note_more_draws(comparison, drawn)
+    files = [(name or Path(file).stem, Path(file)) for name, file in map(named_file, systems)]
+    comparison = compare(files, references, metric or _METRICS, progress=caller, **values)
+    table = comparison.table
+    used, noun = (table.permutations, "permutations") if table.permutations else (table.resamples, "resamples")
+    if drawn is not None and used > drawn:
+        pairs = common.count(len(table.pairs), "comparison")
+        common.note(f"{used:,} {noun} were used: {drawn:,} are too few for {pairs}")
     document, worse = comparison.as_json(), comparison.worse()
     if fail_if_worse:
         named = [{"system": pair.system, "score": pair.score} for pair in worse]
         document["fail_if_worse"] = {"worse": named, "passed": not worse}
-    if json_output:
-        common.print_json(document)
-    else:
-        print_systems(comparison, common.out(), details=details)
+    common.answer(json_output, document, lambda: print_systems(comparison, common.out(), details=details))
     for line in comparison.warnings:
         common.warn(line)
     if out is not None:
@@ -111,31 +91,11 @@ def compare_systems(
             ".tex": comparison.to_latex,
         }
         write_text(out, written[out.suffix.lower()]())
-        common.note(f"wrote {out}")
     if report is not None:
         comparison.write_html(report)
-        common.note(f"wrote {report}")
+    common.wrote(*targets)
     if fail_if_worse and worse:
         for pair in worse:
             title = comparison.titles[pair.score]
             common.note(f"{pair.system} scores significantly lower than {pair.other} in {title}")
         raise typer.Exit(common.BELOW_BAR)
-
-
-def _named(text: str) -> tuple[str, Path]:
-    """A system's name and file."""
-    name, equals, file = text.partition("=")
-    # A path may contain '=': the part before it is a name only without a path separator.
-    if not equals or not name or not file or Path(text).exists() or "/" in name or "\\" in name:
-        return Path(text).stem, Path(text)
-    return name, Path(file)
-
-
-def _note_more_draws(comparison: SystemComparison, requested: int | None) -> None:
-    table = comparison.table
-    used, noun = table.resamples, "resamples"
-    if table.permutations is not None:
-        used, noun = table.permutations, "permutations"
-    if requested is not None and used > requested:
-        pairs = common.count(len(table.pairs), "comparison")
-        common.note(f"{used:,} {noun} were used: {requested:,} are too few for {pairs}")

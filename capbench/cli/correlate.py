@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated, Any
 
 from capbench.api.arguments import Statistics
 from capbench.cli import common
@@ -16,16 +14,10 @@ from capbench.cli.report import ReportOption, write_report
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
-if TYPE_CHECKING:
-    from capbench.studies.item_scores import Collector
-
 
 def correlate(
     *,
-    study: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file, or the name of a shipped one."),
-    ] = None,
+    study: common.StudyArgument = None,
     flags: StudyFlags,
     out: Annotated[
         Path | None,
@@ -57,10 +49,9 @@ def correlate(
     """Correlate metrics with human judgements.
 
     A study file defines data sets, metrics and published tables; --dataset restricts it to some of its data sets.
-    Without one, --dataset and --metric define a quick
-    study; by default it has all metrics (with --scores, only the score files) and all installed judgements. Other
-    options apply to both and override the study file. DATASET@GROUP is one group of a data set's items,
-    DATASET:VERSION one of its versions.
+    Without one, --dataset and --metric define a quick study; by default it has all metrics (with --scores, only the
+    score files) and all installed judgements. Other options apply to both and override the study file. DATASET@GROUP is
+    one group of a data set's items, DATASET:VERSION one of its versions.
 
     On your own judgements (a file or an imported data set), the metrics are ranked with intervals and tests, and a
     sentence names the best one and how many images would separate it from the next that is not computed from it.
@@ -68,17 +59,11 @@ def correlate(
     Exit code 1: done, but something is missing (listed): data files, features, requirements of a metric, or a value of
     an undefined statistic.
 
-    Example: capbench correlate configs/tiger-table1.yaml
-
     Example: capbench correlate configs/tiger-table1.yaml --without spice -d flickr8k-expert
 
     Example: capbench correlate -d flickr8k-expert -m all --bootstrap --compare permutation
 
-    Example: capbench correlate -d composite -p all-references/correctness-tau-b -m cider,meteor
-
-    Example: capbench correlate -d composite@8k -m cider,meteor
-
-    Example: capbench correlate -d ratings.csv -m all
+    Example: capbench correlate -d composite@8k -p all-references/correctness-tau-b -m cider,meteor
 
     Example: capbench correlate -d ratings.csv -m meteor,cider --columns image=file,candidate=text
 
@@ -89,27 +74,17 @@ def correlate(
     from capbench.api.agreement import plan_agreement, study_of
     from capbench.core.files import check_writable
     from capbench.datasets.root import results_folder
+    from capbench.studies.item_scores import ITEMS_FILE, Collector, write_items
     from capbench.studies.run import run_plan
 
-    settings: dict[str, object] = {**statistics, "report": report, "items": items}
-    settings |= {"cite": cite, "sentinels": sentinels, "by_source": by_source}
-    settings |= {"digits": digits}
     caller = common.caller(json_output=json_output)
     if references_curve:
-        settings["seed"] = None
-        common.refuse_options({**settings, "all_protocols": all_protocols}, "does not apply to --references-curve")
-        references(
-            study,
-            flags,
-            curve,
-            seed=statistics.get("seed"),
-            out=out,
-            escape_formulas=escape_formulas,
-            left_out=left_out,
-            inputs=inputs,
-            details=details,
-            json_output=json_output,
-        )
+        seed = statistics.pop("seed", None)
+        others: dict[str, object] = {**statistics, "report": report, "items": items, "cite": cite, "digits": digits}
+        others |= {"sentinels": sentinels, "by_source": by_source, "all_protocols": all_protocols}
+        common.refuse_options(others, "does not apply to --references-curve")
+        shown: dict[str, Any] = {"seed": seed, "out": out, "escape_formulas": escape_formulas, "details": details}
+        references(study, flags, curve, left_out, inputs, **shown, json_output=json_output)
         return
     common.refuse_options(
         asdict(curve), "requires --references-curve", code="missing-option", hint="Add --references-curve, or omit it"
@@ -122,13 +97,12 @@ def correlate(
         if study is not None:
             message = "--all-protocols ranks metrics under every protocol, and a study file names its protocols"
             raise UsageError(message, code="conflict", value=study, hint="Name data sets with --dataset instead")
-    written: dict[str, object] = {"escape_formulas": escape_formulas, "items": items}
     if study is None and out is None:
-        common.refuse_options(written, "requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+        hint = "Add --out DIR, or omit it"
+        common.refuse_options({"items": items}, "requires --out", code="missing-option", hint=hint)
+    common.check_out_folder(out, escape_formulas=escape_formulas and study is None)
     if report is not None:
         check_writable(report)
-    if out is not None:
-        common.check_out_folder(out)
     given = inputs.values()
     named = study_of(flags.dataset, flags.metric or (), flags.protocol, given, caller, file=study)
     # The page has the sentinels of every study; the printed tables only if they are requested.
@@ -136,7 +110,7 @@ def correlate(
     wanted = for_page_only or (named.sentinels if sentinels is None else sentinels)
     named = replace(named, without=tuple(left_out.without or ()), sentinels=wanted)
     plan = plan_agreement(named, given, caller, statistics, all_protocols=all_protocols)
-    collector = _collector(report, items)
+    collector = Collector() if report is not None or items else None
     if study is not None:
         out = out or results_folder(plan.study.name, sample=plan.on_sample)
     if out is not None:
@@ -154,59 +128,33 @@ def correlate(
     )
     if all_protocols:
         from capbench.reports.sensitivity import sensitivity_document, write_sensitivity
-        from capbench.reports.terminal import print_document
         from capbench.studies.all_protocols import rank_protocols
 
         ranked = rank_protocols(plan, result)
         counted = f"{sum(len(data.protocols) for data in ranked.datasets)} protocols"
-        if json_output:
-            common.print_json(ranked.model_dump(mode="json"))
-        else:
-            print_document(sensitivity_document(ranked), common.out(), details=details)
+        common.answer(json_output, ranked, [sensitivity_document(ranked)], details=details)
         if out is not None:
             files = write_sensitivity(ranked, out, escape_formulas=escape_formulas)
     else:
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
-        from capbench.reports.terminal import print_document
 
         counted = common.count(len(result.cells) - len(result.undefined), "number")
-        shown = result.model_copy(update={"sentinels": ()}) if for_page_only else result
-        if json_output:
-            common.print_json(shown.model_dump(mode="json"))
-        else:
-            document = study_document(shown, by_source=by_source, style=TableStyle(digits=digits))
-            print_document(document, common.out(), details=details)
+        printed = result.model_copy(update={"sentinels": ()}) if for_page_only else result
+        document = study_document(printed, by_source=by_source, style=TableStyle(digits=digits))
+        common.answer(json_output, printed, [document], details=details)
         if cite:
-            print(f"\n{shown.cite()}", end="")
+            print(f"\n{printed.cite()}", end="")
         if out is not None:
-            files = shown.write(out, escape_formulas=escape_formulas, by_source=by_source)
+            files = printed.write(out, escape_formulas=escape_formulas, by_source=by_source)
     common.note(f"{counted} in {result.seconds['total']:.1f} s")
-    for path in files:
-        common.note(f"wrote {path}")
     if out is not None:
-        _write_items(collector, out, items)
+        if collector is not None and items:
+            write_items(collector.tables, out / ITEMS_FILE)
+            files.append(out / ITEMS_FILE)
+        else:  # those of an earlier run belong to other results
+            (out / ITEMS_FILE).unlink(missing_ok=True)
+    common.wrote(*files)
     if report is not None:
         write_report(report, result, collector, plan, written=out is not None)
     common.leave_if_missing(result)
-
-
-def _collector(report: Path | None, items: bool) -> Collector | None:
-    """The collector of items for ``--report`` and ``--items``; None without them."""
-    if report is None and not items:
-        return None
-    from capbench.studies.item_scores import Collector
-
-    return Collector()
-
-
-def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
-    """Write the items next to the results; remove those of an earlier run, which belong to other results."""
-    from capbench.studies.item_scores import ITEMS_FILE, write_items
-
-    path = out / ITEMS_FILE
-    if collector is not None and wanted:
-        write_items(collector.tables, path)
-        common.note(f"wrote {path}")
-    else:
-        path.unlink(missing_ok=True)

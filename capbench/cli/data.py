@@ -21,68 +21,62 @@ from capbench.core.errors import CapbenchError, DataError, UsageError, check_cho
 
 if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
-    from capbench.datasets.inventory import FileReport, Wanted
+    from capbench.datasets.inventory import Wanted
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
 
 _Parses = Literal["make", "export", "import"]
 
 
-def _show(text: str, style: str | None = None) -> None:
-    common.out().print(text, style=style, markup=False, soft_wrap=True)
-
-
-def _print_info(entry: dict[str, Any]) -> None:
-    """Print the facts about one data set."""
-    _show(f"{entry['dataset']}: {entry['title']}", "bold")
-    _show(f"  {entry['what']}")
-    _show(f"  cite: {entry['citation']}")
+def _described(entry: dict[str, Any]) -> list[str]:
+    """The facts about one data set."""
+    lines = [f"{entry['dataset']}: {entry['title']}", f"  {entry['what']}", f"  cite: {entry['citation']}"]
     if terms := entry.get("captions"):
         parses = "" if terms["derived"] else "; parses of them are not for redistribution"
-        _show(f"  licence of the captions: {terms['licence']}{parses}")
+        lines.append(f"  licence of the captions: {terms['licence']}{parses}")
     if "folder" in entry:
-        _show(f"  folder: {entry['folder']}")
+        lines.append(f"  folder: {entry['folder']}")
     for need in entry.get("needs", []):
         state = "installed" if need["met"] else "missing" if need["needed"] else "not installed (optional)"
         why = f" (for {need['why']})" if need["why"] else ""
-        _show(f"  {need['role']}{why}: {state}")
+        lines.append(f"  {need['role']}{why}: {state}")
         for i, files in enumerate(need["any_of"]):
             # Up to three files by name, more by their common folder (--json has all names).
             shown = ", ".join(files) if len(files) <= 3 else f"{posixpath.commonpath(files)}/ ({len(files)} files)"
-            _show(f"    {'or ' if i else ''}{shown}")
+            lines.append(f"    {'or ' if i else ''}{shown}")
+    labels = {"dead": "dead link", "manual": "manual download"}
     for name, source in entry.get("sources", {}).items():
-        _show(f"  source {name}: {source['title']}", "bold")
-        labels = {"dead": "dead link", "manual": "manual download"}
-        for key in ("page", "terms", "form", "note", "dead", "manual"):
-            if key in source:
-                _show(f"    {labels.get(key, key)}: {source[key]}")
-        if source["downloadable"]:
-            _show(f"    download: capbench data download {name}")
+        lines.append(f"  source {name}: {source['title']}")
+        keys = [key for key in ("page", "terms", "form", "note", "dead", "manual") if key in source]
+        lines += [f"    {labels.get(key, key)}: {source[key]}" for key in keys]
+        lines += [f"    download: capbench data download {name}"] if source["downloadable"] else []
     notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
-    for path, text in notes.items():
-        _show(f"  note on {path}: {text}")
+    lines += [f"  note on {path}: {text}" for path, text in notes.items()]
     if protocols := entry.get("protocols"):
-        _print_protocols(protocols)
-    common.out().print()
+        lines += _protocol_lines(protocols)
+    return [*lines, ""]
 
 
-def _print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
-    """Print the result by data set; without ``full`` only files with a state other than ``ok``."""
-    from rich.table import Table
-
-    styles = {"ok": "green", "differs": "yellow", "wrong": "red", "missing": "yellow"}
-    for name, reports in results.items():
-        good = sum(r.state == "ok" for r in reports)
-        valid = f"{good} of {common.count(len(reports), 'file')} valid"
-        _show(f"{name}: {'not installed' if all(r.state == 'missing' for r in reports) else valid}", "bold")
-        table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
-        for _ in range(3):
-            table.add_column(overflow="fold")
-        for report in reports:
-            if full or report.state != "ok":
-                table.add_row(report.path, f"[{styles[report.state]}]{report.state}[/]", report.detail)
-        if table.row_count:
-            common.out().print(table)
+def _protocol_lines(entry: dict[str, Any]) -> list[str]:
+    """The protocols of a data set."""
+    name, lines = entry["dataset"], [f"  default protocol: {entry['default']}"]
+    for kind in ("items", "statistics"):
+        lines.append(f"  {kind}:")
+        width = max(len(choice["name"]) for choice in entry[kind])
+        for choice in entry[kind]:
+            source = f" ({choice['source']})" if choice["source"] else ""
+            lines.append(f"    {choice['name']:<{width}}  {choice['description']}{source}")
+    known = {choice["name"] for kind in ("items", "statistics") for choice in entry[kind]}
+    # The list already has an alias that begins with the name of items or a statistic.
+    aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
+    for label, texts in (
+        ("single groups", [f"{name}@{group}" for group in entry["groups"]]),
+        ("from other files", entry["beside"]),
+        ("other names", [f"{a} ({id_})" for a, id_ in aliases.items() if a.partition("/")[0] not in known]),
+        ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
+    ):
+        lines += [f"  {label}: {', '.join(texts)}"] if texts else []
+    return lines
 
 
 app = typer.Typer(
@@ -97,10 +91,7 @@ app = typer.Typer(
 def info(
     *,
     ctx: typer.Context,
-    dataset: Annotated[
-        list[str] | None,
-        argument("[DATASET]...", "Data sets to describe. Default: list all."),
-    ] = None,
+    dataset: Annotated[list[str] | None, argument("[DATASET]...", "Data sets to describe. Default: list all.")] = None,
     protocols: Annotated[bool, Help("Show protocols only.")] = False,
     variance: Annotated[bool, Help("Show how much of the ratings' variance lies between sources and images.")] = False,
     verify: Annotated[bool, Help("Check row counts and SHA-256 of installed files.")] = False,
@@ -133,14 +124,8 @@ def info(
     root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
-        facts = [entry for entries in chosen for entry in entries]
-        if json_output:
-            common.print_json(facts)
-        for entry in facts if not json_output else ():
-            _show(entry["title"], "bold")
-            _print_protocols(entry)
-            print()
+        facts = [entry for name in dataset or [None] for entry in protocol_facts(name, root)]
+        common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return
     if variance:
         common.check_applies(ctx, ["verify"], "--variance")
@@ -153,16 +138,12 @@ def info(
     common.announce_root(root, json_output=json_output)
     if verify:
         _verify(dataset or [], root, known, json_output=json_output)
-        return
-    if not dataset:
+    elif dataset:
+        entries = [imported_info(n, root) if n in imported else dataset_info(n, root, known) for n in dataset]
+        result = entries if len(dataset) > 1 else entries[0]
+        common.answer(json_output, result, (line for entry in entries for line in _described(entry)))
+    else:
         _list(root, known, json_output=json_output)
-        return
-    entries = [imported_info(n, root) if n in imported else dataset_info(n, root, known) for n in dataset]
-    if json_output:
-        common.print_json(entries if len(dataset) > 1 else entries[0])
-        return
-    for entry in entries:
-        _print_info(entry)
 
 
 def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
@@ -179,7 +160,7 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
                 is_imported = status.kind == "imported"
                 facts = imported_info(status.name, root) if is_imported else dataset_info(status.name, root, known)
             entries.append(facts | dataclasses.asdict(status))
-        common.print_json(entries)
+        common.answer(True, entries, ())
         return
     rows = []
     for status in statuses:
@@ -187,9 +168,8 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
         human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else status.published
         get = status.command.removeprefix("capbench data ") or status.state
         rows.append([status.name, human, status.licence, {"here": "yes", "damaged": "damaged"}.get(status.state, get)])
-    common.print_table(
-        ["data set", "judgements", "licence", "installed, or\ncapbench data …"], rows, unbroken=(0, 2, 3)
-    )
+    heads = ["data set", "judgements", "licence", "installed, or\ncapbench data …"]
+    common.print_table(heads, rows, unbroken=(0, 2, 3))
     for status in statuses:
         if status.note:
             common.warn(f"{status.name}: {status.note}")
@@ -203,64 +183,45 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
 
     results = verify_data(names, root, known, common.progress)
     bad = [r for files in results.values() for r in files if r.state in ("missing", "wrong", "differs")]
-    nothing = not any(r.state != "missing" for files in results.values() for r in files)
-    if json_output:
-        verdict = {"root": str(root.path), "sample": root.is_sample, "ok": not bad and not nothing}
-        files_ = {name: [dataclasses.asdict(r) for r in files] for name, files in results.items()}
-        common.print_json(verdict | {"datasets": files_})
-    else:
-        _print_reports(results, full=bool(names))
+    nothing = all(r.state == "missing" for files in results.values() for r in files)
+    lines = []
+    for name, reports in results.items():
+        good = sum(r.state == "ok" for r in reports)
+        valid = f"{good} of {common.count(len(reports), 'file')} valid"
+        lines.append(f"{name}: {'not installed' if all(r.state == 'missing' for r in reports) else valid}")
+        width = max(len(report.path) for report in reports)
+        shown = [report for report in reports if names or report.state != "ok"]
+        lines += [f"  {report.path:{width}}  {report.state:8} {report.detail}".rstrip() for report in shown]
+    verdict = {"root": str(root.path), "sample": root.is_sample, "ok": not bad and not nothing}
+    datasets = {name: [dataclasses.asdict(r) for r in files] for name, files in results.items()}
+    common.answer(json_output, verdict | {"datasets": datasets}, lines)
     if nothing:
         common.warn(f"{root.path} contains no file of the requested data sets")
     if bad or nothing:
         raise typer.Exit(1)
 
 
-def _print_protocols(entry: dict[str, Any]) -> None:
-    """Print the protocols of a data set."""
-    name = entry["dataset"]
-    _show(f"  default protocol: {entry['default']}", "bold")
-    for kind in ("items", "statistics"):
-        _show(f"  {kind}:")
-        width = max(len(choice["name"]) for choice in entry[kind])
-        for choice in entry[kind]:
-            source = f" ({choice['source']})" if choice["source"] else ""
-            _show(f"    {choice['name']:<{width}}  {choice['description']}{source}")
-    known = {choice["name"] for kind in ("items", "statistics") for choice in entry[kind]}
-    # The list already has an alias that begins with the name of items or a statistic.
-    aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
-    others = [f"{alias} ({id_})" for alias, id_ in aliases.items() if alias.partition("/")[0] not in known]
-    for label, texts in (
-        ("single groups", [f"{name}@{group}" for group in entry["groups"]]),
-        ("from other files", entry["beside"]),
-        ("other names", others),
-        ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
-    ):
-        if texts:
-            _show(f"  {label}: {', '.join(texts)}")
-
-
 def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
     """Print the shares of the variance of ratings, in per cent."""
-    if json_output:
-        common.print_json(rows)
-        return
+
+    def show() -> None:
+        shown = []
+        for name in dict.fromkeys(row["dataset"] for row in rows):
+            shown.append([name])
+            for row in (row for row in rows if row["dataset"] == name):
+                shares = [_percent(row[of], row.get(f"{of}_by_chance")) for of in ("sources", "images", "within")]
+                shown.append([f"  {row['items']}", row["aspect"], f"{row['captions']:,}", *shares])
+        heads = ["data set, items", "ratings", "captions", "sources", "images", "within"]
+        common.print_table(heads, shown, left=2, unbroken=range(2, 6))
+        common.note(
+            "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, "
+            "and within both; in brackets the share expected if sources or images did not matter; –: unknown, or one "
+            "caption per image"
+        )
+
+    common.answer(json_output, rows, show if rows else ())
     if not rows:
         common.note("No data set with ratings of captions is installed; 'capbench data info' lists their sources.")
-        return
-    shown = []
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        shown.append([name])
-        for row in (row for row in rows if row["dataset"] == name):
-            shares = [_percent(row[of], row.get(f"{of}_by_chance")) for of in ("sources", "images", "within")]
-            shown.append([f"  {row['items']}", row["aspect"], f"{row['captions']:,}", *shares])
-    heads = ["data set, items", "ratings", "captions", "sources", "images", "within"]
-    common.print_table(heads, shown, left=2, unbroken=range(2, 6))
-    common.note(
-        "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, and "
-        "within both; in brackets the share expected if sources or images did not matter; –: unknown, or one caption "
-        "per image"
-    )
 
 
 def _percent(share: float | None, by_chance: float | None = None) -> str:
@@ -273,12 +234,10 @@ def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
     """Print the sources with an open address: name, title, number of files and terms."""
     counts = Counter(entry.source for path, entry in known.files.items() if known.address(path) is not None)
     sources = {name: source for name, source in known.sources.items() if counts[name]}
-    if json_output:
-        rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
-        common.print_json(rows)
-        return
-    for name, source in sources.items():
-        print(f"{name}: {source.title} ({common.count(counts[name], 'file')}); terms: {source.terms}")
+    rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
+    files = {name: common.count(number, "file") for name, number in counts.items()}
+    lines = [f"{name}: {source.title} ({files[name]}); terms: {source.terms}" for name, source in sources.items()]
+    common.answer(json_output, rows, lines)
     common.note(
         "to download some: capbench data download NAME...; all data sets with an open licence: capbench data download "
         "--open; all other sources: capbench data info DATASET"
@@ -288,18 +247,17 @@ def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
 def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | None) -> None:
     """Print terms, size and checksums of the files of one source before their download."""
     source = known.sources[wanted.source]
-    files = [known.files[path] for path in wanted.paths if not root.locate(path).exists()]
+    files = {path: known.files[path] for path in wanted.paths if not root.locate(path).exists()}
     if not files:
         return
-    own = url is None and all(file.url for file in files)
-    sizes = [file.size for file in files if file.size is not None]
+    own = url is None and all(file.url for file in files.values())
+    sizes = [file.size for file in files.values() if file.size is not None]
     size = f", {sum(sizes) / 1e6:.1f} MB" if own and len(sizes) == len(files) else ""
     common.note(f"{source.title}: {common.count(len(files), 'file')}{size}; terms: {source.terms}")
     if own:
-        for path in wanted.paths:
-            checksum = known.files[path].sha256
-            if checksum is not None and not root.locate(path).exists():
-                common.note(f"  {path}: SHA-256 {checksum.value}")
+        for path, file in files.items():
+            if file.sha256 is not None:
+                common.note(f"  {path}: SHA-256 {file.sha256.value}")
     elif (url or source.downloadable) and (url or source.checksum is None):
         common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
 
@@ -361,23 +319,14 @@ def download(
     reports = [verify_file(root, path, known.files[path]) for path in new]
     absent = [path for result in done for path in result.absent]
     bad = [r for r in reports if r.state in ("wrong", "differs")]
-    if json_output:
-        files = {r.path: dataclasses.asdict(r) for r in reports}
-        kept = [path for result in done for path in result.kept]
-        common.print_json({"written": files, "kept": kept, "absent": absent, "failed": failed})
-    else:
-        for report in reports:
-            print(f"{report.path}: {report.detail or report.state}")
-        for result in done:
-            for path in result.kept:
-                print(f"{path}: already installed, unchanged")
-        if not wanted:
-            print(f"{', '.join(names)}: no required file is missing")
-    for path in absent:
-        common.warn(f"{path}: not in the archive")
-    for report in bad:
-        common.warn(f"{report.path}: {report.detail}")
-    for line in failed.values():
+    kept = [path for result in done for path in result.kept]
+    lines = [f"{report.path}: {report.detail or report.state}" for report in reports]
+    lines += [f"{path}: already installed, unchanged" for path in kept]
+    lines += [] if wanted else [f"{', '.join(names)}: no required file is missing"]
+    files = {r.path: dataclasses.asdict(r) for r in reports}
+    common.answer(json_output, {"written": files, "kept": kept, "absent": absent, "failed": failed}, lines)
+    problems = [f"{path}: not in the archive" for path in absent]
+    for line in (*problems, *(f"{report.path}: {report.detail}" for report in bad), *failed.values()):
         common.warn(line)
     if absent or failed or any(r.state == "wrong" for r in bad):
         raise typer.Exit(1)
@@ -419,37 +368,28 @@ def import_(
             problems = [{"row": row, "message": error.message, "hint": error.hint or "", "count": 1, "rows": rows}]
             if isinstance(error, ImportProblemsError):
                 problems = [dataclasses.asdict(problem) for problem in error.problems]
-            common.print_json({"ok": False, "file": str(file), "problems": problems})
+            common.answer(True, {"ok": False, "file": str(file), "problems": problems}, ())
         elif isinstance(error, ImportProblemsError):
             # The error itself has the first problem, and all problems of a header.
             for problem in [problem for problem in error.problems[1:10] if problem.row != error.row or error.row != 1]:
                 where = f" (in {problem.count:,} rows)" if problem.count > 1 else ""
                 common.note(f"{file}, row {problem.row}: {problem.message}{where}. {problem.hint}".strip())
         raise
-    if json_output:
-        common.print_json(made.to_dict())
-        return
     counts = ", ".join(
         f"{n:,} {'preferences' if a in made.preferences else 'ratings' if a == 'rating' else f'ratings ({a})'}"
         for a, n in made.human.items()
     )
-    print(f"{name}: {counts} of {made.items:,} items, in {made.folder}")
-    print(f"default protocol: {made.protocol}")
-    for line in made.notes:
-        common.note(line)
-    if made.references:
-        folder = f" --data {shlex.quote(str(settings['data']))}" if "data" in settings else ""
-        print(f"next: capbench correlate --dataset {name} --metric cider{folder}")
+    folder = f" --data {shlex.quote(str(settings['data']))}" if "data" in settings else ""
+    following = [f"next: capbench correlate --dataset {name} --metric cider{folder}"] if made.references else []
+    lines = [f"{name}: {counts} of {made.items:,} items, in {made.folder}", f"default protocol: {made.protocol}"]
+    common.answer(json_output, made.to_dict(), [*lines, *made.notes, *following])
 
 
 @app.command()
 def items(
     *,
     dataset: Annotated[
-        str,
-        argument(
-            "DATASET[@GROUP][/ITEMS]", "Data set, or part of a protocol's id; see 'capbench data info --protocols'."
-        ),
+        str, argument("DATASET[@GROUP][/ITEMS]", "Data set, or part of a protocol: 'capbench data info --protocols'.")
     ],
     out: Annotated[Path, Help("Output folder.", ("--out", "-o"), "DIR")],
     data: common.DataOption = None,
@@ -475,32 +415,21 @@ def items(
     name, rest = split_protocol(dataset)
     opened = open_dataset(name, root)
     selection = opened.protocol(rest).items
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    if opened.under_root:
+        common.announce_root(root, json_output=json_output)
     draws = opened.load(selection)
     every = [item for draw in draws for item in draw.items]
     paths = image_paths((item.image for item in every), root, dataset=opened)
-    count = write_items(every, out, paths)
-    written = [str(out / PREDICTIONS), str(out / REFERENCES)]
-    answer = {
-        "items": f"{opened.name}/{selection.name}",
-        "distinct_items": count,
-        "images": len({item.image for item in every}),
-        "image_files": len(paths),
-        "draws": len(draws),
-        "wrote": written,
-    }
-    if json_output:
-        common.print_json(answer)
-        return
+    count, images = write_items(every, out, paths), len({item.image for item in every})
+    written, label = [str(out / PREDICTIONS), str(out / REFERENCES)], f"{opened.name}/{selection.name}"
+    facts = {"items": label, "distinct_items": count, "images": images, "image_files": len(paths), "draws": len(draws)}
     samples = f" in {len(draws)} samples of references" if len(draws) > 1 else ""
-    print(f"{answer['items']}: {count:,} distinct items of {answer['images']:,} images{samples}")
-    for path in written:
-        common.note(f"wrote {path}")
-    missing_images = len({item.image for item in every}) - len(paths)
-    if missing_images:
-        places = [str(place) for place in opened.image_places()]
-        total = missing_images + len(paths)
-        common.note(f"{missing_images:,} of {total:,} images are not in {' or '.join(places)}; their ids are written")
+    line = f"{label}: {count:,} distinct items of {images:,} images{samples}"
+    common.answer(json_output, facts | {"wrote": written}, [line])
+    common.wrote(*written)
+    if len(paths) < images:
+        places = " or ".join(map(str, opened.image_places()))
+        common.note(f"{images - len(paths):,} of {images:,} images are not in {places}; their ids are written")
 
 
 @app.command()
@@ -549,17 +478,13 @@ def parses(
         _export_parses(Path(names[0]), names[1:], data, replace=replace, json_output=json_output)
         return
     if len(names) > 1:
-        raise UsageError(
-            f"import takes one file, not {len(names)}", code="wrong-value", value=names[1], hint="Import one at a time"
-        )
+        message, hint = f"import takes one file, not {len(names)}", "Import one at a time"
+        raise UsageError(message, code="wrong-value", value=names[1], hint=hint)
     from capbench.text.spice.scene_graph import import_parses
 
     file, new = import_parses(names[0])
-    if json_output:
-        sets = [dataclasses.asdict(captions) for captions in file.sets]
-        common.print_json({"file": names[0], "parses": len(file), "new": new, "captions": sets})
-        return
-    print(f"{common.count(len(file), 'parse')} in {names[0]}, {new:,} of them new")
+    facts = {"file": names[0], "parses": len(file), "new": new, "captions": list(map(dataclasses.asdict, file.sets))}
+    common.answer(json_output, facts, [f"{common.count(len(file), 'parse')} in {names[0]}, {new:,} of them new"])
     _note_restrictions(file.sets)
 
 
@@ -573,14 +498,12 @@ def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *,
     for name, reason in captions.skipped.items():
         common.note(f"{name}: skipped; {reason}")
     made = make_parses(captions, root, caller, place.spread)
-    if json_output:
-        facts = {"captions": captions.captions, **dataclasses.asdict(made)}
-        common.print_json({**facts, "datasets": list(captions.tokens), "skipped": dict(captions.skipped)})
-        return
+    facts = {"captions": captions.captions, **dataclasses.asdict(made), "datasets": list(captions.tokens)}
     before = made.distinct - made.parsed - made.left_out
     left_out = f", {made.left_out:,} left out" if made.left_out else ""
     counts = f"{captions.captions:,} captions, {made.distinct:,} distinct"
-    print(f"{counts}: {made.parsed:,} parsed now, {before:,} before{left_out}")
+    line = f"{counts}: {made.parsed:,} parsed now, {before:,} before{left_out}"
+    common.answer(json_output, facts | {"skipped": dict(captions.skipped)}, [line])
 
 
 def _export_parses(file: Path, names: Sequence[str], data: Path | None, *, replace: bool, json_output: bool) -> None:
@@ -594,11 +517,9 @@ def _export_parses(file: Path, names: Sequence[str], data: Path | None, *, repla
         captions = named_captions(names, root, common.caller(json_output=json_output))
     sets = export_named(file, captions, root, replace=replace)
     size = file.stat().st_size
-    if json_output:
-        common.print_json({"file": str(file), "bytes": size, "captions": [dataclasses.asdict(each) for each in sets]})
-        return
-    for each in sets:
-        print(f"{each.name}: {each.parses:,} of {each.captions:,} captions; licence: {each.licence}")
+    facts = {"file": str(file), "bytes": size, "captions": list(map(dataclasses.asdict, sets))}
+    lines = [f"{each.name}: {each.parses:,} of {each.captions:,} captions; licence: {each.licence}" for each in sets]
+    common.answer(json_output, facts, lines)
     common.note(f"wrote {file} ({size / 1000:,.0f} kB)")
     unparsed = [each.name for each in sets if each.parses < each.captions]
     if unparsed:

@@ -8,25 +8,19 @@ from typing import Annotated, Literal
 import typer
 
 from capbench.cli import common
+from capbench.core.arguments import Help
 
 
 def doctor(
     ctx: typer.Context,
     install: Annotated[
-        Literal["spice"] | None,
-        typer.Option("--install", help="Install SPICE's parser (Java, 390 MB) instead of checking."),
+        Literal["spice"] | None, Help("Install SPICE's parser (Java, 390 MB) instead of checking.")
     ] = None,
     source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="DIR",
-            help="With --install: copy the files from this folder instead of downloading them.",
-            show_default=False,
-        ),
+        Path | None, Help("With --install: copy the files from this folder, download nothing.", ("--from",), "DIR")
     ] = None,
     data: common.DataOption = None,
-    no_java: Annotated[bool, typer.Option("--no-java", help="Do not start Java.")] = False,
+    no_java: Annotated[bool, Help("Do not start Java.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Check the installation and show how to fix problems.
@@ -36,15 +30,16 @@ def doctor(
     --install spice downloads Stanford CoreNLP 3.6.0, its English models and Rhino into the cache folder, and checks
     their SHA-256. Valid files are not downloaded again; repeat an interrupted run.
 
-    Example: capbench doctor
-
     Example: capbench doctor --install spice
-
-    Example: capbench doctor --install spice --from /media/usb/jars
     """
     if install is not None:
         common.check_applies(ctx, ["data", "no_java"], f"--install {install}")
-        _install_spice(source, json_output=json_output)
+        from capbench.text.spice.parser import install_spice, missing_files, spice_folder
+
+        added, folder = install_spice(source, common.progress), spice_folder()
+        result = {"folder": str(folder), "added": [p.name for p in added], "ready": not missing_files()}
+        ready = f"SPICE's parser is ready in {folder}" + ("" if added else " (no file was missing)")
+        common.answer(json_output, result, [*(f"added {path.name}" for path in added), ready])
         return
     common.check_applies(ctx, ["source"], "'capbench doctor' without --install")
     import dataclasses
@@ -54,33 +49,14 @@ def doctor(
 
     checks = examine(data, start_java=not no_java)
     failed = [check for check in checks if check.state == "fail"]
-    if json_output:
-        common.print_json({"ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
-    else:
-        console = common.out()
-        styles = {"ok": "green", "missing": "dim", "warn": "yellow", "fail": "red"}
-        width = max(len(check.name) for check in checks)
-        for name, state, detail, remedy in map(dataclasses.astuple, checks):
-            console.print(f"{'–' if state == 'missing' else state:<4}", style=styles[state], end="  ")
-            console.print(f"{name:<{width}}  {detail}", markup=False, soft_wrap=True)
-            if remedy:
-                console.print(f"      {'':<{width}}→ {remedy}", markup=False, soft_wrap=True)
-        verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "all required components work"
-        console.print(verdict, style="bold")
+    width, lines = max(len(check.name) for check in checks), []
+    for name, state, detail, remedy in map(dataclasses.astuple, checks):
+        lines.append(f"{'–' if state == 'missing' else state:<4}  {name:<{width}}  {detail}")
+        lines += [f"      {'':<{width}}→ {remedy}"] if remedy else []
+    verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "all required components work"
+    result = {"ok": not failed, "checks": list(map(dataclasses.asdict, checks))}
+    common.answer(json_output, result, [*lines, verdict])
     if data is not None:
         find_root(data)  # raises the error of an invalid --data
     if failed:
         raise typer.Exit(1)
-
-
-def _install_spice(source: Path | None, *, json_output: bool) -> None:
-    """Install SPICE's parser from a folder, or download it."""
-    from capbench.text.spice.parser import install_spice, missing_files, spice_folder
-
-    added, folder = install_spice(source, common.progress), spice_folder()
-    if json_output:
-        common.print_json({"folder": str(folder), "added": [p.name for p in added], "ready": not missing_files()})
-        return
-    for path in added:
-        print(f"added {path.name}")
-    print(f"SPICE's parser is ready in {folder}" + ("" if added else " (no file was missing)"))

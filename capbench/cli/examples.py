@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from annotated_types import Ge
 
 from capbench.cli import common
 from capbench.cli.options import LeftOut, ScoringInputs, Target
+from capbench.core.arguments import Help, Seed
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,19 +21,13 @@ _ENDINGS = (".md", ".html", ".json")
 
 def examples(
     *,
-    study: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or the name of a shipped one."),
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", "-m", metavar="NAME", help="One metric column. Default: cider.")
-    ] = None,
+    study: common.StudyArgument = None,
+    metric: Annotated[str | None, Help("One metric column. Default: cider.", ("--metric", "-m"), "NAME")] = None,
     target: Target,
-    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Examples of each kind.")] = 2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the selection.")] = 0,
+    number: Annotated[int, Ge(1), Help("Examples of each kind.", ("--number", "-n"))] = 2,
+    seed: Annotated[Seed, Help("Seed of the selection.")] = 0,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write a .md, .html or .json file; for a study, .json."),
+        Path | None, Help("Also write a .md, .html or .json file; for a study, .json.", ("--out", "-o"), "FILE")
     ] = None,
     left_out: LeftOut,
     inputs: ScoringInputs,
@@ -76,14 +71,10 @@ def examples(
     for line in rated.notes:
         common.note(line)
     examples = choose_examples(rated, number=number, seed=seed)
-    if json_output:
-        common.print_json(examples.model_dump(mode="json"))
-    else:
-        for line in (*examples_lines(examples), "", *examples_table(examples).notes):
-            print(line)
+    common.answer(json_output, examples, [*examples_lines(examples), "", *examples_table(examples).notes])
     if out is not None:
         made = {".md": lambda: markdown(examples_document(examples)), ".html": lambda: examples_page(examples)}
         as_json = json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
         write_text(out, made.get(out.suffix.lower(), lambda: as_json)())
-        common.note(f"wrote {out}")
+        common.wrote(out)
     common.leave_if_incomplete(rated.incomplete)

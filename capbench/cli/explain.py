@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from capbench.cli import common
 from capbench.cli.options import FigureLook, Inputs, ScoringInputs
 from capbench.core.arguments import Help
@@ -23,10 +21,7 @@ _SMALL = 6.0
 
 def explain(
     *,
-    study: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or the name of a shipped one."),
-    ] = None,
+    study: common.StudyArgument = None,
     image: Annotated[str | None, Help("Image id, or an image file.", ("--image", "-i"), "ID")] = None,
     metric: Annotated[
         str | None,
@@ -85,24 +80,20 @@ def explain(
     explanation, points = explained.explanation, explained.points or 0
     if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
         common.note(f"the font size in {explained.files[0]} is {points:.1f} points: use a larger --size")
-    if json_output:
-        regions = explanation.regions
-        common.print_json(
-            {
-                "metric": explained.metric,
-                "picture": None if explained.picture is None else str(explained.picture),
-                "files": list(map(str, explained.files)),
-                "regions": [] if regions is None else list(regions.names),
-                "image": explained.image,
-                "candidates": [candidate.to_dict() for candidate in explanation.candidates],
-                "signature": explanation.signature,
-                "notes": list(explanation.notes),
-            }
-        )
-        return
+    files, regions = list(map(str, explained.files)), explanation.regions
+    result = {
+        "metric": explained.metric,
+        "picture": None if explained.picture is None else str(explained.picture),
+        "files": files,
+        "regions": [] if regions is None else list(regions.names),
+        "image": explained.image,
+        "candidates": [candidate.to_dict() for candidate in explanation.candidates],
+        "signature": explanation.signature,
+        "notes": list(explanation.notes),
+    }
     title = [explained.title] if explained.title else []
-    for line in (*title, *text_lines(explanation), explanation.signature, ", ".join(map(str, explained.files))):
-        print(line)
+    lines = [*title, *text_lines(explanation), explanation.signature, ", ".join(files)]
+    common.answer(json_output, result, lines)
 
 
 # ``capbench explore examples STUDY``: captions of one image, from a study file.
@@ -127,15 +118,13 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     scored = score_image(task, plan.requests, root, resources=plan.resources, cache=inputs.cache)
     scored = replace(scored, title=plan.study.title)
     waiting |= scored.lacking
-    common.announce_root(root, json_output=json_output, used=scored.under_root)
+    if scored.under_root:
+        common.announce_root(root, json_output=json_output)
     published = load_published(plan.study.published) if plan.study.published else None
-    if json_output:
-        common.print_json(scored.to_dict())
-    else:
-        _print(scored, published, waiting)
+    common.answer(json_output, scored.to_dict(), lambda: _print(scored, published, waiting))
     if out is not None:
         write_text(out, json.dumps(scored.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-        common.note(f"wrote {out}")
+        common.wrote(out)
     common.leave_if_waiting(waiting)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.commands import Entry, LazyGroup
-from capbench.cli.options import Cached
+from capbench.cli.options import Cached, argument
 from capbench.core.errors import UsageError
 
 _LISTED = "Commands"
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 
 def parse(
-    captions: Annotated[list[str], typer.Argument(metavar="CAPTION...", help="Captions, each in quotes.")],
+    captions: Annotated[list[str], argument("CAPTION...", "Captions, each in quotes.")],
     json_output: common.JsonOption = False,
 ) -> None:
     """Show the scene graphs of captions, as SPICE reads them.
@@ -55,21 +55,21 @@ def parse(
         if not caption.strip():
             raise UsageError("a caption is empty", code="missing-value", value=caption, hint="Quote the caption")
     graphs = scene_graph.parse(captions, data=find_root().path)
-    if json_output:
-        common.print_json([{"caption": text, **vars(graph)} for text, graph in zip(captions, graphs, strict=True)])
-    for caption, graph in () if json_output else zip(captions, graphs, strict=True):
-        common.out().print(caption, style="bold", markup=False, soft_wrap=True)
+    lines = []
+    for caption, graph in zip(captions, graphs, strict=True):
+        lines.append(caption)
         for name in graph.objects:
             related = (f"{relation} → {target}" for subject, relation, target in graph.triplets if subject == name)
             about = "; ".join([", ".join(graph.attributes.get(name, ())), *related]).removeprefix("; ")
-            common.out().print(f"  {name}: {about}".removesuffix(": "), markup=False, soft_wrap=True)
-        if not graph.objects:
-            common.out().print("  no objects", style="dim")
+            lines.append(f"  {name}: {about}".removesuffix(": "))
+        lines += [] if graph.objects else ["  no objects"]
+    result = [{"caption": text, **vars(graph)} for text, graph in zip(captions, graphs, strict=True)]
+    common.answer(json_output, result, lines)
 
 
 def words(
     *,
-    study: Annotated[str, typer.Argument(metavar="STUDY.yaml", help="Study file with 'words', or a shipped one.")],
+    study: Annotated[str, argument("STUDY.yaml", "Study file with 'words', or a shipped one.")],
     inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -95,12 +95,11 @@ def words(
         with common.progress(f"{request.label}, {task.images:,} images", task.images) as step:
             metric = request.make(complete(plan.resources, cache=inputs.cache))
             results.append({"title": request.rows[0].title, **region_words(entities, metric, task, step)})
-    if json_output:
-        common.print_json(results)
-    for result in () if json_output else results:
+    lines = []
+    for result in results:
         for mean in result["means"]:
             values = ", ".join(f"{name.replace('_', ' ')} {mean[name]:.3f}" for name in MEANS)
-            common.out().print(f"{result['title']}, references {mean['references']}: {values}", soft_wrap=True)
-        for line in (*result["notes"], result["signature"]):
-            common.out().print(line, style="dim", markup=False, soft_wrap=True)
+            lines.append(f"{result['title']}, references {mean['references']}: {values}")
+        lines += [*result["notes"], result["signature"]]
+    common.answer(json_output, results, lines)
     common.leave_if_waiting(waiting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from capbench.cli import common
 from capbench.cli.options import Place, parse_options
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
+from capbench.core.progress import speed
 
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
@@ -71,7 +72,8 @@ def extract_features(
     Example: capbench extract-features --dataset flickr8k-expert --detector grid:resnet50 --shard 1/4
     """
     options = parse_options(option or []).get("", {})
-    caller = common.caller(json_output=json_output, spelled=lambda argument: f"--{argument.replace('_', '-')}")
+    # Here, 'images' is --images, not the folder --image-root.
+    caller = replace(common.caller(json_output=json_output), spelled=lambda name: f"--{name.replace('_', '-')}")
     settings: ExtractionSettings = {**which, **written}
     if dry_run:
         excluded = {*StoreSettings.__annotations__, *(option.name for option in fields(Place))} - {"dtype"}
@@ -118,41 +120,36 @@ def _estimate(
     with common.progress("measuring", min(measure + 1, len(images))) as step:
         dtype = settings.get("dtype", "float32")
         plan = extraction.measure(images, opener, count=measure, dtype=dtype, progress=step)
-    if json_output:
-        facts = {**vars(plan), "missing_images": len(missing), "threads": threads}
-        hours = {str(number): round(plan.hours(number), 4) for number in numbers}
-        common.print_json({**facts, "hours": hours})
-        return
+    hours = {number: plan.hours(number) for number in numbers}
+    facts = {**vars(plan), "missing_images": len(missing), "threads": threads}
+    facts["hours"] = {str(number): round(value, 4) for number, value in hours.items()}
     absent = f"; {common.count(len(missing), 'other image')} without a file" if missing else ""
-    print(f"{common.count(plan.images, 'image')} in {common.count(plan.parts, 'part')}{absent}")
-    print(
-        f"measured: {plan.image_s:.3g} s per image (median of {plan.measured}, {common.count(threads, 'thread')}), "
-        f"{plan.regions:.1f} regions; opening the detector {plan.opening_s:.1f} s"
-    )
-    print(f"disk: {plan.disk_bytes / 1e9:.2f} GB, and the same for the journal until the store is finished")
-    rows = [
-        [f"{number:,}", f"{plan.hours(number):,.2f}", f"{plan.hours(number) * min(number, plan.parts):,.2f}"]
-        for number in numbers
+    median = f"median of {plan.measured}, {common.count(threads, 'thread')}"
+    of_all = {number: value * min(number, plan.parts) for number, value in hours.items()}
+    lines = [
+        f"{common.count(plan.images, 'image')} in {common.count(plan.parts, 'part')}{absent}",
+        f"measured: {plan.image_s:.3g} s per image ({median}), {plan.regions:.1f} regions; opening the detector "
+        f"{plan.opening_s:.1f} s",
+        f"disk: {plan.disk_bytes / 1e9:.2f} GB, and the same for the journal until the store is finished",
+        *(f"{n:,} workers: {hours[n]:,.2f} hours, {of_all[n]:,.2f} hours of all workers" for n in numbers),
     ]
-    common.print_table(["workers", "hours", "hours of all workers"], rows, left=0)
+    common.answer(json_output, facts, lines)
 
 
 def _print(result: Extracted, json_output: bool) -> None:
     from capbench.features.extract import report_path
 
     seconds = result.seconds
-    if json_output:
-        common.print_json(result.to_dict())
-    else:
-        speed = f" ({common.speed(result.extracted, seconds['total'])})" if result.extracted else ""
-        earlier = result.images - result.extracted - len(result.failed)
-        before = f", {earlier:,} earlier" if earlier else ""
-        images = common.count(result.stored, "image")
-        print(f"{result.path}: {images}; {result.extracted:,} extracted now{speed}{before}")
-        if result.extracted and seconds["network"] > 0:
-            network, whole = seconds["network"], seconds["total"] + seconds["finishing"]
-            print(f"time: {whole:.1f} s, of it network {network:.1f} s ({100 * network / whole:.0f}%)")
-        print(f"signature: {result.signature}")
+    quick = f" ({speed(result.extracted, seconds['total'])})" if result.extracted else ""
+    earlier = result.images - result.extracted - len(result.failed)
+    before = f", {earlier:,} earlier" if earlier else ""
+    lines = [
+        f"{result.path}: {common.count(result.stored, 'image')}; {result.extracted:,} extracted now{quick}{before}"
+    ]
+    if result.extracted and seconds["network"] > 0:
+        network, whole = seconds["network"], seconds["total"] + seconds["finishing"]
+        lines.append(f"time: {whole:.1f} s, of it network {network:.1f} s ({100 * network / whole:.0f}%)")
+    common.answer(json_output, result.to_dict(), [*lines, f"signature: {result.signature}"])
     for failure in result.failed[:_MAX_LISTED]:
         common.warn(f"{failure.file or failure.image}: {failure.reason}")
     if result.failed:

@@ -17,7 +17,6 @@ from capbench.core.errors import UsageError
 _Store = Annotated[Path, argument("STORE", "Feature store.")]
 _NewStore = Annotated[Path, argument("OUT", "New store.")]
 _Compression = Annotated[str | None, Help("Compression: none, gzip or lzf. Default: the first store's.")]
-_Replace = Annotated[bool, Help("Replace an existing file.")]
 
 app = typer.Typer(
     name="features",
@@ -30,13 +29,9 @@ app = typer.Typer(
 @app.command("import")
 def import_(
     *,
-    files: Annotated[
-        list[Path],
-        argument("FILE...", "Files of one format, or folders of them."),
-    ],
+    files: Annotated[list[Path], argument("FILE...", "Files of one format, or folders of them.")],
     out: Annotated[
-        Path | None,
-        Help("Output store. Default: features/NAME.h5 for the first file NAME.", ("--out", "-o"), "FILE"),
+        Path | None, Help("Output store. Default: features/NAME.h5 for the first file NAME.", ("--out", "-o"), "FILE")
     ] = None,
     settings: ImportSettings,
     json_output: common.JsonOption = False,
@@ -51,24 +46,18 @@ def import_(
     from capbench.api.features import import_features
 
     made = import_features(files, out, **settings, progress=common.progress)
-    if json_output:
-        common.print_json(made.to_dict())
-    else:
-        print(f"{made.path}: {made.images:,} images from {made.format} ({made.images / made.seconds:,.0f} images/s)")
-        print(f"signature: {made.signature}")
+    speed = f"{made.images / made.seconds:,.0f} images/s"
+    lines = [f"{made.path}: {made.images:,} images from {made.format} ({speed})", f"signature: {made.signature}"]
+    common.answer(json_output, made.to_dict(), lines)
     if made.damaged:
         listed = ", ".join(map(str, made.damaged[:3])) + (", …" if made.damaged[3:] else "")
-        common.warn(
-            f"skipped {common.count(len(made.damaged), 'damaged row')} ({listed}): each image has an intact row, too"
-        )
+        rows = common.count(len(made.damaged), "damaged row")
+        common.warn(f"skipped {rows} ({listed}): each image has an intact row, too")
     if made.duplicates:
         common.warn(f"skipped {common.count(made.duplicates, 'repeated image')}")
     if made.without_probabilities:
-        images = common.count(made.without_probabilities, "image")
-        common.note(
-            f"{images}: only the best class and its confidence are stored; to train ViLBERT, store all class "
-            "probabilities with --class-probabilities"
-        )
+        images, remedy = common.count(made.without_probabilities, "image"), "store all with --class-probabilities"
+        common.note(f"{images}: only the best class and its confidence are stored; to train ViLBERT, {remedy}")
     if "detector" not in settings:
         common.note("the detector is unknown: name it with --detector to merge these features with others")
 
@@ -76,7 +65,7 @@ def import_(
 @app.command()
 def info(
     stores: Annotated[list[Path], argument("STORE...", "One or more stores, or a folder of stores.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Check every image.")] = False,
+    verify: Annotated[bool, Help("Check every image.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Show the contents of a store and its fingerprint.
@@ -85,38 +74,42 @@ def info(
 
     Example: capbench features info features/sample.h5 --verify
     """
-    if verify:
-        _verify(stores, json_output=json_output)
-        return
-    from capbench.features.maintenance import describe
+    from capbench.features.maintenance import describe, verify_store
     from capbench.features.store import open_store
 
     with open_store(stores if len(stores) > 1 else stores[0]) as store:
-        facts = describe(store)
-    if json_output:
-        common.print_json(facts)
+        if verify:
+            with common.progress("verifying", len(store)) as step:
+                verified = verify_store(store, step)
+        else:
+            facts = describe(store)
+    if verify:
+        state = f"{verified.bad:,} damaged" if verified.bad else "no errors"
+        line = f"{stores[0]}: {verified.images:,} images, {verified.regions:,} regions: {state}"
+        common.answer(json_output, vars(verified) | {"ok": not verified.bad}, [line])
+        for problem in verified.problems:
+            common.warn(problem)
+        if verified.bad:
+            raise typer.Exit(1)
         return
-    for label, text in _lines(facts):
-        print(f"{label + ':':<16}{text}")
+    common.answer(json_output, facts, (f"{label + ':':<16}{text}" for label, text in _labelled(facts)))
     for path in facts["unfinished"]:
         common.warn(f"{path}: the extraction was interrupted; run the same command again to resume")
 
 
-def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _labelled(facts: dict[str, Any]) -> list[tuple[str, str]]:
     low, high = facts["regions_per_image"]
     fingerprint = facts["fingerprint"]
     versions = ", ".join(f"{name} {version}" for name, version in fingerprint["versions"].items()) or "unknown"
     each = f"{low}" if low == high else f"{low} to {high}"
     fields = ", ".join([*(["boxes"] if facts["boxes"] else []), *facts["fields"]]) or "features only"
-    stored = f"{facts['dtype']}, compression {facts['compression']}, {facts['bytes'] / 1e6:,.1f} MB"
-    names = f"{facts['classes']:,} classes, {facts['attributes']:,} attributes"
     return [
         *(("file", path) for path in facts["files"]),
         ("images", f"{facts['images']:,}"),
         ("regions", f"{facts['regions']:,} ({each} per image) with {facts['feature_size']:,} columns"),
         ("fields", fields),
-        ("names", names),
-        ("stored", stored),
+        ("names", f"{facts['classes']:,} classes, {facts['attributes']:,} attributes"),
+        ("stored", f"{facts['dtype']}, compression {facts['compression']}, {facts['bytes'] / 1e6:,.1f} MB"),
         ("detector", fingerprint["detector"]),
         ("weights", f"SHA-256 {fingerprint['weights_sha256']}"),
         ("preprocessing", fingerprint["preprocessing"]),
@@ -126,34 +119,13 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _verify(stores: list[Path], *, json_output: bool) -> None:
-    """Check every image of a store, and exit with code 1 if one is damaged."""
-    from capbench.features.maintenance import verify_store
-    from capbench.features.store import open_store
-
-    with (
-        open_store(stores if len(stores) > 1 else stores[0]) as store,
-        common.progress("verifying", len(store)) as step,
-    ):
-        verified = verify_store(store, step)
-    if json_output:
-        common.print_json(vars(verified) | {"ok": not verified.bad})
-    else:
-        state = "no errors" if not verified.bad else f"{verified.bad:,} damaged"
-        print(f"{stores[0]}: {verified.images:,} images, {verified.regions:,} regions: {state}")
-    for problem in verified.problems:
-        common.warn(problem)
-    if verified.bad:
-        raise typer.Exit(1)
-
-
 @app.command()
 def merge(
     *,
     out: _NewStore,
     stores: Annotated[list[Path], argument("STORE...", "Stores with the same fingerprint.")],
     compression: _Compression = None,
-    replace: _Replace = False,
+    replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Merge stores that have the same fingerprint.
@@ -166,11 +138,9 @@ def merge(
 
     with common.progress("merging", None) as step:
         store = merge_stores(out, stores, compression=compression, replace=replace, progress=step)
-    if json_output:
-        common.print_json({"store": str(out), "images": len(store), "signature": store.signature()})
-        return
-    print(f"{out}: {common.count(len(store), 'image')} of {common.count(len(stores), 'store')}")
-    print(f"signature: {store.signature()}")
+    counts = f"{common.count(len(store), 'image')} of {common.count(len(stores), 'store')}"
+    facts = {"store": str(out), "images": len(store), "signature": store.signature()}
+    common.answer(json_output, facts, [f"{out}: {counts}", f"signature: {store.signature()}"])
 
 
 @app.command()
@@ -180,24 +150,19 @@ def pool(
     out: _NewStore,
     windows: Annotated[
         str | None,
-        Help(
-            "5x5, pyr30, or levels such as 3x3/1+7x7/1. Default: 5x5; with --boxes none.",
-            ("--windows", "-w"),
-            "NAME|LEVELS",
-        ),
+        Help("5x5, pyr30, or levels: 3x3/1+7x7/1. Default: 5x5; with --boxes none.", metavar="LEVELS"),
     ] = None,
     boxes: Annotated[Path | None, Help("Detected boxes (.npz) that become regions.", metavar="FILE")] = None,
     top: Annotated[int | None, Ge(1), Help("With --boxes: maximum number of boxes per image.")] = None,
     class_columns: Annotated[
-        float | None,
-        Help("With --boxes: add a column per class with SCALE times the class score.", metavar="SCALE"),
+        float | None, Help("With --boxes: add a column per class with SCALE times the class score.", metavar="SCALE")
     ] = None,
     grid: Annotated[
         str | None, Help("Rows and columns of cells. Default: from the boxes.", metavar="ROWSxCOLUMNS")
     ] = None,
     dtype: Annotated[str | None, Help("Type: float32 or float16. Default: the store's.")] = None,
     compression: _Compression = None,
-    replace: _Replace = False,
+    replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Pool grid cells into windows or detected boxes.
@@ -211,10 +176,9 @@ def pool(
     from capbench.features.pooling import BoxPooling, parse_pooling, pool_store, read_boxes
     from capbench.features.store import open_store
 
-    for name, value in (("top", top), ("class-columns", class_columns)):
-        if boxes is None and value is not None:
-            hint = f"Add --boxes FILE, or omit --{name}"
-            raise UsageError(f"--{name} requires --boxes", code="missing-option", value=value, hint=hint)
+    if boxes is None:
+        given = {"top": top, "class_columns": class_columns}
+        common.refuse_options(given, "requires --boxes", code="missing-option", hint="Add --boxes FILE, or omit it")
     if class_columns is not None and not 0 < class_columns < 1e6:
         message, hint = f"--class-columns {class_columns:g} is out of range", "Use a number above 0, such as 1"
         raise UsageError(message, code="out-of-range", value=class_columns, hint=hint)
@@ -236,16 +200,13 @@ def pool(
         )
     counts = [made.regions(image) for image in made.ids]
     each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    if json_output:
-        facts: dict[str, Any] = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)]}
-        facts |= {} if pooling is None else {"levels": str(pooling)}
-        facts |= {"windows": counts[0]} if detected is None else {"boxes": str(detected)}
-        common.print_json(facts | {"signature": made.signature()})
-        return
+    facts: dict[str, Any] = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)]}
+    facts |= {} if pooling is None else {"levels": str(pooling)}
+    facts |= {"windows": counts[0]} if detected is None else {"boxes": str(detected)}
     shown = (pooling and f"windows {pooling}", detected and f"boxes {detected}")
     regions = " and ".join(text for text in shown if text)
-    print(f"{out}: {common.count(len(made), 'image')}, {each} regions each ({regions})")
-    print(f"signature: {made.signature()}")
+    lines = [f"{out}: {common.count(len(made), 'image')}, {each} regions each ({regions})"]
+    common.answer(json_output, facts | {"signature": made.signature()}, [*lines, f"signature: {made.signature()}"])
 
 
 def _grid(text: str) -> tuple[int, int]:
@@ -264,7 +225,7 @@ def export(
     format: Annotated[
         str | None, Help("npz, butd-tsv or lxmert-tsv. Default: from OUT's extension.", metavar="NAME")
     ] = None,
-    replace: _Replace = False,
+    replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Export a store to a format of other programs.
@@ -279,10 +240,8 @@ def export(
     with open_store(store) as opened, common.progress("writing", len(opened)) as step:
         kind = export_store(opened, out, format=format, replace=replace, progress=step)
         count, signature = len(opened), opened.signature()
-    if json_output:
-        common.print_json({"file": str(out), "format": kind, "images": count, "signature": signature})
-    else:
-        print(f"{out}: {common.count(count, 'image')} as {kind}")
+    facts = {"file": str(out), "format": kind, "images": count, "signature": signature}
+    common.answer(json_output, facts, [f"{out}: {common.count(count, 'image')} as {kind}"])
 
 
 @app.command()
@@ -314,12 +273,9 @@ def show(
     path = Path(image) if Path(image).is_file() else _image_file(name, data)
     target = out or Path(f"{name}.regions.png")
     shown = draw(decode(path), regions, header, target, top)
-    if json_output:
-        common.print_json({"file": str(target), "image": name, "boxes": [vars(drawn) for drawn in shown]})
-        return
-    for drawn in shown:
-        print(drawn.line())
-    print(f"{target}: {len(shown)} of {len(regions)} boxes")
+    lines = [*(drawn.line() for drawn in shown), f"{target}: {len(shown)} of {len(regions)} boxes"]
+    facts = {"file": str(target), "image": name, "boxes": [vars(drawn) for drawn in shown]}
+    common.answer(json_output, facts, lines)
 
 
 def _image_file(image: str, data: Path | None) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.commands import split_names
-from capbench.cli.options import FigureLook, LeftOut, ScoringInputs, Target
+from capbench.cli.options import FigureLook, LeftOut, OptionGroup, ScoringInputs, Target, argument
 from capbench.cli.report import write_reports
 from capbench.core.arguments import Help, Resamples, Seed, Unit
 from capbench.core.errors import UsageError
@@ -27,101 +27,83 @@ if TYPE_CHECKING:
 _Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
 
 
-def _names(group: type[Any]) -> set[str]:
-    return {option.name for option in fields(group)}
-
-
-_LOOK = _names(FigureLook)
-_COMPARED = {"metric", "saved", "unit", "resamples", "seed", *_names(Target), *_names(ScoringInputs), *_LOOK}
-_RATED = {"metric", "json_output", *_names(Target), *_names(ScoringInputs), *_LOOK}
-_OPTIONS: dict[str, set[str]] = {
-    "forest": _COMPARED,
-    "significance": _COMPARED,
-    "curves": {"group", *_LOOK},
-    "ratings": _RATED,
-    "score-groups": _RATED,
-    "layers": {*_RATED, "resamples", "seed", *_names(LeftOut)},
-    "training-log": _LOOK,
-    "report": {"title", "data", "image_root"},
-}
-"""Options of each kind, in addition to ``--out``."""
+@dataclass(frozen=True)
+class _Own(OptionGroup):
+    inputs: Annotated[
+        list[str] | None,
+        argument(
+            "[INPUT]...",
+            "Metrics (forest, significance, ratings, score-groups), a study (layers), curves.json (curves), a "
+            "training log or run folder (training-log), or results (report).",
+        ),
+    ] = None
+    metric: common.MetricsOption = None
+    saved: Annotated[
+        Path | None,
+        Help("forest, significance: the output of 'capbench compare --json', or a results.json.", ("--from",), "FILE"),
+    ] = None
+    group: Annotated[list[str] | None, Help("curves: also draw a panel of this group; repeatable.", metavar="NAME")] = (
+        None
+    )
+    resamples: Annotated[
+        Resamples | None,
+        Help("Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.", ("--bootstrap",), "N"),
+    ] = None
+    seed: Annotated[Seed | None, Help("Seed of resamples and permutations. Default: 0, or the study's.")] = None
+    unit: Annotated[Unit, Help("forest, significance: unit of resampling.")] = "image"
+    json_output: common.JsonOption = False
 
 
 @dataclass(frozen=True)
-class _Call:
-    """The arguments of a call; options that do not apply to its kind have their defaults."""
-
-    sources: Sequence[str]
-    metric: Sequence[str]
-    saved: Path | None
-    group: Sequence[str]
-    resamples: int | None
-    seed: int | None
-    unit: Unit
-    target: Target
-    left_out: LeftOut
-    inputs: ScoringInputs
-    json_output: bool
+class _Call(ScoringInputs, LeftOut, Target, _Own):
+    """The options of a call; those that do not apply to its kind have their defaults."""
 
     def metrics(self) -> list[str]:
         """Metrics named as arguments, which may be lists with commas, and with ``--metric``."""
-        scores = self.inputs.scores or ()
-        return [*(name for text in self.sources for name in split_names(text, scores)), *self.metric]
+        named = [name for text in self.inputs or () for name in split_names(text, self.scores or ())]
+        return named + (self.metric or [])
 
     def file(self, what: str) -> Path:
         """The single input file. Raises UsageError unless exactly one is named."""
-        if len(self.sources) != 1:
-            code = "too-many" if self.sources else "missing-option"
-            message = f"one file is required, but {common.count(len(self.sources), 'file')} named"
+        named = self.inputs or ()
+        if len(named) != 1:
+            message = f"one file is required, but {common.count(len(named), 'file')} named"
+            code = "too-many" if named else "missing-option"
             raise UsageError(message, code=code, value="inputs", hint=f"Name {what}")
-        return Path(self.sources[0])
+        return Path(named[0])
+
+
+def _names(*groups: type[Any]) -> set[str]:
+    return {option.name for group in groups for option in fields(group)}
+
+
+_COMPARED = {"metric", "saved", "unit", "resamples", "seed", *_names(Target, ScoringInputs, FigureLook)}
+_RATED = {"metric", "json_output", *_names(Target, ScoringInputs, FigureLook)}
+_OPTIONS: dict[str, set[str]] = {
+    "forest": _COMPARED,
+    "significance": _COMPARED,
+    "curves": {"group", *_names(FigureLook)},
+    "ratings": _RATED,
+    "score-groups": _RATED,
+    "layers": {*_RATED, "resamples", "seed", *_names(LeftOut)},
+    "training-log": _names(FigureLook),
+    "report": {"title", "data", "image_root"},
+}
+"""Options of each kind, in addition to ``--out``."""
 
 
 def figure(
     *,
     ctx: typer.Context,
     kind: Annotated[
-        _Kind,
-        typer.Argument(
-            metavar="KIND",
-            help="forest, significance, curves, ratings, score-groups, layers, training-log or report.",
-            show_default=False,
-        ),
+        _Kind, argument("KIND", "forest, significance, curves, ratings, score-groups, layers, training-log or report.")
     ],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[INPUT]...",
-            help="Metrics (forest, significance, ratings, score-groups), a study (layers), curves.json (curves), a "
-            "training log or run folder (training-log), or results (report).",
-            show_default=False,
-        ),
-    ] = None,
-    metric: Annotated[
-        list[str] | None, Help("Metric, or several with commas; repeatable.", ("--metric", "-m"), "NAME")
-    ] = None,
-    target: Target,
-    saved: Annotated[
-        Path | None,
-        Help("forest, significance: the output of 'capbench compare --json', or a results.json.", ("--from",), "FILE"),
-    ] = None,
+    call: _Call,
     out: Annotated[
         Path | None,
         Help("Output: .png, .svg or .pdf. Default: KIND.png, or report.html.", ("--out", "-o"), "FILE"),
     ] = None,
     chosen: FigureLook,
-    group: Annotated[
-        list[str] | None, Help("curves: also draw a panel of this group; repeatable.", metavar="NAME")
-    ] = None,
-    resamples: Annotated[
-        Resamples | None,
-        Help("Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.", ("--bootstrap",), "N"),
-    ] = None,
-    seed: Annotated[Seed | None, Help("Seed of resamples and permutations. Default: 0, or the study's.")] = None,
-    unit: Annotated[Unit, Help("forest, significance: unit of resampling.")] = "image",
-    left_out: LeftOut,
-    scoring: ScoringInputs,
-    json_output: common.JsonOption = False,
 ) -> None:
     """Draw a figure as PNG, SVG or PDF, or write an HTML report.
 
@@ -151,23 +133,19 @@ def figure(
     others = {str(parameter.name) for parameter in ctx.command.params} - {"kind", "inputs", "out", *_OPTIONS[kind]}
     common.check_applies(ctx, others, f"'figure {kind}'")
     if kind == "report":
-        files = [Path(source) for source in inputs or ()]
+        files = [Path(source) for source in call.inputs or ()]
         if not files:
             hint = "Name results.json files, or folders with one"
             raise UsageError("no results are named", code="missing-option", value="inputs", hint=hint)
-        write_reports(files, out or Path("report.html"), chosen.title, scoring.data, scoring.image_root)
+        write_reports(files, out or Path("report.html"), chosen.title, call.data, call.image_root)
         return
-    call = _Call(
-        inputs or (), metric or (), saved, group or (), resamples, seed, unit, target, left_out, scoring, json_output
-    )
     path = chosen.target(Path(f"{kind}.png") if out is None else out, f"{kind}.png")
     look = chosen.look(path)
     draw, missing = _DRAWN[kind](call, look)
     if draw is not None:
         from capbench.reports.figures.style import save
 
-        for written in save(draw, path, look):
-            common.note(f"wrote {written}")
+        common.wrote(*save(draw, path, look))
     if missing:
         raise typer.Exit(1)
 
@@ -191,13 +169,13 @@ def _compared(draw: str, call: _Call, look: Look) -> tuple[Figure, bool]:
         statistics: Statistics = {"unit": call.unit, "seed": call.seed or 0}
         if call.resamples is not None:
             statistics |= {"bootstrap": call.resamples, "permutations": call.resamples}
-        target, inputs = call.target, call.inputs.values()
-        plan = plan_comparison(target.dataset, metrics, target.protocol, inputs, caller, statistics, sentinels=False)
-        result = run_comparison(plan, caller, cache=call.inputs.cache)
+        values = call.values()
+        plan = plan_comparison(call.dataset, metrics, call.protocol, values, caller, statistics, sentinels=False)
+        result = run_comparison(plan, caller, cache=call.cache)
         for line in (*result.protocols[0].notes, *result.undefined_lines(), *result.reasons()):
             common.note(line)
         missing = bool(result.undefined or result.missing)
-    found = compared.from_study(result, None if call.saved is None else call.target.protocol)
+    found = compared.from_study(result, None if call.saved is None else call.protocol)
     figures = {"forest": compared.forest_figure, "significance": compared.significance_figure}
     return figures[draw](found, look), missing
 
@@ -207,7 +185,7 @@ def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.studies.references import load_curves
 
     saved = call.file("the curves.json of 'capbench correlate --references-curve'")
-    return curves_figure(load_curves(saved), ("", *call.group), look), False
+    return curves_figure(load_curves(saved), ("", *(call.group or ())), look), False
 
 
 def _training_log(call: _Call, look: Look) -> tuple[Figure, bool]:
@@ -223,18 +201,16 @@ def _ratings(call: _Call, look: Look) -> tuple[Figure, bool]:
 
     rated = _rated(call)
     groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
-    if call.json_output:
-        metrics = {
-            title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
-            for title, of_rating in groups.items()
-        }
-        _print_rated(rated, {"metrics": metrics})
-    else:
-        rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
-        for of_rating in groups.values():
-            for row, group in zip(rows, of_rating, strict=True):
-                row.append(f"{group.mean:.4f}")
-        _print(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
+    metrics = {
+        title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
+        for title, of_rating in groups.items()
+    }
+    rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
+    for of_rating in groups.values():
+        for row, group in zip(rows, of_rating, strict=True):
+            row.append(f"{group.mean:.4f}")
+    heads = ["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)]
+    _print_rated(call, rated, {"metrics": metrics}, heads, rows)
     return ratings_figure(rated, look), bool(rated.incomplete)
 
 
@@ -244,20 +220,17 @@ def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
 
     rated = _rated(call)
     differences = group_differences(rated)
-    if call.json_output:
-        shares = {title: list(of_title) for title, of_title in differences.shares.items()}
-        numbers = {"n": differences.n, "differences": list(differences.differences), "shares": shares}
-        _print_rated(rated, {**numbers, "chance": list(differences.chance)})
-    else:
-        shown = [*differences.shares.values(), differences.chance]
-        rows = [
-            [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shown)]
-            for i, difference in enumerate(differences.differences)
-        ]
-        distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
-        chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
-        rows.append(["mean distance", *distances, f"{chance:.3f}"])
-        _print(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
+    numbers = {name: getattr(differences, name) for name in ("n", "differences", "shares", "chance")}
+    shown = [*differences.shares.values(), differences.chance]
+    rows = [
+        [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shown)]
+        for i, difference in enumerate(differences.differences)
+    ]
+    distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
+    chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
+    rows.append(["mean distance", *distances, f"{chance:.3f}"])
+    heads = ["difference", *(f"{title}, %" for title in differences.shares), "chance, %"]
+    _print_rated(call, rated, numbers, heads, rows)
     return score_groups_figure(rated, look), bool(rated.incomplete)
 
 
@@ -268,34 +241,30 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     from capbench.api.resolve import resolve_study, study_of_task
     from capbench.reports.curves import layers_table
     from capbench.reports.figures.curves import layers_figure
-    from capbench.reports.terminal import print_table
     from capbench.studies.layers import layer_curves, plan_layers
     from capbench.studies.results import is_left_out
     from capbench.studies.run import run_plan
     from capbench.studies.study import LayerTask
 
-    if call.inputs.scores:
+    if call.scores:
         raise UsageError("--scores: a score file has no layers", code="unsupported", hint="Omit --scores")
-    study, task = str(call.file("one study file")) if call.sources else None, LayerTask()
-    call.left_out.refuse_without_study(study)
-    inputs, caller = call.inputs.values(), common.caller(json_output=call.json_output)
+    study, task = str(call.file("one study file")) if call.inputs else None, LayerTask()
+    call.refuse_without_study(study)
+    inputs, caller = call.values(), common.caller(json_output=call.json_output)
     if study is None:
-        target, metrics = call.target, call.metrics() or ["vilbertscore"]
-        plan = plan_agreement(study_of(target.dataset, metrics, target.protocol, inputs, caller), inputs, caller)
+        metrics = call.metrics() or ["vilbertscore"]
+        plan = plan_agreement(study_of(call.dataset, metrics, call.protocol, inputs, caller), inputs, caller)
     else:
-        refuse_with_study({"metrics": call.metric, **call.target.changed()}, caller)
-        planned, task = study_of_task(study, LayerTask, inputs, call.left_out.names, caller)
-        plan = resolve_study(planned, call.inputs.root(), caller, task=True)
+        refuse_with_study({"metrics": call.metric, **call.changed()}, caller)
+        planned, task = study_of_task(study, LayerTask, inputs, call.names, caller)
+        plan = resolve_study(planned, call.root(), caller, task=True)
         caller.on_data(plan.root, plan.uses_root)
     resamples = task.resamples if call.resamples is None else call.resamples
     plan, places = plan_layers(plan, resamples, task.seed if call.seed is None else call.seed)
-    result = run_plan(plan, common.progress, cache=call.inputs.cache, test_groups=False)
+    result = run_plan(plan, common.progress, cache=call.cache, test_groups=False)
     curves = layer_curves(result, places)
-    if call.json_output:
-        common.print_json([of_protocol.model_dump(mode="json") for of_protocol in curves])
-    else:
-        for of_protocol in curves:
-            print_table(layers_table(of_protocol), common.out())
+    dumped = [of_protocol.model_dump(mode="json") for of_protocol in curves]
+    common.answer(call.json_output, dumped, map(layers_table, curves))
     waiting = {reason: names for reason, names in result.reasons().items() if not is_left_out(reason)}
     for reason, names in waiting.items():
         common.note(f"{', '.join(names)} {reason}")
@@ -313,17 +282,16 @@ _DRAWN: dict[str, Callable[[_Call, Look], tuple[Figure | None, bool]]] = {
 }
 
 
-def _print_rated(rated: RatedScores, numbers: dict[str, object]) -> None:
-    common.print_json(
-        {
-            "protocol": rated.protocol,
-            "version": rated.version,
-            "sample": rated.sample,
-            **numbers,
-            "signatures": dict(rated.signatures),
-            "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
-        }
-    )
+def _print_rated(
+    call: _Call, rated: RatedScores, numbers: dict[str, Any], heads: list[str], rows: list[list[str]]
+) -> None:
+    from capbench.reports.table import Cell, Column, Row, Table
+
+    of_protocol = {"protocol": rated.protocol, "version": rated.version, "sample": rated.sample}
+    incomplete = {title: asdict(less) for title, less in rated.incomplete.items()}
+    result = {**of_protocol, **numbers, "signatures": dict(rated.signatures), "incomplete": incomplete}
+    cells = tuple(Row(title, tuple(map(Cell, values))) for title, *values in rows)
+    common.answer(call.json_output, result, [Table("", tuple(map(Column, heads[1:])), cells, head=heads[0])])
 
 
 def _rated(call: _Call) -> RatedScores:
@@ -331,16 +299,8 @@ def _rated(call: _Call) -> RatedScores:
     from capbench.studies.examples import rated_scores
 
     caller = common.caller(json_output=call.json_output, no_metric="Example: capbench figure ratings cider meteor")
-    found = resolve_judged(call.metrics(), call.target.dataset, call.target.protocol, call.inputs.values(), caller)
+    found = resolve_judged(call.metrics(), call.dataset, call.protocol, call.values(), caller)
     rated = rated_scores(found.judged(), found.protocol, sample=found.sample, progress=common.progress)
     for line in (*rated.notes, *(f"{title}: {less}" for title, less in rated.incomplete.items())):
         common.note(line)
     return rated
-
-
-def _print(heads: list[str], rows: list[list[str]]) -> None:
-    from capbench.reports.table import Cell, Column, Row, Table
-    from capbench.reports.terminal import print_table
-
-    cells = tuple(Row(title, tuple(map(Cell, values))) for title, *values in rows)
-    print_table(Table("", tuple(map(Column, heads[1:])), cells, head=heads[0]), common.out())

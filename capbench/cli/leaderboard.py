@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from annotated_types import Ge, Le
@@ -56,10 +57,12 @@ def leaderboard(
     """
     from capbench.api.leaderboard import leaderboard as compute_anew
     from capbench.core.files import check_writable, write_text
+    from capbench.reports.leaderboard import print_leaderboard
     from capbench.studies.leaderboard import committed_leaderboard, load_leaderboard
 
     columns = [name for text in column or () for name in text.split(",")]
-    for path in filter(None, (html, latex)):
+    written = [path for path in (html, latex) if path is not None]
+    for path in written:
         check_writable(path)
     requests = {
         "dataset": dataset,
@@ -89,17 +92,13 @@ def leaderboard(
         common.refuse_options(requests, "with --from, nothing is computed")
         result = load_leaderboard(from_ or committed_leaderboard())
     sort = sort or result.chosen(columns)[0].name
-    if json_output:
-        common.print_json(result.model_dump(mode="json"))
-    else:
-        from capbench.reports.leaderboard import print_leaderboard
-
-        print_leaderboard(result, common.out(), columns=columns, sort=sort, digits=digits, intervals=intervals)
+    look: dict[str, Any] = {"sort": sort, "digits": digits}
+    shown = partial(print_leaderboard, result, common.out(), columns=columns, intervals=intervals, **look)
+    common.answer(json_output, result, shown)
     if html is not None:
-        result.write_html(html, sort=sort, digits=digits)
-        common.note(f"wrote {html}")
+        result.write_html(html, **look)
     if latex is not None:
-        write_text(latex, result.to_latex(columns, sort=sort, digits=digits))
-        common.note(f"wrote {latex}")
+        write_text(latex, result.to_latex(columns, **look))
+    common.wrote(*written)
     if computed and result.is_incomplete:
         raise typer.Exit(1)

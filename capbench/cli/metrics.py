@@ -54,24 +54,17 @@ def metrics(
     if metric is not None:
         from capbench.metrics.requests import metric_class
 
-        name = metric if ":" in metric else metric_columns().get(metric.lower(), (metric, ""))[0]
-        cls = metric_class(name)
-        if json_output:
-            common.print_json(_entry(cls))
-        else:
-            _print_one(cls)
+        cls = metric_class(metric if ":" in metric else metric_columns().get(metric.lower(), (metric, ""))[0])
+        common.answer(json_output, _entry(cls), _described(cls))
         return
-    classes = [plugins.load("capbench.metrics", name) for name in metric_names()]
-    entries = [_entry(cls) for cls in classes]
-    if json_output:
-        common.print_json(entries)
-        return
+    entries = [_entry(plugins.load("capbench.metrics", name)) for name in metric_names()]
     rows = []
     for entry in entries:
         options = ", ".join(f"{name}={value}" for name, value in entry["options"].items()) or "–"
         state = f"requires {entry['waits_for']}" if entry["waits_for"] else "ready"
         rows.append([entry["metric"], ", ".join(entry["columns"]), options, ", ".join(entry["needs"]), state])
-    common.print_table(["metric", "columns", "options", "needs", "state"], rows)
+    heads = ["metric", "columns", "options", "needs", "state"]
+    common.answer(json_output, entries, lambda: common.print_table(heads, rows))
 
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
@@ -88,54 +81,38 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
     }
 
 
-def _print_one(cls: type[Metric]) -> None:
+def _described(cls: type[Metric]) -> list[str]:
     import inspect
 
     from capbench.metrics.needs import Resources
 
-    print(f"{cls.name}: {cls.citation}\n")
-    print(inspect.cleandoc(cls.__doc__ or ""))
-    print("\ncolumns")
+    missing, options = dict(cls.missing(Resources())), list(cls.option_type.declared())
+    lines = [f"{cls.name}: {cls.citation}\n", inspect.cleandoc(cls.__doc__ or ""), "\ncolumns"]
     for column in cls.columns:
-        free = "" if column not in cls.reference_free() else " (needs no references)"
-        print(f"  {column}: {cls.titles.get(column, column)}{free}")
-    print("needs")
-    missing = dict(cls.missing(Resources()))
-    for need in cls.needs:
-        print(f"  {need.name()}" + (f": {missing[need]}" if need in missing else ""))
-    options = list(cls.option_type.declared())
-    print("options" if options else "no options")
-    for declared in options:
-        print(f"  {declared.describe()}")
+        free = " (needs no references)" if column in cls.reference_free() else ""
+        lines.append(f"  {column}: {cls.titles.get(column, column)}{free}")
+    lines.append("needs")
+    lines += [f"  {need.name()}" + (f": {missing[need]}" if need in missing else "") for need in cls.needs]
+    return [*lines, "options" if options else "no options", *(f"  {declared.describe()}" for declared in options)]
 
 
 def _check(
-    metric: str,
-    option: list[str],
-    features: Path | None,
-    model: str | None,
-    image_root: Path | None,
-    *,
-    json_output: bool,
+    metric: str, option: list[str], features: Path | None, model: str | None, images: Path | None, *, json_output: bool
 ) -> None:
     """Check the contract of a metric, and exit with code 1 if it is not fulfilled."""
     from capbench.api.check_metric import check_metric
     from capbench.core.files import check_folder
 
-    options: dict[str, object] = {}
-    for values in parse_options(option).values():
-        options |= values
-    if image_root is not None:
-        check_folder(image_root, "--image-root")
-    checks = check_metric(metric, options=options, features=features, model=model, images=image_root)
-    failed = [outcome for outcome in checks if outcome.state == "failed"]
-    if json_output:
-        common.print_json({"metric": metric, "checks": [dataclasses.asdict(outcome) for outcome in checks]})
-    else:
-        for outcome in checks:
-            line = f"{outcome.state:7} {outcome.name}: {outcome.seen or outcome.promise}"
-            print(f"{line}. {outcome.advice}" if outcome.advice else line)
-        passed, skipped = (sum(one.state == state for one in checks) for state in ("passed", "skipped"))
-        print(f"{metric}: {passed} passed, {skipped} skipped, {len(failed)} failed")
-    if failed:
+    options = {name: value for values in parse_options(option).values() for name, value in values.items()}
+    if images is not None:
+        check_folder(images, "--image-root")
+    checks = check_metric(metric, options=options, features=features, model=model, images=images)
+    count = {state: sum(one.state == state for one in checks) for state in ("passed", "skipped", "failed")}
+    lines = []
+    for one in checks:
+        line = f"{one.state:7} {one.name}: {one.seen or one.promise}"
+        lines.append(f"{line}. {one.advice}" if one.advice else line)
+    lines.append(f"{metric}: {', '.join(f'{number} {state}' for state, number in count.items())}")
+    common.answer(json_output, {"metric": metric, "checks": list(map(dataclasses.asdict, checks))}, lines)
+    if count["failed"]:
         raise typer.Exit(1)

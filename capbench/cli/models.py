@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from capbench.core.plugins import Plugin
     from capbench.weights.registry import Status
 
 app = typer.Typer(
@@ -30,7 +29,6 @@ app = typer.Typer(
 )
 
 
-_Replace = Annotated[bool, Help("Replace existing files.")]
 _Name = Annotated[str, argument("NAME", "Name from 'capbench models list', or grid:BACKBONE.")]
 
 
@@ -64,24 +62,20 @@ def list_(
 
     models = [_facts(name) for name in entries()]
     detectors = plugins.registered("capbench.detectors")
-    if json_output:
-        listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
-        common.print_json({"folder": str(models_dir()), "models": models, "detectors": listed})
-    else:
+    listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
+    names = [one.name if one.is_built_in else f"{one.name} (of {one.package})" for one in detectors]
+
+    def show() -> None:
         rows = [[model["name"], model["state"], ", ".join(model["for"]), model["title"]] for model in models]
         common.print_table(["model", "state", "for", "what"], rows)
         print("also: grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
         print("also: 'sample', a detector and a grounding model for the embedded sample")
-        print(f"detectors: {', '.join(map(_detector, detectors))}")
+        print(f"detectors: {', '.join(names)}")
         common.note("to get weights: capbench models list NAME")
+
+    common.answer(json_output, {"folder": str(models_dir()), "models": models, "detectors": listed}, show)
     if any(model["state"] == "wrong" for model in models):
         raise typer.Exit(1)
-
-
-def _detector(detector: Plugin) -> str:
-    if not detector.is_built_in:
-        return f"{detector.name} (of {detector.package})"
-    return "grid:BACKBONE" if detector.name == "grid" else detector.name
 
 
 def _describe(name: str, *, json_output: bool) -> None:
@@ -89,21 +83,15 @@ def _describe(name: str, *, json_output: bool) -> None:
     from capbench.weights.registry import entry
 
     facts = _facts(name)
-    if json_output:
-        common.print_json(facts)
-    else:
-        facts["file"] += f", {facts['megabytes']} MB" if "megabytes" in facts else ""
-        facts |= {"for": ", ".join(facts["for"]), "with": ", ".join(facts["beside"]), "SHA-256": _digest(facts)}
-        facts["address"] = facts.get("url", "none; see the page")
-        print(f"{facts['name']}: {facts['title']}")
-        labels = "for page steps file with address SHA-256 terms note state path found remark"
-        for label in labels.split():
-            if facts.get(label):
-                print(f"  {label + ':':<9}{facts[label]}")
-        if facts["state"] != "here":
-            if "url" in facts:
-                print(f"capbench models download {name}")
-            print(entry(name).by_hand)
+    shown = facts | {"for": ", ".join(facts["for"]), "with": ", ".join(facts["beside"]), "SHA-256": _digest(facts)}
+    shown["file"] += f", {facts['megabytes']} MB" if "megabytes" in facts else ""
+    shown["address"] = facts.get("url", "none; see the page")
+    labels = "for page steps file with address SHA-256 terms note state path found remark"
+    lines = [f"{facts['name']}: {facts['title']}"]
+    lines += [f"  {label + ':':<9}{shown[label]}" for label in labels.split() if shown.get(label)]
+    if facts["state"] != "here":
+        lines += [*([f"capbench models download {name}"] if "url" in facts else []), entry(name).by_hand]
+    common.answer(json_output, facts, lines)
     if facts["state"] == "wrong":
         raise typer.Exit(1)
 
@@ -125,7 +113,7 @@ def add(
     *,
     name: _Name,
     file: Annotated[Path, argument("FILE", "Downloaded file.")],
-    replace: _Replace = False,
+    replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Check downloaded weights and install them.
@@ -139,15 +127,12 @@ def add(
     from capbench.weights import registry
 
     status = registry.add(name, file, replace=replace, read=_tensor_reader(name))
-    if json_output:
-        common.print_json(dataclasses.asdict(status))
-        return
     origin = "recorded; the publisher states none"
     if status.official:
         origin = "official"
     elif registry.entry(name).sha256_observed == status.sha256:
         origin = "recorded; others report the same, the publisher states none"
-    _print_installed(status, origin)
+    common.answer(json_output, dataclasses.asdict(status), _installed(status, origin))
 
 
 def _tensor_reader(name: str) -> Callable[[Path], Mapping[str, torch.Tensor]] | None:
@@ -161,18 +146,17 @@ def _tensor_reader(name: str) -> Callable[[Path], Mapping[str, torch.Tensor]] | 
     return None
 
 
-def _print_installed(status: Status, origin: str) -> None:
-    print(f"{status.name}: installed as {status.path}")
-    print(f"SHA-256 {status.sha256} ({origin})")
+def _installed(status: Status, origin: str) -> list[str]:
     if status.remark is not None:
         common.warn(status.remark)
+    return [f"{status.name}: installed as {status.path}", f"SHA-256 {status.sha256} ({origin})"]
 
 
 @app.command()
 def download(
     *,
     names: Annotated[list[str], argument("NAME...", "Names from 'capbench models list'.")],
-    replace: _Replace = False,
+    replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Download weights and install them.
@@ -188,19 +172,14 @@ def download(
     sources = {name: find_source(name) for name in dict.fromkeys(names)}
     for name, source in sources.items():
         common.note(announcement(name, source))
-    installed = []
+    installed, lines = [], []
     for name, source in sources.items():
         status, new = install(name, source, replace=replace, read=_tensor_reader(name), progress=common.bytes_progress)
         installed.append({**dataclasses.asdict(status), "downloaded": new, "url": source.url})
-        if json_output:
-            continue
-        if not new:
-            print(f"{name}: already installed as {status.path}, unchanged")
-            continue
         known = "as expected" if source.sha256 else "recorded; the publisher states none"
-        _print_installed(status, known)
-    if json_output:
-        common.print_json(installed)
+        kept = [f"{name}: already installed as {status.path}, unchanged"]
+        lines += _installed(status, known) if new else kept
+    common.answer(json_output, installed, lines)
 
 
 @app.command()
@@ -208,7 +187,7 @@ def combine(
     *,
     models: Annotated[list[Path], argument("MODEL...", "Two or more trained models.")],
     out: Annotated[Path, Help("Output file.", ("--out", "-o"), "FILE")],
-    replace: _Replace = False,
+    replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Combine trained models into an ensemble.
@@ -229,16 +208,14 @@ def combine(
         if len(values) > 1:
             option = name.replace("feature_", "")
             common.warn(f"{name} is {' and '.join(values)}: choose one with --option tiger.{option}=VALUE")
-    order = {network.sha256: place for place, network in enumerate(written.parts)}
-    networks = sorted(map(_network, loaded), key=lambda network: order[network["sha256"]])
-    if json_output:
-        common.print_json({"path": str(out), "kind": "ensemble", "networks": networks})
-        return
-    print(f"{out}: ensemble of {len(networks)}")
+    order = [network.sha256 for network in written.parts]
+    networks = [{"path": str(model.path), "sha256": model.sha256, **model.summary()} for model in loaded]
+    networks.sort(key=lambda network: order.index(network["sha256"]))
+    lines = [f"{out}: ensemble of {len(networks)}"]
     for network in networks:
-        print(
-            f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
-        )
+        size = f"{network['words']:,} words, {network['embed_dim']}d"
+        lines.append(f"  {network['path']}: sha256 {network['sha256'][:16]}, {size}")
+    common.answer(json_output, {"path": str(out), "kind": "ensemble", "networks": networks}, lines)
     metric = networks[0].get("metric", "faier" if "variant" in networks[0] else "tiger")
     common.note(f"next: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")
 
@@ -261,7 +238,3 @@ def _networks(models: list[Path], out: Path, replace: bool) -> list[Any]:
             common.warn(f"{model.path} is the same network as {by_digest[model.sha256]}, which counts twice")
         by_digest[model.sha256] = model.path
     return loaded
-
-
-def _network(model: Any) -> dict[str, Any]:
-    return {"path": str(model.path), "sha256": model.sha256, **model.summary()}

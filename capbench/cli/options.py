@@ -15,18 +15,7 @@ from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from pathlib import Path
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from annotated_types import Ge, Le
@@ -43,15 +32,10 @@ if TYPE_CHECKING:
     from capbench.metrics.from_file import ScoresEntry
     from capbench.reports.figures.style import Look
 
-Result = TypeVar("Result")
-
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A group of options: a frozen dataclass whose fields are declared like parameters of a command.
-
-    A subclass may add options, or redeclare one with another default or help; a redeclared option keeps its position.
-    """
+    """A group of options: a frozen dataclass whose fields are declared like parameters of a command."""
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -59,7 +43,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
-def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
+def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of its parameters and of its groups, by a signature that typer reads.
 
     A parameter with a :class:`capbench.core.arguments.Help` becomes an option with its range and choices. A group is an
@@ -75,10 +59,10 @@ def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     return command if isinstance(command, _Grouped) else _Grouped(command)
 
 
-class _Grouped(Generic[Result]):
+class _Grouped:
     """A command with groups; typer reads its ``__signature__`` and ``__annotations__``."""
 
-    def __init__(self, command: Callable[..., Result]) -> None:
+    def __init__(self, command: Callable[..., Any]) -> None:
         self._command = command
         self.__doc__ = command.__doc__
         self.__name__ = command.__name__
@@ -113,7 +97,7 @@ class _Grouped(Generic[Result]):
         # Resolved, because typer would look up their names in another module.
         return {parameter.name: parameter.annotation for parameter in self._declared[0]}
 
-    def __call__(self, **values: Any) -> Result:
+    def __call__(self, **values: Any) -> Any:
         for name, (group, options) in self._declared[1].items():
             if name not in values:  # another command passes the object
                 values[name] = group(**{option: values.pop(option) for option in options if option in values})
@@ -196,8 +180,7 @@ class Inputs(OptionGroup):
     option: Annotated[
         list[str] | None,
         Help(
-            "Option of a metric, such as cider.df=coco-val; OPTION=VALUE for all metrics; repeatable.",
-            metavar="NAME.OPTION=VALUE",
+            "Option of one or, without NAME, all metrics: cider.df=coco-val; repeatable.", metavar="NAME.OPTION=VALUE"
         ),
     ] = None
     data: common.DataOption = None
@@ -251,10 +234,7 @@ class ScoringInputs(Cached):
 
     scores: Annotated[
         list[str] | None,
-        Help(
-            "File of precomputed scores; every numeric column is a metric; repeatable.",
-            metavar="[NAME=]FILE",
-        ),
+        Help("File of precomputed scores; every numeric column is a metric; repeatable.", metavar="[NAME=]FILE"),
     ] = None
     allow_missing: Annotated[bool, Help("Use only items that have a score in every file of --scores.")] = False
     columns: Annotated[
@@ -276,13 +256,8 @@ class ScoringInputs(Cached):
 class MetricNames(OptionGroup):
     """Metrics to compare, as arguments or with ``-m``."""
 
-    metrics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="METRIC", help="Metrics, or columns of --scores.", show_default=False),
-    ] = None
-    metric: Annotated[
-        list[str] | None, Help("Also a metric; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME")
-    ] = None
+    metrics: Annotated[list[str] | None, argument("METRIC", "Metrics, or columns of --scores.")] = None
+    metric: common.MetricsOption = None
 
     @property
     def names(self) -> list[str]:
@@ -351,13 +326,19 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
     return parsed
 
 
+def named_file(text: str) -> tuple[str, str]:
+    """Name and path of ``FILE`` or ``NAME=FILE``; a path may contain '=', too, and then has no name."""
+    name, equals, path = text.partition("=")
+    is_path = not equals or not name or Path(text).exists() or "/" in name or "\\" in name
+    return ("", text) if is_path else (name, path)
+
+
 def parse_scores(text: str) -> ScoresEntry:
     """Parse a ``--scores`` argument, ``FILE`` or ``NAME=FILE``."""
     from capbench.metrics.from_file import ScoresEntry
     from capbench.metrics.requests import split_label
 
-    # A path may contain '=', too.
-    if Path(text).exists() or "=" not in text or "/" in text.partition("=")[0]:
+    if not named_file(text)[0]:
         return ScoresEntry(text)
     try:
         label, path = split_label(text)
@@ -371,17 +352,12 @@ def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
     """Parse ``--features`` or ``--model`` arguments: file by label or metric; under ``""`` the file for all others."""
     files: dict[str, str] = {}
     for text in texts:
-        name, equals, path = text.partition("=")
-        # A path may contain '=': the part before it is a name only without a path separator.
-        if not (equals and name and not Path(text).exists() and "/" not in name and "\\" not in name):
-            name, path = "", text
-            if "" in files:
-                raise _refuse(f"{flag} {text} is a second file for all metrics", text, "Write METRIC=FILE", "duplicate")
+        name, path = named_file(text)
+        if not name and "" in files:
+            raise _refuse(f"{flag} {text} is a second file for all metrics", text, "Write METRIC=FILE", "duplicate")
         if not path or name in files:
-            code = "duplicate" if path else "missing-value"
-            raise _refuse(
-                f"{flag} {text}: '{name}' requires exactly one file", name, f"Example: {flag} tiger=FILE", code
-            )
+            message, hint = f"{flag} {text}: '{name}' requires exactly one file", f"Example: {flag} tiger=FILE"
+            raise _refuse(message, name, hint, "duplicate" if path else "missing-value")
         files[name] = path
     return files
 
@@ -391,19 +367,13 @@ class Place(OptionGroup):
     """Workers of a cluster. A command that also has local workers declares ``workers`` and ``threads`` itself."""
 
     on: Annotated[
-        str | None,
-        Help(
-            "Run on a Ray cluster; ray without an address starts one here. Requires the extra 'ray'.",
-            metavar="ray[:ADDRESS]",
-        ),
+        str | None, Help("Run on a Ray cluster; ray without an address starts one here.", metavar="ray[:ADDRESS]")
     ] = None
     gpus_per_worker: Annotated[
         float | None, Ge(0.0), Help("With --on: GPUs of each worker. Default: none.", metavar="G")
     ] = None
     worker_memory: Annotated[
-        int | None,
-        Ge(1),
-        Help("With --on: memory of each worker. Default: the usual amount for this work.", metavar="MB"),
+        int | None, Ge(1), Help("With --on: memory of each worker. Default: usual for this work.", metavar="MB")
     ] = None
 
     @contextlib.contextmanager
@@ -459,10 +429,9 @@ class FigureLook(OptionGroup):
     font_size: Annotated[float | None, Ge(4), Le(40), Help("Font size. Default: 9.", metavar="POINTS")] = None
     draw_caption: Annotated[
         bool | None,
-        typer.Option(
-            "--draw-caption/--no-caption",
-            help="Draw the line below the figure, or write it to a text file. Default: a text file for PDF only.",
-            show_default=False,
+        Help(
+            "Draw the line below the figure, or write it to a text file. Default: a text file for PDF only.",
+            ("--draw-caption/--no-caption",),
         ),
     ] = None
     format: Annotated[Literal["png", "svg", "pdf"] | None, Help("File format. Default: from the file's extension.")] = (
@@ -479,10 +448,6 @@ class FigureLook(OptionGroup):
             font_size=USUAL.font_size if self.font_size is None else self.font_size,
             caption=path is None or path.suffix != ".pdf" if self.draw_caption is None else self.draw_caption,
         )
-
-    def endings(self, default: tuple[str, ...]) -> tuple[str, ...]:
-        """File formats of a command that writes several: the requested one, or the default ones."""
-        return default if self.format is None else (self.format,)
 
     def target(self, out: Path, default: str) -> Path:
         """Path of the figure; ``--format`` replaces the extension of the command's default path."""
@@ -531,10 +496,7 @@ class StudyFlags(OptionGroup):
     """Data sets, metrics and protocols of a study without a file."""
 
     dataset: Annotated[list[str] | None, Help("Data set; repeatable, or a list.", ("--dataset", "-d"), "NAME")] = None
-    metric: Annotated[
-        list[str] | None,
-        Help("Metric or 'all'; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME"),
-    ] = None
+    metric: common.MetricsOption = None
     protocol: Annotated[
         list[str] | None,
         Help("Protocol dataset/items/statistic, or part of it with --dataset; repeatable.", ("--protocol", "-p"), "ID"),

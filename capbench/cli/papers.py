@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Inputs, LeftOut
+from capbench.cli.options import Inputs, LeftOut, argument, named_file
 from capbench.core.arguments import Bootstrap, Help
 from capbench.core.errors import CapbenchError, StudyError, UsageError, missing_package
 
@@ -33,9 +33,7 @@ def papers(
     *,
     name: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME", help="Papers (tiger), tables or figures (tiger-table1), or 'all'. Default: list all."
-        ),
+        argument("NAME", "Papers (tiger), tables or figures (tiger-table1), or 'all'. Default: list all."),
     ] = None,
     out: Annotated[Path, Help("Output folder, with a folder per table or figure.", ("--out", "-o"), "DIR")] = Path(
         "results/papers"
@@ -57,11 +55,7 @@ def papers(
 
     Exit code 1: done, but a part is missing or failed (listed).
 
-    Example: capbench papers
-
     Example: capbench papers tiger --features composite.h5 --model tiger=scan.safetensors
-
-    Example: capbench papers all --dry-run
 
     Example: capbench papers all --without spice --bootstrap
     """
@@ -84,7 +78,7 @@ def papers(
         if _run(todo, inputs, root, out, json_output=json_output):
             raise typer.Exit(1)
     elif json_output:
-        common.print_json([_to_dict(looked, commands) for looked, commands in todo])
+        common.answer(True, [_to_dict(looked, commands) for looked, commands in todo], ())
     elif not name:
         _print_list([looked for looked, _ in todo])
     else:
@@ -151,18 +145,10 @@ def _of_metrics(inputs: Inputs, names: Collection[str], options: Collection[str]
         owner, _, option = text.partition("=")[0].rpartition(".")
         return owner in names or owner.lower() in names if owner else option in options
 
-    return replace(
-        inputs,
-        features=[text for text in inputs.features or () if _owner(text) in names],
-        model=[text for text in inputs.model or () if _owner(text) in names],
-        option=[text for text in inputs.option or () if takes(text)],
+    features, model = (
+        [text for text in files or () if named_file(text)[0] in names] for files in (inputs.features, inputs.model)
     )
-
-
-def _owner(text: str) -> str:
-    """NAME of ``NAME=FILE``; ``""`` without one (see :func:`capbench.cli.options.parse_files`)."""
-    name, equals, _ = text.partition("=")
-    return name if equals and not Path(text).exists() and "/" not in name and "\\" not in name else ""
+    return replace(inputs, features=features, model=model, option=[*filter(takes, inputs.option or ())])
 
 
 def _texts(inputs: Inputs) -> list[tuple[str, str]]:
@@ -203,8 +189,7 @@ def _run(
             of_data = _flags(_of_metrics(inputs, ()), root)
             _call(["figure", "report", *map(str, results), *of_data, "--out", str(out / "report.html")])
     incomplete = [run["item"] for run in runs if run["missing"] or any(run["codes"])]
-    if json_output:
-        common.print_json(runs)
+    common.answer(json_output, runs, ())
     for line in _reasons(run["missing"] for run in runs):
         common.note(line)
     listed = f"; a part is missing of {', '.join(incomplete)}" if incomplete else ""

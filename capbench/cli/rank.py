@@ -10,7 +10,6 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import LeftOut, MetricNames, ScoringInputs
 from capbench.core.arguments import Alpha, Corrected, Help, Permutations, Seed, Sentinels
-from capbench.core.errors import UsageError
 
 
 def rank(
@@ -48,12 +47,12 @@ def rank(
     """
     from capbench.api.ranking import rank as compute
     from capbench.core.files import check_writable
+    from capbench.reports.ranking import ranking_document
+    from capbench.reports.table import TableStyle
     from capbench.studies.task_file import DEFAULT_TASKS
 
-    if out is None and escape_formulas:
-        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+    common.check_out_folder(out, escape_formulas=escape_formulas)
     if out is not None:
-        common.check_out_folder(out)
         check_writable(out / "ranking.json")
     result = compute(
         names.names,
@@ -67,16 +66,9 @@ def rank(
         progress=common.caller(json_output=json_output),
         **inputs.values(),
     )
-    if json_output:
-        common.print_json(result.model_dump(mode="json"))
-    else:
-        from capbench.reports.ranking import ranking_document
-        from capbench.reports.table import TableStyle
-        from capbench.reports.terminal import print_document
-
-        document = ranking_document(result, TableStyle(digits=digits), short=not details)
-        print_document(document, common.out(), details=details)
-    for path in result.write(out, escape_formulas=escape_formulas) if out is not None else ():
-        common.note(f"wrote {path}")
+    document = ranking_document(result, TableStyle(digits=digits), short=not details)
+    common.answer(json_output, result, [document], details=details)
+    if out is not None:
+        common.wrote(*result.write(out, escape_formulas=escape_formulas))
     if result.is_incomplete or (tasks is not None and result.missing_tasks):
         raise typer.Exit(1)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from annotated_types import Ge, Le
 
 from capbench.cli import common
 from capbench.cli.options import OptionGroup
+from capbench.core.arguments import Help
 from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
@@ -21,15 +22,11 @@ class CurveFlags(OptionGroup):
     """Numbers of references, and groups of items."""
 
     counts: Annotated[
-        str | None,
-        typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
+        str | None, Help("Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all.", metavar="LIST")
     ] = None
-    draws: Annotated[
-        int | None, typer.Option("--draws", min=1, max=10_000, help="Random orders of the references. Default: 5.")
-    ] = None
+    draws: Annotated[int | None, Ge(1), Le(10_000), Help("Random orders of the references. Default: 5.")] = None
     group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="NAME", help="Also show this group of pairs or items (MM); repeatable."),
+        list[str] | None, Help("Also show this group of pairs or items (MM); repeatable.", metavar="NAME")
     ] = None
 
 
@@ -37,12 +34,12 @@ def references(
     study: str | None,
     flags: StudyFlags,
     curve: CurveFlags,
+    left_out: LeftOut,
+    inputs: ScoringInputs,
     *,
     seed: int | None,
     out: Path | None,
     escape_formulas: bool,
-    left_out: LeftOut,
-    inputs: ScoringInputs,
     details: bool,
     json_output: bool,
 ) -> None:
@@ -50,18 +47,14 @@ def references(
     from capbench.api.references import references as compute
     from capbench.datasets.root import results_folder
     from capbench.reports.curves import curves_table, write_curves
-    from capbench.reports.terminal import print_table
 
     for argument, names in (("dataset", flags.dataset), ("protocol", flags.protocol)):
         if names and len(names) > 1:
             message = f"--references-curve takes one --{argument}, not {len(names)}"
             raise UsageError(message, code="too-many", value=names[1], hint="Name one")
-    if escape_formulas and out is None and study is None:
-        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+    common.check_out_folder(out, escape_formulas=escape_formulas and study is None)
     if out is not None or study is not None:
         require("matplotlib", purpose="the figure of the curves")
-    if out is not None:
-        common.check_out_folder(out)
     values: Any = inputs.values()
     changes = {
         "counts": None if curve.counts is None else parse_counts(curve.counts),
@@ -79,19 +72,16 @@ def references(
     )
     groups = ("", *(curve.group or ()))
     for curves in found.curves:
-        tables = [curves_table(curves, group) for group in groups]
-        for table in [] if json_output else tables:
-            print_table(table, common.out(), details=details)
+        if not json_output:
+            common.answer(False, None, [curves_table(curves, group) for group in groups], details=details)
         common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
         folder = out
         if study is not None:
             folder = (out or results_folder(found.name, sample=curves.sample)) / curves.protocol.replace("/", ".")
         if folder is not None:
-            for path in write_curves(curves, folder, groups, escape_formulas=escape_formulas):
-                common.note(f"wrote {path}")
-    if json_output:
-        dumped = found.model_dump(mode="json")["curves"]
-        common.print_json(dumped if study is not None else dumped[0])
+            common.wrote(*write_curves(curves, folder, groups, escape_formulas=escape_formulas))
+    dumped = found.model_dump(mode="json")["curves"]
+    common.answer(json_output, dumped if study is not None else dumped[0], ())
     common.leave_if_waiting(found.missing)
 
 

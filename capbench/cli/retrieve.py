@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from capbench.api.arguments import RetrievalChanges
 from capbench.cli import common
@@ -14,14 +12,8 @@ from capbench.core.errors import UsageError
 
 def retrieve(
     *,
-    study: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'retrieval', or the name of a shipped one."),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable, or a list."),
-    ] = None,
+    study: common.StudyArgument = None,
+    metric: common.MetricsOption = None,
     changes: RetrievalChanges,
     left_out: LeftOut,
     inputs: Cached,
@@ -43,18 +35,13 @@ def retrieve(
     """
     from capbench.api.retrieving import retrieve as compute
     from capbench.reports.retrieval import retrieval_table
-    from capbench.reports.terminal import print_table
 
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"
-        raise UsageError(
-            "requires either a study file or metrics", code=code, hint="Example: capbench explore retrieve -m cider"
-        )
+        message, hint = "requires either a study file or metrics", "Example: capbench explore retrieve -m cider"
+        raise UsageError(message, code=code, hint=hint)
     caller = common.caller(json_output=json_output)
     values: Any = {**inputs.values(), **changes}
     found = compute(metric or (), study=study, without=left_out.names, progress=caller, **values)
-    if json_output:
-        common.print_json(found.rows())
-    else:
-        print_table(retrieval_table(found), common.out(), details=details)
+    common.answer(json_output, found.rows(), [retrieval_table(found)], details=details)
     common.leave_if_waiting(found.missing)

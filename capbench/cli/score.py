@@ -99,13 +99,7 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
             found = exact.get(name) or folded.get(name.casefold()) or []
             choice = f"Name one of {', '.join(found)}"
             for wrong, problem, code, value, hint in (
-                (
-                    not name or not math.isfinite(limit),
-                    "is not METRIC=VALUE",
-                    "wrong-format",
-                    text,
-                    "Example: cider=1.1",
-                ),
+                (not name or not math.isfinite(limit), "is not METRIC=VALUE", "wrong-format", text, "Example: cider=1"),
                 (not found, f"names '{name}', which is not scored", "unknown-name", name, suggest(name, list(exact))),
                 (len(found) > 1, "names several columns", "ambiguous", name, choice),
                 (found[:1] and found[0] in limits, "is a second limit", "duplicate", name, "Pass one for each metric"),
@@ -127,15 +121,7 @@ def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str,
 
 def score(
     *,
-    metric: Annotated[
-        list[str] | None,
-        Help(
-            "Metric or column (bleu, bleu-4), or 'all'; repeatable, or a list: cider,meteor. "
-            "Default: text metrics that require only references.",
-            ("--metric", "-m"),
-            "NAME",
-        ),
-    ] = None,
+    metric: common.MetricsOption = None,
     dataset: Annotated[
         str | None,
         Help("Data set, or a file of judgements. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME"),
@@ -150,13 +136,7 @@ def score(
             "Your captions: COCO results, {image: caption} JSON, JSONL, CSV, TSV or xlsx; - for stdin.", metavar="FILE"
         ),
     ] = None,
-    references: Annotated[
-        Path | None,
-        Help(
-            "References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
-            metavar="FILE",
-        ),
-    ] = None,
+    references: common.ReferencesOption | None = None,
     keep_first: KeepFirst = False,
     split: Split | None = None,
     restrict: Restrict = False,
@@ -181,8 +161,9 @@ def score(
     """Score captions with one or more metrics.
 
     Prints the corpus score and the mean and range over captions; --out writes one line for each caption and column.
-    Scores are cached. With --candidates and without --references, only reference-free metrics are available. Several
-    captions of an image are an error if more than half of the images have one.
+    Scores are cached. Without --metric, text metrics that require only references are scored. With --candidates and
+    without --references, only reference-free metrics are available. Several captions of an image are an error if more
+    than half of the images have one.
 
     Example: capbench score --candidates results.json --references captions_val2014.json
 
@@ -230,24 +211,21 @@ def score(
         )
     rows, verdict_of = table.summary(), verdicts(table, limits)
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
-    if json_output:
-        result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
-        result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
-        if candidates is not None and references is not None:
-            result["missing_captions"] = table.missing_captions
-        result |= {"categories": table.by_category()} if table.categories else {}
-        result |= {"domains": list(table.domains)} if table.domains else {}
-        result |= {"file_columns": dict(table.file_columns)} if table.file_columns else {}
-        result |= {"training": [asdict(overlap) for overlap in table.training]} if table.training else {}
-        common.print_json(result | ({"fail_under": verdict_of} if limits else {}))
-    else:
-        _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})
+    result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
+    result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
+    if candidates is not None and references is not None:
+        result["missing_captions"] = table.missing_captions
+    others = {"categories": table.by_category() if table.categories else None, "domains": list(table.domains)}
+    others |= {"file_columns": dict(table.file_columns), "training": [asdict(overlap) for overlap in table.training]}
+    result |= {name: value for name, value in {**others, "fail_under": verdict_of}.items() if value}
+    unscored = {column: entry.instead for column, entry in incomplete.items()}
+    common.answer(json_output, result, lambda: _print(rows, table, unscored))
     for label, lines in table.cautions.items():
         for line in lines:
             common.warn(f"{label}: {line}")
     if out is not None:
         write_scores(table.with_categories, out, escape_formulas=escape_formulas)
-        common.note(f"wrote {out}")
+        common.wrote(out)
     failures = {n: one for n, one in verdict_of.items() if one["value"] is not None and not one["passed"]}
     for name, one in failures.items():
         common.note(f"{name}: the corpus score {one['value']} is below {one['bar']}")

@@ -37,31 +37,24 @@ def check(
     docs/leaderboard.md.
 
     Example: capbench submit check results/submissions/mine
-
-    Example: capbench submit check mine/card.yaml --json
     """
     from capbench.api.submitting import check_submission
 
     result = check_submission(submission, common.caller(json_output=json_output), data=data)
-    if json_output:
-        common.print_json(result.model_dump(mode="json"))
-        return
-    for one in result.data:
-        print(f"{one['file']}: covers {one['items']} (joined by {one['joined']})")
+    lines = [f"{one['file']}: covers {one['items']} (joined by {one['joined']})" for one in result.data]
     for row in result.rows:
         place = f"{row.column}  {row.task}  {row.protocol}{', ' + row.group if row.group else ''}"
         if row.value is None:
-            print(f"{place}: {row.undefined}")
+            lines.append(f"{place}: {row.undefined}")
             continue
         interval = "" if row.low is None else f"  [{row.low:.4f}, {row.high:.4f}]"
-        print(f"{place}: {row.value:.4f}{interval}  n={row.n:,}")
+        lines.append(f"{place}: {row.value:.4f}{interval}  n={row.n:,}")
         if row.sentinels:
             marked = "; not significantly better than every sentinel" if row.no_better else ""
-            print(f"  sentinels: {', '.join(f'{name} {value:.4f}' for name, value in row.sentinels.items())}{marked}")
-        print(f"  signature: {row.signature}")
-    for line in result.overlap_lines:
-        print(line)
-    for dataset in result.judged_ratings:
-        print(f"{result.name}: its training used the human ratings of {dataset}, which is judged")
-    for line in result.notes:
-        common.note(line)
+            values = ", ".join(f"{name} {value:.4f}" for name, value in row.sentinels.items())
+            lines.append(f"  sentinels: {values}{marked}")
+        lines.append(f"  signature: {row.signature}")
+    lines += result.overlap_lines
+    for name in result.judged_ratings:
+        lines.append(f"{result.name}: its training used the human ratings of {name}, which is judged")
+    common.answer(json_output, result, [*lines, *result.notes])

@@ -124,8 +124,8 @@ def _command(network: str) -> Callable[..., None]:
         elif restart:
             raise UsageError("--restart would delete the model to evaluate", code="conflict", hint="Omit --restart")
         plan = plan_training(network, config, settings, changes=change or ())
-        used = not Path(getattr(plan.config, "captions", "")).expanduser().exists()
-        common.announce_root(plan.root, json_output=json_output, used=used)
+        if not Path(getattr(plan.config, "captions", "")).expanduser().exists():
+            common.announce_root(plan.root, json_output=json_output)
         with contextlib.ExitStack() as stack:
             watcher = _watcher(plan, stack)
             if evaluate is None:
@@ -150,11 +150,8 @@ def _list_trainings(network: str, json_output: bool) -> None:
         text = " ".join(" ".join(line.lstrip("# ") for line in head).split())
         if name.startswith(f"{network}-") or f"capbench train {network} " in text:
             known[name] = re.split(r"[.:;](?:\s|$)", text, maxsplit=1)[0]
-    if json_output:
-        common.print_json([{"name": name, "description": text} for name, text in known.items()])
-        return
-    for name, text in known.items():
-        print(f"{name:{max(map(len, known))}}  {text}")
+    entries = [{"name": name, "description": text} for name, text in known.items()]
+    common.answer(json_output, entries, [f"{name:{max(map(len, known))}}  {text}" for name, text in known.items()])
 
 
 def _watcher(plan: Any, stack: contextlib.ExitStack) -> Any:
@@ -207,31 +204,26 @@ def _watcher(plan: Any, stack: contextlib.ExitStack) -> Any:
 def _print_result(plan: Any, result: Any, json_output: bool) -> None:
     """Print a summary of a training, the results on dev, the model file, and a command that uses it."""
     if result.model is None:
-        common.note(
-            f"interrupted at step {result.step:,}; {plan.run} has a checkpoint: run the same command again to resume"
-        )
+        checkpoint = f"{plan.run} has a checkpoint: run the same command again to resume"
+        common.note(f"interrupted at step {result.step:,}; {checkpoint}")
         raise typer.Exit(130)
-    if json_output:
-        common.print_json(result.to_dict())
-        return
     took = f"{result.seconds / 60:.1f} min" if result.seconds >= 60 else f"{result.seconds:.0f} s"
     done = f"{common.count(result.step, 'step')}, {common.count(result.epoch, 'epoch')} ({result.ended}), {took}"
     line, *table = plan.task.lines(result.chosen)
-    print("\n".join([f"{done}; dev at step {result.chosen['step']:,}:", *(table or [line])]))
-    print(f"{result.model}: sha256 {result.sha256}")
-    common.note(f"next: capbench score {plan.task.use(plan.config, result.model)}")
+    lines = [f"{done}; dev at step {result.chosen['step']:,}:", *(table or [line])]
+    common.answer(json_output, result.to_dict(), [*lines, f"{result.model}: sha256 {result.sha256}"])
+    if not json_output:
+        common.note(f"next: capbench score {plan.task.use(plan.config, result.model)}")
 
 
 def _print_evaluation(plan: Any, entry: dict[str, Any], json_output: bool) -> None:
-    if json_output:
-        common.print_json(entry)
-        return
     head = f"{entry['split']}:"
     if "images" in entry:
         head += f" {common.count(entry['images'], 'image')}, {common.count(entry['captions'], 'caption')}"
-    print(head + (f", {entry['folds']} folds" if entry.get("folds", 1) > 1 else ""))
-    print("\n".join(plan.task.lines(entry)[1:]))
-    print(f"{entry['model']}: sha256 {entry['sha256']}")
+    head += f", {entry['folds']} folds" if entry.get("folds", 1) > 1 else ""
+    common.answer(
+        json_output, entry, [head, *plan.task.lines(entry)[1:], f"{entry['model']}: sha256 {entry['sha256']}"]
+    )
 
 
 @app.command("word-vectors")
@@ -239,11 +231,7 @@ def word_vectors(
     *,
     captions: Annotated[
         list[str],
-        Help(
-            "Training captions: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
-            ("--captions", "-c"),
-            "NAME|FILE",
-        ),
+        Help("A corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.", ("--captions", "-c"), "NAME|FILE"),
     ],
     out: Annotated[Path, Help("Output file (word2vec .bin).", ("--out", "-o"), "FILE")],
     settings: WordVectorSettings,
@@ -286,18 +274,14 @@ def reo_covariance(
     from capbench.api.training import fit_reo_covariance
 
     made = fit_reo_covariance(model, features, captions, out, **settings, progress=common.caller())
-    data_size = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
-    print(
-        f"{made.path}: {data_size} of {made.corpus}, {made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, "
-        f"sha256 {made.sha256[:16]}"
-    )
+    counts = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
+    fit = f"{made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, sha256 {made.sha256[:16]}"
+    print(f"{made.path}: {counts} of {made.corpus}, {fit}")
     if made.without_features:
         common.note(f"omitted {common.count(made.without_features, 'image')} of {made.corpus} without features")
     arguments = ["--features", str(features), "--model", f"reo={model}"]
     arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
     common.note(f"next: capbench score --metric reo {shlex.join(arguments)}")
 
-
-# Combinations.
 
 app.command("combination")(combine)
