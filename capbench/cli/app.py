@@ -16,7 +16,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NoReturn, TextIO
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 
@@ -65,7 +65,6 @@ class _Commands(LazyGroup):
     entries: ClassVar[Mapping[str, Entry]] = ENTRIES
 
     def invoke(self, ctx: Any) -> object:
-        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interruption:
@@ -101,18 +100,10 @@ _CODES = {
 def _usage_error(error: typer.TyperException) -> UsageError:
     """The error of typer in one line, with the command that lists the valid arguments."""
     message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
-    context = getattr(error, "ctx", None)
-    parameter = getattr(error, "param", None)
-    option = getattr(error, "option_name", None)
-    hint = None
-    if context is not None:
-        hint = f"See: {context.command_path} --help"
-    return UsageError(
-        message,
-        code="unknown-name" if message.startswith("No such command") else _CODES.get(type(error).__name__, "invalid"),
-        value=option or (parameter and parameter.name),
-        hint=hint,
-    )
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    code = "unknown-name" if message.startswith("No such command") else _CODES.get(type(error).__name__, "invalid")
+    value = getattr(error, "option_name", None) or (parameter and parameter.name)
+    return UsageError(message, code=code, value=value, hint=context and f"See: {context.command_path} --help")
 
 
 app = typer.Typer(
@@ -145,14 +136,7 @@ def _root(
     pass
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
     # Warnings of capbench are for the user, in one line; others keep their place in the code, for bug reports.
     place = "" if issubclass(category, CapbenchWarning) else f"{filename}:{lineno}: {category.__name__}: "
     print(f"warning: {place}{message}", file=sys.stderr)
@@ -169,11 +153,8 @@ def _interrupted(interruption: KeyboardInterrupt) -> str:
     if str(interruption):
         return f"interrupted: {interruption}"
     cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has written nothing to it
-    saved = []
-    for name, noun in (("scores", "score"), ("scene-graphs", "parse")):
-        number = 0 if cache is None else cache.written[name]
-        if number:
-            saved.append(count(number, noun))
+    nouns = {} if cache is None else {"scores": "score", "scene-graphs": "parse"}
+    saved = [count(cache.written[name], noun) for name, noun in nouns.items() if cache and cache.written[name]]
     if not saved:
         return "interrupted: nothing new was saved; finished files are unchanged"
     return f"interrupted; saved in the cache: {' and '.join(saved)}; run the same command again to resume"
@@ -215,7 +196,8 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise
-        name = f"{_shortened(str(error.filename))}: " if error.filename else ""
+        named = str(error.filename or "")
+        name = f"{named if len(named) <= 200 else f'{named[:60]}…'}: " if named else ""
         print(f"error: {name}cannot be read or written ({error.strerror}). {_REMEDIES[error.errno]}.", file=sys.stderr)
         _drop_stdout()
         sys.exit(2)
@@ -241,10 +223,6 @@ def _end_quickly() -> None:
     # Bindings in PyTorch count and print the objects that remain at exit.
     if "torch" not in sys.modules:
         gc.freeze()
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= 200 else f"{name[:60]}…"
 
 
 def _drop_stdout() -> None:

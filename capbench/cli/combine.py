@@ -26,11 +26,7 @@ def combine(
     Nested cross-validation over images: each caption's score is learned from other images only. The output has weights
     and each metric's contribution with bootstrap intervals, and a test against every metric. See docs/combinations.md.
 
-    Example: capbench train combination -m cider -m meteor -m rouge-l -d flickr8k-expert
-
     Example: capbench train combination -m cider -m meteor -d composite --save text.json
-
-    Example: capbench train combination -m cider -m meteor -d pascal-50s --learner monotone
 
     Example: capbench correlate -d flickr8k-expert -m cider -m combination:text.json
     """

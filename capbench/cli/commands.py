@@ -63,7 +63,6 @@ class Command(TyperCommand):
         return option
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options and arguments with ``--help`` and ``--help-all``."""
         return [*super().get_params(ctx), self._help_all]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -99,7 +98,6 @@ class Command(TyperCommand):
             formatter.write_text(f"Run '{ctx.command_path} --help-all' for {count(more, 'more option')}.")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments."""
         typed = self._with_optional_values(args)
         rest: list[str] = super().parse_args(ctx, list(typed))
         _, _, in_order = self.make_parser(ctx).parse_args(typed)
@@ -173,9 +171,8 @@ def build(declared: Callable[..., Any] | typer.Typer, name: str) -> TyperCommand
         registered.callback = with_groups(registered.callback) if registered.callback is not None else None
     if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
         declared.info.cls = HelpGroup
-    group = typer.main.get_group(declared)
-    group.name = name
-    return group
+    declared.info.name = name
+    return typer.main.get_group(declared)
 
 
 @dataclass(frozen=True)
@@ -196,7 +193,6 @@ class HelpGroup(TyperGroup):
     """A group of commands; it has no further options, so that ``--help-all`` is ``--help``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments before the name of the command."""
         return list(super().parse_args(ctx, ["--help", *args[1:]] if args[:1] == ["--help-all"] else args))
 
 
@@ -206,17 +202,14 @@ class LazyGroup(HelpGroup):
     entries: ClassVar[Mapping[str, Entry]]
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all entries, hidden ones too; nothing is imported."""
         return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command or group, or None."""
         if cmd_name not in self.commands and cmd_name in self.entries:
             self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that arguments begin with."""
         if args[0] not in self.entries and args[0][:1] != "-" and not ctx.resilient_parsing:
             message = f"{ctx.command_path} has no command '{args[0]}'"
             raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], list(self.entries)))

@@ -106,10 +106,8 @@ def answer(
                 continue
             from capbench.reports import terminal
 
-            if hasattr(part, "tables"):
-                terminal.print_document(part, out(), details=details)
-            else:
-                terminal.print_table(part, out(), details=details)
+            printed: Any = terminal.print_document if hasattr(part, "tables") else terminal.print_table
+            printed(part, out(), details=details)
 
 
 def print_table(

@@ -47,10 +47,6 @@ def compare(
 
     Example: capbench compare cider meteor --dataset flickr8k-expert
 
-    Example: capbench compare -m bleu-4,rouge-l,meteor,cider -d pascal-50s --correction bh
-
-    Example: capbench compare cider meteor -d composite --report page.html
-
     Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """
     from capbench.api.comparing import plan_comparison, power, run_comparison

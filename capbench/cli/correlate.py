@@ -59,8 +59,6 @@ def correlate(
     Exit code 1: done, but something is missing (listed): data files, features, requirements of a metric, or a value of
     an undefined statistic.
 
-    Example: capbench correlate configs/tiger-table1.yaml --without spice -d flickr8k-expert
-
     Example: capbench correlate -d flickr8k-expert -m all --bootstrap --compare permutation
 
     Example: capbench correlate -d composite@8k -p all-references/correctness-tau-b -m cider,meteor

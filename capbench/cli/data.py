@@ -124,7 +124,8 @@ def info(
     root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        facts = [entry for name in dataset or [None] for entry in protocol_facts(name, root)]
+        names: list[str | None] = [*(dataset or [None])]
+        facts = [entry for name in names for entry in protocol_facts(name, root)]
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return
     if variance:

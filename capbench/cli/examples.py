@@ -40,8 +40,6 @@ def examples(
 
     With a study file that has 'image', show the captions of one image under all its metrics (FAIEr, Figure 5).
 
-    Example: capbench explore examples faier-figure5
-
     Example: capbench explore examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
     from capbench.api.resolve import resolve_judged

@@ -51,8 +51,6 @@ def explain(
     Prints the explanation and writes an HTML page and a picture of each candidate (PNG, SVG or PDF). With a study file,
     image, captions and metric come from the file. See docs/explain.md.
 
-    Example: capbench explore explain faier-figure6 --features coco.h5 --model faier.safetensors
-
     Example: capbench explore explain --image f8k_003 --features features/sample.h5 --model sample
 
     Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
@@ -70,7 +68,6 @@ def explain(
         study=study,
         dataset=dataset,
         out="" if out is None else str(out),
-        kind=chosen.format,
         title=look.title,
         size=look.size,
         font_size=chosen.font_size,

@@ -44,7 +44,6 @@ def extract_features(
         list[str] | None, Help("Option of the detector, such as max_boxes=36.", metavar="NAME=VALUE")
     ] = None,
     dry_run: Annotated[bool, Help("Estimate time and disk space, and write nothing.")] = False,
-    measure: Annotated[int | None, Ge(1), Help("With --dry-run: images to measure. Default: 8.", metavar="N")] = None,
     workers: Annotated[
         list[int] | None,
         Ge(0),
@@ -79,9 +78,8 @@ def extract_features(
         excluded = {*StoreSettings.__annotations__, *(option.name for option in fields(Place))} - {"dtype"}
         common.check_applies(ctx, excluded, "--dry-run")
         settings.setdefault("threads", 1)
-        _estimate(images or [], options, settings, caller, workers or _WORKERS, measure or _MEASURED, json_output)
+        _estimate(images or [], options, settings, caller, workers or _WORKERS, json_output)
         return
-    common.check_applies(ctx, ["measure"], "'capbench extract-features' without --dry-run")
     if len(workers or ()) > 1:
         hint = "It takes one value without --dry-run"
         raise UsageError("--workers is repeated", code="duplicate", value="--workers", hint=hint)
@@ -105,7 +103,6 @@ def _estimate(
     settings: ExtractionSettings,
     caller: Caller,
     workers: Sequence[int],
-    measure: int,
     json_output: bool,
 ) -> None:
     """Measure a few images, and print time and disk space of the extraction."""
@@ -117,9 +114,9 @@ def _estimate(
         raise UsageError("--workers 0 does not apply to --dry-run", code="out-of-range", value=0, hint=hint)
     images, missing, _, opener = find_images_and_detector(paths, options, settings, caller)
     numbers, threads = sorted(set(workers)), settings["threads"] or 1
-    with common.progress("measuring", min(measure + 1, len(images))) as step:
+    with common.progress("measuring", min(_MEASURED + 1, len(images))) as step:
         dtype = settings.get("dtype", "float32")
-        plan = extraction.measure(images, opener, count=measure, dtype=dtype, progress=step)
+        plan = extraction.measure(images, opener, count=_MEASURED, dtype=dtype, progress=step)
     hours = {number: plan.hours(number) for number in numbers}
     facts = {**vars(plan), "missing_images": len(missing), "threads": threads}
     facts["hours"] = {str(number): round(value, 4) for number, value in hours.items()}

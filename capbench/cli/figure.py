@@ -118,20 +118,14 @@ def figure(
 
     Example: capbench figure forest cider meteor rouge-l -d flickr8k-expert --out forest.svg
 
-    Example: capbench figure significance --from compare.json --out significance.svg
-
     Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
-
-    Example: capbench figure ratings -m cider,meteor -d composite
-
-    Example: capbench figure layers vilbertscore-figure3 --features x152.h5 --model multi-task=vilbert-multi-task
-
-    Example: capbench figure training-log runs/scan-flickr8k/log.jsonl --out training.png
 
     Example: capbench figure report results/tiger-table1 results/tiger-table2 --out report.html
     """
     others = {str(parameter.name) for parameter in ctx.command.params} - {"kind", "inputs", "out", *_OPTIONS[kind]}
     common.check_applies(ctx, others, f"'figure {kind}'")
+    from capbench.reports.figures.style import check_ending, save
+
     if kind == "report":
         files = [Path(source) for source in call.inputs or ()]
         if not files:
@@ -139,12 +133,11 @@ def figure(
             raise UsageError("no results are named", code="missing-option", value="inputs", hint=hint)
         write_reports(files, out or Path("report.html"), chosen.title, call.data, call.image_root)
         return
-    path = chosen.target(Path(f"{kind}.png") if out is None else out, f"{kind}.png")
+    path = out or Path(f"{kind}.png")
+    check_ending(path)
     look = chosen.look(path)
     draw, missing = _DRAWN[kind](call, look)
     if draw is not None:
-        from capbench.reports.figures.style import save
-
         common.wrote(*save(draw, path, look))
     if missing:
         raise typer.Exit(1)

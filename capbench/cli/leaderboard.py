@@ -51,8 +51,6 @@ def leaderboard(
 
     Exit code 1: done, but a metric has no number on an installed data set (listed), such as an incomplete score file.
 
-    Example: capbench leaderboard --sort pascal-mm
-
     Example: capbench leaderboard -d flickr8k-expert --scores mine.csv --html leaderboard.html --latex leaderboard.tex
     """
     from capbench.api.leaderboard import leaderboard as compute_anew

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 from annotated_types import Ge, Le
@@ -270,9 +270,7 @@ class Target(OptionGroup):
     """The judgements that metrics are measured against: a data set and one of its protocols."""
 
     dataset: Annotated[str, Help("Data set, or a file of judgements.", ("--dataset", "-d"), "NAME")] = "flickr8k-expert"
-    protocol: Annotated[str | None, Help("Protocol. Default: the usual one in papers.", ("--protocol", "-p"), "ID")] = (
-        None
-    )
+    protocol: Annotated[str | None, Help("Protocol. Default: the usual one.", ("--protocol", "-p"), "ID")] = None
 
     def changed(self) -> dict[str, object]:
         """The arguments that were passed."""
@@ -420,7 +418,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(in|cm|mm)?", re.ASCII)
 
 @dataclass(frozen=True)
 class FigureLook(OptionGroup):
-    """Appearance of a figure, and its file format."""
+    """Appearance of a figure."""
 
     title: Annotated[str | None, Help("Title above the figure.", metavar="TEXT")] = None
     size: Annotated[
@@ -434,9 +432,6 @@ class FigureLook(OptionGroup):
             ("--draw-caption/--no-caption",),
         ),
     ] = None
-    format: Annotated[Literal["png", "svg", "pdf"] | None, Help("File format. Default: from the file's extension.")] = (
-        None
-    )
 
     def look(self, path: Path | None = None) -> Look:
         """Title, size, font size and caption of a figure, by default without a caption in a PDF."""
@@ -448,22 +443,6 @@ class FigureLook(OptionGroup):
             font_size=USUAL.font_size if self.font_size is None else self.font_size,
             caption=path is None or path.suffix != ".pdf" if self.draw_caption is None else self.draw_caption,
         )
-
-    def target(self, out: Path, default: str) -> Path:
-        """Path of the figure; ``--format`` replaces the extension of the command's default path."""
-        from capbench.reports.figures.style import ENDINGS, check_ending
-
-        if self.format is not None:
-            ending = f".{self.format}"
-            if str(out) == default:
-                out = out.with_suffix(ending)
-            elif out.suffix.lower() not in ENDINGS:
-                out = out.with_name(out.name + ending)
-            elif out.suffix.lower() != ending:
-                message = f"--format {self.format} and --out {out} name different formats"
-                raise _refuse(message, self.format, "Omit one of the two", "conflict")
-        check_ending(out)
-        return out
 
 
 def parse_size(text: str) -> tuple[float, float]:

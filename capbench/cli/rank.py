@@ -41,8 +41,6 @@ def rank(
 
     Exit code 1: done, but a metric has no value on some task, or a task of --tasks has no data (listed).
 
-    Example: capbench rank -m bleu-4,rouge-l,meteor,cider
-
     Example: capbench rank --tasks tasks.yaml --scores fleur.csv -m cider,fleur --out ranking
     """
     from capbench.api.ranking import rank as compute

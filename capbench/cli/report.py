@@ -68,7 +68,7 @@ def write_page(
 
 
 def write_reports(
-    results: Sequence[Path], out: Path, title: str | None, data: str | Path | None, image_root: Path | None
+    results: Sequence[Path], out: Path, title: str | None, data: Path | None, image_root: Path | None
 ) -> None:
     """Write an HTML report of study results."""
     from capbench.core.files import check_folder, check_writable

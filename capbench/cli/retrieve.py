@@ -29,8 +29,6 @@ def retrieve(
 
     Example: capbench explore retrieve -m cider,meteor --captions flickr8k --split test --images 200
 
-    Example: capbench explore retrieve -m tiger.grounding --captions flickr8k --features F.h5 --model sample
-
     Example: capbench explore retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
     from capbench.api.retrieving import retrieve as compute

@@ -211,12 +211,14 @@ def score(
         )
     rows, verdict_of = table.summary(), verdicts(table, limits)
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
-    result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
+    result: dict[str, Any] = {"dataset": table.dataset, "n": len(table), "scores": rows}
+    result["signatures"] = dict(table.signatures)
     result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
     if candidates is not None and references is not None:
         result["missing_captions"] = table.missing_captions
-    others = {"categories": table.by_category() if table.categories else None, "domains": list(table.domains)}
-    others |= {"file_columns": dict(table.file_columns), "training": [asdict(overlap) for overlap in table.training]}
+    others: dict[str, Any] = {"categories": table.by_category() if table.categories else None}
+    others |= {"domains": list(table.domains), "file_columns": dict(table.file_columns)}
+    others["training"] = [asdict(overlap) for overlap in table.training]
     result |= {name: value for name, value in {**others, "fail_under": verdict_of}.items() if value}
     unscored = {column: entry.instead for column, entry in incomplete.items()}
     common.answer(json_output, result, lambda: _print(rows, table, unscored))

@@ -30,15 +30,11 @@ _NETWORKS = {
 
     {_RESUMES}
 
-    Example: capbench train scan scan-flickr8k-grid --seed 2
-
     Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
     """,
     "faier": f"""Train FAIEr on scene graphs and region features.
 
     New captions are parsed first with SPICE's parser ('capbench doctor --install spice'). {_RESUMES}
-
-    Example: capbench train faier faier-flickr8k --variant faier-rel-r-ref
 
     Example: capbench train faier faier-flickr8k --seed 2 --evaluate test
     """,
@@ -67,19 +63,17 @@ class _Trainers(HelpGroup):
     """The commands of capbench, and one for each trainer that a plug-in registers."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all; nothing is imported."""
         built_in = super().list_commands(ctx)
         return [*built_in, *(name for name in plugins.names("capbench.trainers") if name not in built_in)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, or None."""
         known = {plugin.name: plugin.package for plugin in plugins.registered("capbench.trainers")}
         command = super().get_command(ctx, cmd_name)
-        if command is not None or cmd_name not in known:
-            return command
-        run = _command(cmd_name)
-        run.__doc__ = f"Train a network of the package {known[cmd_name]}."
-        return build(run, cmd_name)
+        if command is None and cmd_name in known:
+            run = _command(cmd_name)
+            run.__doc__ = f"Train a network of the package {known[cmd_name]}."
+            command = build(run, cmd_name)
+        return command
 
 
 app = typer.Typer(

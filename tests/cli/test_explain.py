@@ -85,7 +85,7 @@ def test_the_picture_has_the_options_of_figures(given: list[str], capbench: Call
     with Image.open("sized.png") as image:
         assert image.size == (8 * 160, 6 * 160)
     assert "<title>Why &amp; how</title>" in Path("sized.html").read_text(encoding="utf-8")
-    assert capbench(*explain, "--format", "pdf", "-o", "other").code == 0
+    assert capbench(*explain, "-o", "other.pdf").code == 0
     assert Path("other.pdf").read_bytes().startswith(b"%PDF")
     # A file's own ending says its type, too; letters have the size that is wanted.
     widths = []
