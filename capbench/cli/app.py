@@ -143,7 +143,6 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
 
 
 def _reused() -> int:
-    """Number of scores that this process has taken from the cache."""
     cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has taken none
     return 0 if cache is None else int(cache.reused["scores"])
 

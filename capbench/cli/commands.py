@@ -70,7 +70,6 @@ class Command(TyperCommand):
         return [_TWICE.sub(r"[\1]\2", text) for text in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options: the main ones under one heading, or all under their headings."""
         shows_all = _SHOWS_ALL in ctx.meta
         by_heading: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *SECTIONS)}
         for parameter in self.get_params(ctx):
@@ -90,7 +89,6 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the number of options that only ``--help-all`` shows."""
         super().format_epilog(ctx, formatter)
         more = sum(_is_other(parameter) and not parameter.hidden for parameter in self.get_params(ctx))
         if more and _SHOWS_ALL not in ctx.meta:
@@ -185,7 +183,6 @@ class Entry:
     section: str  # heading in the list of commands
 
     def load(self, name: str) -> TyperCommand | TyperGroup:
-        """Import the module and create the command or group."""
         return build(getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute), name)
 
 
@@ -216,7 +213,6 @@ class LazyGroup(HelpGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands, under the headings of their sections."""
         width = max(map(len, self.entries))
         for section in dict.fromkeys(entry.section for entry in self.entries.values()):
             rows = [(f"{name:{width}}", e.help) for name, e in self.entries.items() if e.section == section]

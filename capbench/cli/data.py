@@ -29,7 +29,6 @@ _Parses = Literal["make", "export", "import"]
 
 
 def _described(entry: dict[str, Any]) -> list[str]:
-    """The facts about one data set."""
     lines = [f"{entry['dataset']}: {entry['title']}", f"  {entry['what']}", f"  cite: {entry['citation']}"]
     if terms := entry.get("captions"):
         parses = "" if terms["derived"] else "; parses of them are not for redistribution"
@@ -58,7 +57,6 @@ def _described(entry: dict[str, Any]) -> list[str]:
 
 
 def _protocol_lines(entry: dict[str, Any]) -> list[str]:
-    """The protocols of a data set."""
     name, lines = entry["dataset"], [f"  default protocol: {entry['default']}"]
     for kind in ("items", "statistics"):
         lines.append(f"  {kind}:")
@@ -148,7 +146,6 @@ def info(
 
 
 def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
-    """Print one line for each data set; as JSON, with everything that is known about it."""
     from capbench.api.data import dataset_info, imported_info
     from capbench.datasets.inventory import inventory
 
@@ -179,7 +176,6 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
 
 
 def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output: bool) -> None:
-    """Check installed files, and exit with code 1 if any is not valid."""
     from capbench.api.data import verify_data
 
     results = verify_data(names, root, known, common.progress)
@@ -203,8 +199,6 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
 
 
 def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
-    """Print the shares of the variance of ratings, in per cent."""
-
     def show() -> None:
         shown = []
         for name in dict.fromkeys(row["dataset"] for row in rows):
@@ -232,7 +226,6 @@ def _percent(share: float | None, by_chance: float | None = None) -> str:
 
 
 def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
-    """Print the sources with an open address: name, title, number of files and terms."""
     counts = Counter(entry.source for path, entry in known.files.items() if known.address(path) is not None)
     sources = {name: source for name, source in known.sources.items() if counts[name]}
     rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
@@ -246,7 +239,6 @@ def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
 
 
 def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | None) -> None:
-    """Print terms, size and checksums of the files of one source before their download."""
     source = known.sources[wanted.source]
     files = {path: known.files[path] for path in wanted.paths if not root.locate(path).exists()}
     if not files:

@@ -105,7 +105,6 @@ def _estimate(
     workers: Sequence[int],
     json_output: bool,
 ) -> None:
-    """Measure a few images, and print time and disk space of the extraction."""
     from capbench.api.features import find_images_and_detector
     from capbench.features import extract as extraction
 

@@ -147,7 +147,6 @@ def figure(
 
 
 def _compared(draw: str, call: _Call, look: Look) -> tuple[Figure, bool]:
-    """A figure of metrics from a saved result, or from a comparison that is run."""
     from capbench.api.comparing import plan_comparison, run_comparison
     from capbench.reports.figures import compared
     from capbench.studies.results import load_result
@@ -228,7 +227,6 @@ def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
 
 
 def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
-    """Agreement against the layer of a network, on one protocol or on those of a study file."""
     from capbench.api.agreement import plan_agreement, study_of
     from capbench.api.checking import refuse_with_study
     from capbench.api.resolve import resolve_study, study_of_task

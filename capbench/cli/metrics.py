@@ -99,7 +99,6 @@ def _described(cls: type[Metric]) -> list[str]:
 def _check(
     metric: str, option: list[str], features: Path | None, model: str | None, images: Path | None, *, json_output: bool
 ) -> None:
-    """Check the contract of a metric, and exit with code 1 if it is not fulfilled."""
     from capbench.api.check_metric import check_metric
     from capbench.core.files import check_folder
 

@@ -79,7 +79,6 @@ def list_(
 
 
 def _describe(name: str, *, json_output: bool) -> None:
-    """Print the facts about weights, and exit with code 1 if the installed file differs."""
     from capbench.weights.registry import entry
 
     facts = _facts(name)
@@ -97,7 +96,6 @@ def _describe(name: str, *, json_output: bool) -> None:
 
 
 def _digest(facts: dict[str, Any]) -> str:
-    """The SHA-256 of weights, and who states it."""
     expected, observed = facts["expected"], facts.get("sha256_observed")
     if expected is None:
         digest = "not stated by the publisher; recorded when the file is added"
@@ -221,7 +219,6 @@ def combine(
 
 
 def _networks(models: list[Path], out: Path, replace: bool) -> list[Any]:
-    """Check that the output can be written, then load the models."""
     from capbench.metrics.registry import load_network
     from capbench.weights.registry import locate
 

@@ -105,7 +105,6 @@ class _Grouped:
 
 
 def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
-    """The constructor of a group and the defaults of its options; None for a single option."""
     if not isinstance(hint, type):
         return None
     if issubclass(hint, OptionGroup):
@@ -123,7 +122,6 @@ def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
 
 
 def _given(defaults: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """The options that were passed."""
     return {name: value for name, value in values.items() if value != defaults[name] and value != []}
 
 
@@ -143,7 +141,6 @@ _NO_DEFAULT = inspect.Parameter.empty
 
 
 def _option(name: str, hint: Any, default: object) -> inspect.Parameter:
-    """A parameter as typer reads it."""
     shown = declared(hint, Help)
     if shown is not None:
         low, high = declared(hint, Ge), declared(hint, Le)

@@ -234,7 +234,6 @@ def _to_dict(looked: Prospect, commands: Sequence[Sequence[str]]) -> dict[str, A
 
 
 def _print_list(prospects: Sequence[Prospect]) -> None:
-    """Print the items of each paper with their numbers of available rows, and missing requirements."""
     from capbench.studies.papers import papers
     from capbench.studies.results import OURS
 

@@ -86,8 +86,6 @@ app = typer.Typer(
 
 
 def _command(network: str) -> Callable[..., None]:
-    """The command of a network."""
-
     def run(
         *,
         config: Annotated[
@@ -135,7 +133,6 @@ for _name, _help in _NETWORKS.items():
 
 
 def _list_trainings(network: str, json_output: bool) -> None:
-    """Print name and description of the shipped training files of a network."""
     from capbench.training.settings import shipped_trainings
 
     known = {}
@@ -196,7 +193,6 @@ def _watcher(plan: Any, stack: contextlib.ExitStack) -> Any:
 
 
 def _print_result(plan: Any, result: Any, json_output: bool) -> None:
-    """Print a summary of a training, the results on dev, the model file, and a command that uses it."""
     if result.model is None:
         checkpoint = f"{plan.run} has a checkpoint: run the same command again to resume"
         common.note(f"interrupted at step {result.step:,}; {checkpoint}")
