@@ -63,6 +63,7 @@ class Command(TyperCommand):
         return option
 
     def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments with ``--help`` and ``--help-all``."""
         return [*super().get_params(ctx), self._help_all]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -70,6 +71,7 @@ class Command(TyperCommand):
         return [_TWICE.sub(r"[\1]\2", text) for text in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the main options under one heading, or all under their headings."""
         shows_all = _SHOWS_ALL in ctx.meta
         by_heading: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *SECTIONS)}
         for parameter in self.get_params(ctx):
@@ -89,6 +91,7 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the number of options that only ``--help-all`` shows."""
         super().format_epilog(ctx, formatter)
         more = sum(_is_other(parameter) and not parameter.hidden for parameter in self.get_params(ctx))
         if more and _SHOWS_ALL not in ctx.meta:
@@ -96,6 +99,7 @@ class Command(TyperCommand):
             formatter.write_text(f"Run '{ctx.command_path} --help-all' for {count(more, 'more option')}.")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
         typed = self._with_optional_values(args)
         rest: list[str] = super().parse_args(ctx, list(typed))
         _, _, in_order = self.make_parser(ctx).parse_args(typed)
@@ -183,6 +187,7 @@ class Entry:
     section: str  # heading in the list of commands
 
     def load(self, name: str) -> TyperCommand | TyperGroup:
+        """Import the module and create the command or group."""
         return build(getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute), name)
 
 
@@ -190,6 +195,7 @@ class HelpGroup(TyperGroup):
     """A group of commands; it has no further options, so that ``--help-all`` is ``--help``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before the name of the command."""
         return list(super().parse_args(ctx, ["--help", *args[1:]] if args[:1] == ["--help-all"] else args))
 
 
@@ -199,20 +205,24 @@ class LazyGroup(HelpGroup):
     entries: ClassVar[Mapping[str, Entry]]
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all; nothing is imported."""
         return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command or group, or None."""
         if cmd_name not in self.commands and cmd_name in self.entries:
             self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that arguments begin with."""
         if args[0] not in self.entries and args[0][:1] != "-" and not ctx.resilient_parsing:
             message = f"{ctx.command_path} has no command '{args[0]}'"
             raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], list(self.entries)))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, under the headings of their sections."""
         width = max(map(len, self.entries))
         for section in dict.fromkeys(entry.section for entry in self.entries.values()):
             rows = [(f"{name:{width}}", e.help) for name, e in self.entries.items() if e.section == section]
