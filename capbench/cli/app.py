@@ -164,7 +164,7 @@ def main() -> None:
     postpone_collector()
     atexit.register(_end_quickly)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # from kill and job systems: like Ctrl-C
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]  # further arguments are not used
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.getLogger("capbench").setLevel(logging.INFO)
     warnings.simplefilter("always", CapbenchWarning)

@@ -171,8 +171,6 @@ def build(declared: Callable[..., Any] | typer.Typer, name: str) -> TyperCommand
     for registered in declared.registered_commands:
         registered.cls = Command
         registered.callback = with_groups(registered.callback) if registered.callback is not None else None
-    if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
-        declared.info.cls = HelpGroup
     declared.info.name = name
     return typer.main.get_group(declared)
 
@@ -197,6 +195,11 @@ class HelpGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments before the name of the command."""
         return list(super().parse_args(ctx, ["--help", *args[1:]] if args[:1] == ["--help-all"] else args))
+
+
+def group(text: str, example: str, cls: type[HelpGroup] = HelpGroup) -> typer.Typer:
+    """A group of commands with its help."""
+    return typer.Typer(cls=cls, help=f"{text}\n\nExample: {example}", no_args_is_help=True, rich_markup_mode=None)
 
 
 class LazyGroup(HelpGroup):

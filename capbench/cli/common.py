@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 DataOption = Annotated[
     Path | None, Help("Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.", metavar="DIR")
 ]
-StudyArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[STUDY.yaml]", help="Study file, or the name of a shipped one.", show_default=False),
-]
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument of a command, beside its type."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+StudyArgument = Annotated[str | None, argument("[STUDY.yaml]", "Study file, or the name of a shipped one.")]
 MetricsOption = Annotated[
     list[str] | None,
     Help("Metric, column, LABEL=NAME or 'all'; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME"),

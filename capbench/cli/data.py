@@ -15,6 +15,7 @@ import typer
 
 from capbench.api.arguments import JudgementSettings
 from capbench.cli import common
+from capbench.cli.commands import group
 from capbench.cli.options import SpreadPlace, argument, parse_columns
 from capbench.core.arguments import Help
 from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice
@@ -68,7 +69,7 @@ def _protocol_lines(entry: dict[str, Any]) -> list[str]:
     # The list already has an alias that begins with the name of items or a statistic.
     aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
     for label, texts in (
-        ("single groups", [f"{name}@{group}" for group in entry["groups"]]),
+        ("single groups", [f"{name}@{part}" for part in entry["groups"]]),
         ("from other files", entry["beside"]),
         ("other names", [f"{a} ({id_})" for a, id_ in aliases.items() if a.partition("/")[0] not in known]),
         ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
@@ -77,12 +78,7 @@ def _protocol_lines(entry: dict[str, Any]) -> list[str]:
     return lines
 
 
-app = typer.Typer(
-    name="data",
-    help="List, verify, download and import data sets.\n\nExample: capbench data info",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = group("List, verify, download and import data sets.", "capbench data info")
 
 
 @app.command()
@@ -122,7 +118,7 @@ def info(
     root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        names: list[str | None] = [*(dataset or [None])]
+        names: list[Any] = list(dataset or [None])
         facts = [entry for name in names for entry in protocol_facts(name, root)]
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return

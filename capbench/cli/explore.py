@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-import typer
-
 from capbench.cli import common
-from capbench.cli.commands import Entry, LazyGroup
+from capbench.cli.commands import Entry, LazyGroup, group
 from capbench.cli.options import Cached, argument
 from capbench.core.errors import UsageError
 
@@ -27,13 +25,10 @@ class _Explore(LazyGroup):
     entries: ClassVar[Mapping[str, Entry]] = EXPLORED
 
 
-app = typer.Typer(
-    cls=_Explore,
-    name="explore",
-    help="Explain scores, and show captions and words.\n\n"
-    "Example: capbench explore examples --metric cider --dataset composite",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = group(
+    "Explain scores, and show captions and words.",
+    "capbench explore examples --metric cider --dataset composite",
+    _Explore,
 )
 
 

@@ -10,6 +10,7 @@ from annotated_types import Ge
 
 from capbench.api.arguments import ImportSettings
 from capbench.cli import common
+from capbench.cli.commands import group
 from capbench.cli.options import argument
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
@@ -18,12 +19,7 @@ _Store = Annotated[Path, argument("STORE", "Feature store.")]
 _NewStore = Annotated[Path, argument("OUT", "New store.")]
 _Compression = Annotated[str | None, Help("Compression: none, gzip or lzf. Default: the first store's.")]
 
-app = typer.Typer(
-    name="features",
-    help="Import, inspect, merge and convert feature stores.\n\nExample: capbench features info features/sample.h5",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = group("Import, inspect, merge and convert feature stores.", "capbench features info features/sample.h5")
 
 
 @app.command("import")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
+from capbench.cli.commands import group
 from capbench.cli.options import argument
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
 
     from capbench.weights.registry import Status
 
-app = typer.Typer(
-    name="models",
-    help="List, download, add and combine weights of networks.\n\nExample: capbench models list",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = group("List, download, add and combine weights of networks.", "capbench models list")
 
 
 _Name = Annotated[str, argument("NAME", "Name from 'capbench models list', or grid:BACKBONE.")]

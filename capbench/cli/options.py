@@ -22,6 +22,7 @@ from annotated_types import Ge, Le
 from typing_extensions import is_typeddict
 
 from capbench.cli import common
+from capbench.cli.common import argument as argument
 from capbench.core.arguments import Help, declared
 from capbench.core.errors import UsageError
 
@@ -38,11 +39,6 @@ class OptionGroup:
     """A group of options: a frozen dataclass whose fields are declared like parameters of a command."""
 
 
-def argument(metavar: str, text: str) -> Any:
-    """An argument of a command, beside its type."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False)
-
-
 def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of its parameters and of its groups, by a signature that typer reads.
 
@@ -53,55 +49,32 @@ def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 
         def score(*, draw: Draw = 1, settings: Settings, inputs: ScoringInputs) -> None: ...
 
-    Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order. The
-    signature is read on first access, because a run needs one command only.
+    Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order.
     """
-    return command if isinstance(command, _Grouped) else _Grouped(command)
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        found = _group(hints[name])
+        if found is None:
+            parameters.append(_option(name, hints[name], parameter.default))
+            continue
+        groups[name] = found[0], list(found[1])
+        of_field = get_type_hints(hints[name], include_extras=True)
+        parameters += [_option(field, of_field[field], default) for field, default in found[1].items()]
+    names = [parameter.name for parameter in parameters]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise TypeError(f"{command.__name__}: declared twice: {', '.join(twice)}")
 
+    def run(**values: Any) -> Any:
+        for name, (make, options) in groups.items():
+            values[name] = make(**{option: values.pop(option) for option in options if option in values})
+        return command(**values)
 
-class _Grouped:
-    """A command with groups; typer reads its ``__signature__`` and ``__annotations__``."""
-
-    def __init__(self, command: Callable[..., Any]) -> None:
-        self._command = command
-        self.__doc__ = command.__doc__
-        self.__name__ = command.__name__
-        self.__module__ = command.__module__
-
-    @functools.cached_property
-    def _declared(self) -> tuple[list[inspect.Parameter], dict[str, tuple[Callable[..., Any], list[str]]]]:
-        """The parameters with groups expanded; and each group's constructor and options by the parameter's name."""
-        hints = get_type_hints(self._command, include_extras=True)
-        parameters: list[inspect.Parameter] = []
-        groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-        for name, parameter in inspect.signature(self._command).parameters.items():
-            group = _group(hints[name])
-            if group is None:
-                parameters.append(_option(name, hints[name], parameter.default))
-                continue
-            groups[name] = group[0], list(group[1])
-            of_field = get_type_hints(hints[name], include_extras=True)
-            parameters += [_option(field, of_field[field], default) for field, default in group[1].items()]
-        names = [parameter.name for parameter in parameters]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise TypeError(f"{self.__name__}: declared twice: {', '.join(twice)}")
-        return parameters, groups
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.Signature(self._declared[0])
-
-    @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
-        # Resolved, because typer would look up their names in another module.
-        return {parameter.name: parameter.annotation for parameter in self._declared[0]}
-
-    def __call__(self, **values: Any) -> Any:
-        for name, (group, options) in self._declared[1].items():
-            if name not in values:  # another command passes the object
-                values[name] = group(**{option: values.pop(option) for option in options if option in values})
-        return self._command(**values)
+    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads both
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:

@@ -110,15 +110,6 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
     return limits
 
 
-def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str, Any]]:
-    """Bar, corpus score and verdict of each limit; a row without a score has the value None and does not pass."""
-    values = {row.name: table.corpus[row.key] for row in table.rows}
-    return {
-        name: {"bar": bar, "value": values.get(name), "passed": name in values and values[name] >= bar}
-        for name, bar in limits.items()
-    }
-
-
 def score(
     *,
     metric: common.MetricsOption = None,
@@ -209,7 +200,12 @@ def score(
             progress=replace(common.caller(json_output=json_output), on_rows=check, spread=place.spread),
             **inputs.values(),
         )
-    rows, verdict_of = table.summary(), verdicts(table, limits)
+    rows, values = table.summary(), {row.name: table.corpus[row.key] for row in table.rows}
+    # A row without a score has the value None and does not pass.
+    verdict_of = {
+        name: {"bar": bar, "value": values.get(name), "passed": name in values and values[name] >= bar}
+        for name, bar in limits.items()
+    }
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     result: dict[str, Any] = {"dataset": table.dataset, "n": len(table), "scores": rows}
     result["signatures"] = dict(table.signatures)
@@ -229,8 +225,8 @@ def score(
         write_scores(table.with_categories, out, escape_formulas=escape_formulas)
         common.wrote(out)
     failures = {n: one for n, one in verdict_of.items() if one["value"] is not None and not one["passed"]}
-    for name, one in failures.items():
-        common.note(f"{name}: the corpus score {one['value']} is below {one['bar']}")
+    for name, failed in failures.items():
+        common.note(f"{name}: the corpus score {failed['value']} is below {failed['bar']}")
     common.leave_if_incomplete(incomplete, code=common.BELOW_BAR if failures else 1)
     if failures:
         raise typer.Exit(common.BELOW_BAR)

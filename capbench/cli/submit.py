@@ -5,28 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capbench.cli import common
+from capbench.cli.commands import group
+from capbench.cli.options import argument
 
-app = typer.Typer(
-    name="submit",
-    help="Check a submission to the leaderboard.\n\nExample: capbench submit check results/submissions/mine",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-
-@app.callback()
-def _group() -> None:
-    """Keep 'check' a command of its own although it is the only one."""
+app = group("Check a submission to the leaderboard.", "capbench submit check results/submissions/mine")
 
 
 @app.command()
 def check(
-    submission: Annotated[
-        Path, typer.Argument(metavar="PATH", help="Folder with one card and its score files, or the card.")
-    ],
+    submission: Annotated[Path, argument("PATH", "Folder with one card and its score files, or the card.")],
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:

@@ -17,7 +17,7 @@ import typer
 from capbench.api.arguments import CovarianceSettings, MeasureSettings, RunSettings, WordVectorSettings
 from capbench.cli import common
 from capbench.cli.combine import combine
-from capbench.cli.commands import HelpGroup, build
+from capbench.cli.commands import HelpGroup, build, group
 from capbench.cli.options import argument
 from capbench.core import plugins
 from capbench.core.arguments import Help
@@ -76,12 +76,10 @@ class _Trainers(HelpGroup):
         return command
 
 
-app = typer.Typer(
-    cls=_Trainers,
-    help="Train networks and word vectors of metrics.\n\n"
-    "Example: capbench train word-vectors --captions coco-val --out vectors.bin",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = group(
+    "Train networks and word vectors of metrics.",
+    "capbench train word-vectors --captions coco-val --out vectors.bin",
+    _Trainers,
 )
 
 
