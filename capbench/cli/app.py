@@ -25,13 +25,7 @@ from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, cou
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
 _INTERRUPTED = 130
-_JUDGE, _STUDY, _DATA, _NETWORKS, _SET_UP = (
-    "Score and judge metrics",
-    "Study and report",
-    "Data",
-    "Features and networks",
-    "Set-up",
-)
+_JUDGE, _STUDY, _DATA, _NETWORKS = ("Score and judge metrics", "Study and report", "Data", "Features and networks")
 ENTRIES = {
     "score": Entry("score", "score", "Score captions with one or more metrics.", _JUDGE),
     "correlate": Entry("correlate", "correlate", "Correlate metrics with human judgements.", _JUDGE),
@@ -51,7 +45,7 @@ ENTRIES = {
     "features": Entry("features", "app", "Import, inspect, merge and convert feature stores.", _NETWORKS),
     "train": Entry("train", "app", "Train networks and word vectors of metrics.", _NETWORKS),
     "models": Entry("models", "app", "List, download, add and combine weights of networks.", _NETWORKS),
-    "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", _SET_UP),
+    "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", "Set-up"),
 }
 
 

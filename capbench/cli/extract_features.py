@@ -14,7 +14,6 @@ from capbench.api.arguments import DetectorSettings, ExtractionSettings, StoreSe
 from capbench.cli import common
 from capbench.cli.options import Place, parse_options
 from capbench.core.arguments import Help
-from capbench.core.errors import UsageError
 from capbench.core.progress import speed
 
 if TYPE_CHECKING:
@@ -45,13 +44,9 @@ def extract_features(
     ] = None,
     dry_run: Annotated[bool, Help("Estimate time and disk space, and write nothing.")] = False,
     workers: Annotated[
-        list[int] | None,
+        int | None,
         Ge(0),
-        Help(
-            "Processes that decode images; with --on, cluster workers; with --dry-run, repeatable. Default: 0; on a "
-            "GPU up to 8; with --on as many as fit.",
-            metavar="N",
-        ),
+        Help("Processes that decode images, or cluster workers. Default: 0; on a GPU up to 8; with --on all that fit."),
     ] = None,
     written: StoreSettings,
     place: Place,
@@ -78,12 +73,8 @@ def extract_features(
         excluded = {*StoreSettings.__annotations__, *(option.name for option in fields(Place))} - {"dtype"}
         common.check_applies(ctx, excluded, "--dry-run")
         settings.setdefault("threads", 1)
-        _estimate(images or [], options, settings, caller, workers or _WORKERS, json_output)
+        _estimate(images or [], options, settings, caller, workers, json_output)
         return
-    if len(workers or ()) > 1:
-        hint = "It takes one value without --dry-run"
-        raise UsageError("--workers is repeated", code="duplicate", value="--workers", hint=hint)
-    processes = workers[0] if workers else None
     from capbench.api.features import plan_extraction
 
     if place.on is not None:
@@ -91,7 +82,7 @@ def extract_features(
     planned = plan_extraction(images or [], options, settings, caller)
     number, model = common.count(len(planned.images), "image"), planned.model
     common.note(f"{number}, detector {model.name} on {model.device}, output {planned.target}")
-    result = planned.run(common.progress, processes, place.engine(processes, settings.get("threads")))
+    result = planned.run(common.progress, workers, place.engine(workers, settings.get("threads")))
     _print(result, json_output)
     if result.failed:
         raise typer.Exit(1)
@@ -102,17 +93,14 @@ def _estimate(
     options: dict[str, Any],
     settings: ExtractionSettings,
     caller: Caller,
-    workers: Sequence[int],
+    workers: int | None,
     json_output: bool,
 ) -> None:
     from capbench.api.features import find_images_and_detector
     from capbench.features import extract as extraction
 
-    if min(workers) == 0:
-        hint = "Pass 1 or more, or omit it"
-        raise UsageError("--workers 0 does not apply to --dry-run", code="out-of-range", value=0, hint=hint)
     images, missing, _, opener = find_images_and_detector(paths, options, settings, caller)
-    numbers, threads = sorted(set(workers)), settings["threads"] or 1
+    numbers, threads = sorted({*_WORKERS, workers or 1}), settings["threads"] or 1
     with common.progress("measuring", min(_MEASURED + 1, len(images))) as step:
         dtype = settings.get("dtype", "float32")
         plan = extraction.measure(images, opener, count=_MEASURED, dtype=dtype, progress=step)

@@ -63,14 +63,13 @@ class _Call(ScoringInputs, LeftOut, Target, _Own):
         named = [name for text in self.inputs or () for name in split_names(text, self.scores or ())]
         return named + (self.metric or [])
 
-    def file(self, what: str) -> Path:
-        """The single input file. Raises UsageError unless exactly one is named."""
-        named = self.inputs or ()
-        if len(named) != 1:
-            message = f"one file is required, but {common.count(len(named), 'file')} named"
+    def files(self, what: str, most: int | None = 1) -> list[Path]:
+        """The input files. Raises UsageError if none or more than ``most`` are named."""
+        named = list(map(Path, self.inputs or ()))
+        if not named or (most is not None and len(named) > most):
             code = "too-many" if named else "missing-option"
-            raise UsageError(message, code=code, value="inputs", hint=f"Name {what}")
-        return Path(named[0])
+            raise UsageError(f"{len(named)} files are named", code=code, value="inputs", hint=f"Name {what}")
+        return named
 
 
 def _names(*groups: type[Any]) -> set[str]:
@@ -127,10 +126,7 @@ def figure(
     from capbench.reports.figures.style import check_ending, save
 
     if kind == "report":
-        files = [Path(source) for source in call.inputs or ()]
-        if not files:
-            hint = "Name results.json files, or folders with one"
-            raise UsageError("no results are named", code="missing-option", value="inputs", hint=hint)
+        files = call.files("results.json files, or folders with one", None)
         write_reports(files, out or Path("report.html"), chosen.title, call.data, call.image_root)
         return
     path = out or Path(f"{kind}.png")
@@ -176,14 +172,14 @@ def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.curves import curves_figure
     from capbench.studies.references import load_curves
 
-    saved = call.file("the curves.json of 'capbench correlate --references-curve'")
+    (saved,) = call.files("the curves.json of 'capbench correlate --references-curve'")
     return curves_figure(load_curves(saved), ("", *(call.group or ())), look), False
 
 
 def _training_log(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.training_log import read_log, training_log_figure
 
-    log = call.file("the log.jsonl of a training run, or the run folder")
+    (log,) = call.files("the log.jsonl of a training run, or the run folder")
     return training_log_figure(read_log(log), look), False
 
 
@@ -239,7 +235,7 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
 
     if call.scores:
         raise UsageError("--scores: a score file has no layers", code="unsupported", hint="Omit --scores")
-    study, task = str(call.file("one study file")) if call.inputs else None, LayerTask()
+    study, task = str(call.files("one study file")[0]) if call.inputs else None, LayerTask()
     call.refuse_without_study(study)
     inputs, caller = call.values(), common.caller(json_output=call.json_output)
     if study is None:
