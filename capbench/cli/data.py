@@ -118,7 +118,7 @@ def info(
     root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        names: list[Any] = list(dataset or [None])
+        names: list[Any] = [*(dataset or ())] or [None]
         facts = [entry for name in names for entry in protocol_facts(name, root)]
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return
