@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
 
-_Parses = Literal["make", "export", "import"]
-
 
 def _described(entry: dict[str, Any]) -> list[str]:
     lines = [f"{entry['dataset']}: {entry['title']}", f"  {entry['what']}", f"  cite: {entry['citation']}"]
@@ -118,8 +116,8 @@ def info(
     root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        names: list[Any] = [*(dataset or ())] or [None]
-        facts = [entry for name in names for entry in protocol_facts(name, root)]
+        names: list[str | None] = [*(dataset or ())]
+        facts = [entry for name in names or [None] for entry in protocol_facts(name, root)]
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return
     if variance:
@@ -195,12 +193,16 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
 
 
 def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
+    def percent(share: float | None, by_chance: float | None = None) -> str:
+        expected = "" if by_chance is None else f" ({100 * by_chance:.1f})"
+        return "–" if share is None else f"{100 * share:.1f}{expected}"
+
     def show() -> None:
         shown = []
         for name in dict.fromkeys(row["dataset"] for row in rows):
             shown.append([name])
             for row in (row for row in rows if row["dataset"] == name):
-                shares = [_percent(row[of], row.get(f"{of}_by_chance")) for of in ("sources", "images", "within")]
+                shares = [percent(row[of], row.get(f"{of}_by_chance")) for of in ("sources", "images", "within")]
                 shown.append([f"  {row['items']}", row["aspect"], f"{row['captions']:,}", *shares])
         heads = ["data set, items", "ratings", "captions", "sources", "images", "within"]
         common.print_table(heads, shown, left=2, unbroken=range(2, 6))
@@ -213,12 +215,6 @@ def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
     common.answer(json_output, rows, show if rows else ())
     if not rows:
         common.note("No data set with ratings of captions is installed; 'capbench data info' lists their sources.")
-
-
-def _percent(share: float | None, by_chance: float | None = None) -> str:
-    if share is None:
-        return "–"
-    return f"{100 * share:.1f}" + ("" if by_chance is None else f" ({100 * by_chance:.1f})")
 
 
 def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
@@ -352,11 +348,11 @@ def import_(
         made = import_data(file, name, columns=parse_columns(columns or ()), caller=common.caller(), **settings)
     except DataError as error:
         if json_output:
-            row = error.row  # None if it concerns the whole file
-            rows = "" if row is None else str(row)
-            problems = [{"row": row, "message": error.message, "hint": error.hint or "", "count": 1, "rows": rows}]
+            # Its row is None if it concerns the whole file.
+            one = {"row": error.row, "message": error.message, "hint": error.hint or "", "count": 1}
+            problems = [one | {"rows": str(error.row or "")}]
             if isinstance(error, ImportProblemsError):
-                problems = [dataclasses.asdict(problem) for problem in error.problems]
+                problems = list(map(dataclasses.asdict, error.problems))
             common.answer(True, {"ok": False, "file": str(file), "problems": problems}, ())
         elif isinstance(error, ImportProblemsError):
             # The error itself has the first problem, and all problems of a header.
@@ -426,7 +422,7 @@ def parses(
     *,
     ctx: typer.Context,
     action: Annotated[
-        _Parses,
+        Literal["make", "export", "import"],
         argument("make|export|import", "Parse captions, write parses to FILE, or add those of FILE to the cache."),
     ],
     names: Annotated[

@@ -50,12 +50,23 @@ def list_(
 
     Example: capbench models list torchvision-frcnn
     """
-    if name is not None:
-        _describe(name, json_output=json_output)
-        return
     from capbench.core import plugins
-    from capbench.weights.registry import entries, models_dir
+    from capbench.weights.registry import entries, entry, models_dir
 
+    if name is not None:
+        facts = _facts(name)
+        shown = facts | {"for": ", ".join(facts["for"]), "with": ", ".join(facts["beside"]), "SHA-256": _digest(facts)}
+        shown["file"] += f", {facts['megabytes']} MB" if "megabytes" in facts else ""
+        shown["address"] = facts.get("url", "none; see the page")
+        labels = "for page steps file with address SHA-256 terms note state path found remark"
+        lines = [f"{facts['name']}: {facts['title']}"]
+        lines += [f"  {label + ':':<9}{shown[label]}" for label in labels.split() if shown.get(label)]
+        if facts["state"] != "here":
+            lines += [*([f"capbench models download {name}"] if "url" in facts else []), entry(name).by_hand]
+        common.answer(json_output, facts, lines)
+        if facts["state"] == "wrong":
+            raise typer.Exit(1)
+        return
     models = [_facts(name) for name in entries()]
     detectors = plugins.registered("capbench.detectors")
     listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
@@ -71,23 +82,6 @@ def list_(
 
     common.answer(json_output, {"folder": str(models_dir()), "models": models, "detectors": listed}, show)
     if any(model["state"] == "wrong" for model in models):
-        raise typer.Exit(1)
-
-
-def _describe(name: str, *, json_output: bool) -> None:
-    from capbench.weights.registry import entry
-
-    facts = _facts(name)
-    shown = facts | {"for": ", ".join(facts["for"]), "with": ", ".join(facts["beside"]), "SHA-256": _digest(facts)}
-    shown["file"] += f", {facts['megabytes']} MB" if "megabytes" in facts else ""
-    shown["address"] = facts.get("url", "none; see the page")
-    labels = "for page steps file with address SHA-256 terms note state path found remark"
-    lines = [f"{facts['name']}: {facts['title']}"]
-    lines += [f"  {label + ':':<9}{shown[label]}" for label in labels.split() if shown.get(label)]
-    if facts["state"] != "here":
-        lines += [*([f"capbench models download {name}"] if "url" in facts else []), entry(name).by_hand]
-    common.answer(json_output, facts, lines)
-    if facts["state"] == "wrong":
         raise typer.Exit(1)
 
 

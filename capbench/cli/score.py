@@ -40,28 +40,20 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
         yield candidates
         return
     try:
-        if sys.stdin is None:
-            raise OSError("it is closed")
         content = sys.stdin.buffer.read()
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
+    except (AttributeError, OSError) as error:  # a closed one is None
         hint = "Pass captions on standard input, or name a file: --candidates FILE"
-        raise DataError(message, code="unreadable", path=_STDIN, hint=hint) from error
-    first = content.lstrip()[:1]
-    ending = {b"[": "json", b"{": "jsonl"}.get(first, "txt")
-    if ending == "jsonl" and _is_object(content):
-        ending = "json"
+        raise DataError("cannot be read", code="unreadable", path=_STDIN, hint=hint) from error
+    ending = {b"[": "json", b"{": "json" if _is_object(content) else "jsonl"}.get(content.lstrip()[:1], "txt")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / f"stdin.{ending}"
         copy.write_bytes(content)
         try:
             yield copy
         except CapbenchError as error:
-            message = error.message.replace(str(copy), _STDIN)
-            path = _STDIN if error.path == str(copy) else error.path
-            raise type(error)(
-                message, code=error.code, value=error.value, path=path, row=error.row, hint=error.hint
-            ) from error
+            parts: dict[str, Any] = {name: getattr(error, name) for name in ("code", "value", "row", "hint")}
+            parts["path"] = _STDIN if error.path == str(copy) else error.path
+            raise type(error)(error.message.replace(str(copy), _STDIN), **parts) from error
 
 
 def _is_object(content: bytes) -> bool:
@@ -76,10 +68,9 @@ def _is_object(content: bytes) -> bool:
 
 
 def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
-    """Parse ``--fail-under`` arguments, ``METRIC=VALUE``: the minimum corpus score by row name.
+    """Minimum corpus scores by row of ``--fail-under`` arguments: ``METRIC=VALUE``, or a list of these with commas.
 
-    An argument can be a list with commas. A row is named by its name or its title, in upper or lower case. A metric
-    with one row can be named by its label.
+    A row is named by its name or its title, in upper or lower case; a metric's only row also by its label.
     """
     import math
 
