@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from capbench.studies.results import StudyResult
     from capbench.studies.score_files import Incomplete
 
+    Text = Callable[[], object] | Iterable[str | Table | Document]
+
 DataOption = Annotated[
     Path | None, Help("Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.", metavar="DIR")
 ]
@@ -87,13 +89,7 @@ def wrote(*paths: object) -> None:
         note(f"wrote {path}")
 
 
-def answer(
-    json_output: bool,
-    result: Any,
-    text: Callable[[], object] | Iterable[str | Table | Document],
-    *,
-    details: bool = False,
-) -> None:
+def answer(json_output: bool, result: Any, text: Text, *, details: bool = False) -> None:
     """Print a result on stdout: as JSON, or as text, by a function that prints it or by its lines and tables.
 
     Raises ValueError for NaN and infinity, which JSON does not have.
@@ -115,19 +111,14 @@ def answer(
 
 
 def print_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    left: int | None = None,
-    title: str | None = None,
-    unbroken: Collection[int] = (0,),
+    heads: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None, title: str = "", unbroken: Any = (0,)
 ) -> None:
     """Print a table on stdout: all columns are text, or the first ``left`` ones, and the others numbers."""
     from rich import box
     from rich.table import Table
 
     plain: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False, "header_style": "bold"}
-    table = Table(**plain) if left is None else Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(**plain) if left is None else Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
     for place, head in enumerate(heads):
         is_text = left is None or place < left
         table.add_column(head, justify="left" if is_text else "right", overflow="fold", no_wrap=place in unbroken)

@@ -427,11 +427,7 @@ def parses(
     ],
     names: Annotated[
         list[str] | None,
-        argument(
-            "[NAME|FILE]...",
-            "For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
-            "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
-        ),
+        argument("[NAME|FILE]...", "export, import: first the file. Then data sets, corpora, files or all."),
     ] = None,
     replace: Annotated[bool, Help("export: replace an existing file.")] = False,
     place: SpreadPlace,
@@ -441,13 +437,13 @@ def parses(
     """Compute, export or import parses of captions.
 
     SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files and
-    captions of more than 100 words are skipped), or those of NAME. Captions with a parse are not parsed again: an
-    interrupted run resumes, and runs at the same time share the work. Requires SPICE's parser
-    ('capbench doctor --install spice').
+    captions of more than 100 words are skipped), or those of NAME: data sets, corpora (flickr8k, flickr30k, coco-val,
+    ...) or files. Captions with a parse are not parsed again: an interrupted run resumes, and runs at the same time
+    share the work. Requires SPICE's parser ('capbench doctor --install spice').
 
-    An exported file (SQLite) has the tuples and a hash of each caption, the parser's version, and the licences of the
-    captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without an
-    import. import adds the parses of a file to the cache instead, all or none.
+    An exported file (by default of the whole cache) has the tuples and a hash of each caption, the parser's version,
+    and the licences of the captions, but not the captions. Every command reads the files spice-parses/*.parses of the
+    data folder. import adds the parses of a file to the cache instead, all or none.
 
     Example: capbench data parses make composite flickr8k-expert
     """

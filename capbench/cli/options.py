@@ -11,6 +11,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from pathlib import Path
@@ -348,7 +349,7 @@ class Place(OptionGroup):
     def engine(self, workers: int | None, threads: int | None) -> Iterator[Engine | None]:
         """The requested engine; None if this process does the work."""
         if self.on is None:
-            given = {"gpus_per_worker": self.gpus_per_worker, "worker_memory": self.worker_memory}
+            given = {name: value for name, value in vars(self).items() if name != "on"}
             common.refuse_options(given, "requires --on", code="missing-option", hint="Add --on ray")
             yield None
             return
@@ -371,14 +372,9 @@ class SpreadPlace(Place):
     workers: Annotated[int | None, Ge(1), Help("With --on: number of workers. Default: as many as fit.")] = None
     threads: Annotated[int | None, Ge(1), Help("With --on: cores of each worker. Default: 1.")] = None
 
-    @contextlib.contextmanager
-    def spread(self) -> Iterator[Engine | None]:
+    def spread(self) -> AbstractContextManager[Engine | None]:
         """The requested engine; see :meth:`Place.engine`."""
-        if self.on is None:
-            given = {"workers": self.workers, "threads": self.threads}
-            common.refuse_options(given, "requires --on", code="missing-option", hint="Add --on ray")
-        with self.engine(self.workers, self.threads) as engine:
-            yield engine
+        return self.engine(self.workers, self.threads)
 
 
 _INCHES = {"": 1.0, "in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}

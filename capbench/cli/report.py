@@ -37,12 +37,7 @@ def write_report(
 
 
 def write_page(
-    sources: Sequence[ReportSource],
-    out: Path,
-    root: DataRoot,
-    *,
-    title: str | None = None,
-    image_root: Path | None = None,
+    sources: Sequence[ReportSource], out: Path, root: DataRoot, title: str | None = None, image_root: Path | None = None
 ) -> None:
     """Write the report, and note its path and size."""
     from capbench.core.files import write_text
