@@ -31,14 +31,11 @@ SECTIONS = {
 """Heading in ``--help-all`` → its options. ``--help`` shows those with a star, and options that are not listed."""
 _SECTION_OF = {f"--{name.lstrip('*')}": heading for heading, names in SECTIONS.items() for name in names.split()}
 _OTHERS = frozenset(f"--{name}" for names in SECTIONS.values() for name in names.split() if name[0] != "*")
-_SHOWS_ALL = "capbench.help-all"
-"""Key of a context whose help shows all options."""
-_OPTIONAL_VALUES = {"--bootstrap": "1000", "--power": "0.8"}
-"""Option with an optional value (its metavar has brackets) → the value if it is omitted."""
+_SHOWS_ALL = "capbench.help-all"  # key of a context whose help shows all options
+_OPTIONAL_VALUES = {"--bootstrap": "1000", "--power": "0.8"}  # if they are omitted; their metavars have brackets
 _TWICE = re.compile(r"^\[\[([^\[\]]+)\](\.\.\.)?\](?:\.\.\.)?$")
 """An argument with the brackets of its metavar and those that typer adds."""
-_LISTS = frozenset({"metric", "metrics", "dataset", "without"})
-"""Repeatable parameters that also take several names with commas."""
+_LISTS = frozenset({"metric", "metrics", "dataset", "without"})  # repeatable, and with commas
 
 
 class Command(TyperCommand):

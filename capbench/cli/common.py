@@ -40,6 +40,11 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
+def output(text: str, metavar: str = "FILE") -> Help:
+    """The option ``--out``."""
+    return Help(text, ("--out", "-o"), metavar)
+
+
 StudyArgument = Annotated[str | None, argument("[STUDY.yaml]", "Study file, or the name of a shipped one.")]
 MetricsOption = Annotated[
     list[str] | None,
@@ -48,15 +53,14 @@ MetricsOption = Annotated[
 ReferencesOption = Annotated[
     Path,
     Help(
-        "References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
+        "Annotations of COCO, nocaps or Karpathy, {image: [..]}, JSONL, CSV, .token.txt.",
         metavar="FILE",
     ),
 ]
 ReplaceOption = Annotated[bool, Help("Replace existing files.")]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Extensions of files that commands write; a folder of results is not expected to have one."""
-BELOW_BAR = 3
-"""Exit code of ``--fail-under`` and ``--fail-if-worse`` if the bar is not reached; 1 is for missing results."""
+BELOW_BAR = 3  # exit code of --fail-under and --fail-if-worse; 1 is for missing results
 EscapeOption = Annotated[
     bool, Help("In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.")
 ]
@@ -158,8 +162,7 @@ def caller(
     )
 
 
-_FLAGS = {"images": "--image-root", "metrics": "--metric"}
-"""Argument of functions in :mod:`capbench.api` → its flag, where the two differ."""
+_FLAGS = {"images": "--image-root", "metrics": "--metric"}  # where a flag is not the name of the argument
 
 
 @contextlib.contextmanager

@@ -22,12 +22,10 @@ def compare(
     bootstrap: Bootstrap | None = None,
     permutations: Permutations | None = None,
     share: Annotated[
-        float | None,
-        Help("Instead: images that distinguish two metrics with this power. Default: 0.8.", ("--power",), "[SHARE]"),
+        float | None, Help("Instead: images that distinguish two metrics. Default: 0.8.", ("--power",), "[SHARE]")
     ] = None,
     gap: Annotated[
-        float | None,
-        Help("With --power: difference to detect (accuracies: a share). Default: the measured one.", metavar="SIZE"),
+        float | None, Help("With --power: difference to detect. Default: the measured one.", metavar="SIZE")
     ] = None,
     alpha: Annotated[float, Help("Significance level, two-sided.", metavar="SHARE")] = 0.05,
     seed: Annotated[Seed, Help("Seed of resamples and permutations.")] = 0,

@@ -24,18 +24,13 @@ _METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 def compare_systems(
     *,
     systems: Annotated[
-        list[str],
-        argument("[NAME=]FILE", "Captions of two or more systems, the baseline first. Default name: the file's."),
+        list[str], argument("[NAME=]FILE", "Captions of systems, the baseline first. Default name: the file's.")
     ],
     references: common.ReferencesOption,
     metric: common.MetricsOption = None,
     settings: SystemSettings,
-    fail_if_worse: Annotated[
-        bool, Help("Exit code 3 if a system is significantly worse than the baseline in any metric.")
-    ] = False,
-    out: Annotated[
-        Path | None, Help("Write the comparison: .csv, .json, .md or .tex.", ("--out", "-o"), "FILE")
-    ] = None,
+    fail_if_worse: Annotated[bool, Help("Exit code 3 if a system is significantly worse than the baseline.")] = False,
+    out: Annotated[Path | None, common.output("Write the comparison: .csv, .json, .md or .tex.")] = None,
     report: ReportOption = None,
     details: common.DetailsOption = False,
     inputs: Cached,

@@ -21,11 +21,8 @@ def correlate(
     flags: StudyFlags,
     out: Annotated[
         Path | None,
-        Help(
-            "Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME, on the sample "
-            "results/sample/NAME.",
-            ("--out", "-o"),
-            "DIR",
+        common.output(
+            "Folder of results. Default for studies: results/NAME, on the sample results/sample/NAME.", "DIR"
         ),
     ] = None,
     escape_formulas: common.EscapeOption = False,
@@ -39,9 +36,7 @@ def correlate(
     references_curve: Annotated[bool, Help("Instead: measure agreement against the number of references.")] = False,
     curve: CurveFlags,
     report: ReportOption = None,
-    items: Annotated[
-        bool, Help("With --out or a study file: also write items.json.gz for 'capbench figure report'.")
-    ] = False,
+    items: Annotated[bool, Help("Also write items.json.gz next to the results, for 'capbench figure report'.")] = False,
     cite: common.CiteOption = False,
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,

@@ -254,7 +254,7 @@ def download(
         list[str] | None,
         argument(
             "[DATASET|SOURCE|FILE]...",
-            "Data sets whose missing files to download, sources, or files. Default: list the sources.",
+            "What to download. Default: list the sources.",
         ),
     ] = None,
     open_: Annotated[bool, Help("All data sets with an open licence and an open download.", ("--open",))] = False,
@@ -373,10 +373,8 @@ def import_(
 @app.command()
 def items(
     *,
-    dataset: Annotated[
-        str, argument("DATASET[@GROUP][/ITEMS]", "Data set, or part of a protocol: 'capbench data info --protocols'.")
-    ],
-    out: Annotated[Path, Help("Output folder.", ("--out", "-o"), "DIR")],
+    dataset: Annotated[str, argument("DATASET[@GROUP][/ITEMS]", "Data set, or part of a protocol's id.")],
+    out: Annotated[Path, common.output("Output folder.", "DIR")],
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:

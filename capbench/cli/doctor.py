@@ -13,12 +13,8 @@ from capbench.core.arguments import Help
 
 def doctor(
     ctx: typer.Context,
-    install: Annotated[
-        Literal["spice"] | None, Help("Install SPICE's parser (Java, 390 MB) instead of checking.")
-    ] = None,
-    source: Annotated[
-        Path | None, Help("With --install: copy the files from this folder, download nothing.", ("--from",), "DIR")
-    ] = None,
+    install: Annotated[Literal["spice"] | None, Help("Install SPICE's parser (390 MB).")] = None,
+    source: Annotated[Path | None, Help("With --install: copy the files from this folder.", ("--from",), "DIR")] = None,
     data: common.DataOption = None,
     no_java: Annotated[bool, Help("Do not start Java.")] = False,
     json_output: common.JsonOption = False,

@@ -26,9 +26,7 @@ def examples(
     target: Target,
     number: Annotated[int, Ge(1), Help("Examples of each kind.", ("--number", "-n"))] = 2,
     seed: Annotated[Seed, Help("Seed of the selection.")] = 0,
-    out: Annotated[
-        Path | None, Help("Also write a .md, .html or .json file; for a study, .json.", ("--out", "-o"), "FILE")
-    ] = None,
+    out: Annotated[Path | None, common.output("Also write a .md, .html or .json file; for a study, .json.")] = None,
     left_out: LeftOut,
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,

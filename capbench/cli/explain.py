@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from capbench.studies.explained import ImageScores
     from capbench.studies.published.tables import PublishedTable
 
-_SMALL = 6.0
-"""Minimum font size in points for legible print."""
+_SMALL = 6.0  # points: minimum font size for legible print
 
 
 def explain(
@@ -24,24 +23,18 @@ def explain(
     study: common.StudyArgument = None,
     image: Annotated[str | None, Help("Image id, or an image file.", ("--image", "-i"), "ID")] = None,
     metric: Annotated[
-        str | None,
-        Help("tiger (default), reo, faier, vilbertscore, or a plug-in with explanations.", ("--metric", "-m"), "NAME"),
+        str | None, Help("tiger (default), reo, faier, vilbertscore or another.", ("--metric", "-m"), "NAME")
     ] = None,
     caption: Annotated[
-        list[str] | None,
-        Help("Candidate; repeatable. Default: the first 5 of the data set.", ("--caption", "-c"), "TEXT"),
+        list[str] | None, Help("Candidate; repeatable. Default: five.", ("--caption", "-c"), "TEXT")
     ] = None,
     reference: Annotated[
-        list[str] | None, Help("Reference; repeatable. Default: the data set's.", ("--reference", "-r"), "TEXT")
+        list[str] | None, Help("Reference; repeatable. Default: all.", ("--reference", "-r"), "TEXT")
     ] = None,
     dataset: Annotated[
-        str | None,
-        Help("Data set of references and ratings. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME"),
+        str | None, Help("Data set of the image. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME")
     ] = None,
-    out: Annotated[
-        Path | None,
-        Help("Write NAME.html, and NAME.png or one of each candidate. Default: IMAGE.METRIC.", ("--out", "-o"), "NAME"),
-    ] = None,
+    out: Annotated[Path | None, common.output("Name of the page and pictures. Default: IMAGE.METRIC.", "NAME")] = None,
     chosen: FigureLook,
     inputs: Inputs,
     json_output: common.JsonOption = False,
@@ -93,14 +86,8 @@ def explain(
     common.answer(json_output, result, lines)
 
 
-# ``capbench explore examples STUDY``: captions of one image, from a study file.
-
-
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
-    """Score the captions of a study's image with all its metrics, print them, and write them to a JSON file.
-
-    Raises typer.Exit (exit code 1) if requirements of a metric are missing.
-    """
+    """Score the captions of a study's image with all its metrics: ``capbench explore examples STUDY``."""
     import json
     from dataclasses import replace
 

@@ -18,7 +18,6 @@ EXPLORED = {
     "words": Entry("explore", "words", "Compare scores of matching and other words of regions.", _LISTED),
     "parse": Entry("explore", "parse", "Show the scene graphs of captions, as SPICE reads them.", _LISTED),
 }
-"""Commands of the group."""
 
 
 class _Explore(LazyGroup):

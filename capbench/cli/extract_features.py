@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from capbench.features.extract import Extracted
 
 _MAX_LISTED = 5
-_WORKERS = (1, 4, 16, 64)
-"""Numbers of workers that ``--dry-run`` estimates for."""
-_MEASURED = 8
-"""Images that ``--dry-run`` measures."""
+_WORKERS = (1, 4, 16, 64)  # numbers that --dry-run estimates for
+_MEASURED = 8  # images that --dry-run measures
 
 
 def extract_features(
@@ -33,15 +31,13 @@ def extract_features(
     images: Annotated[
         list[Path] | None,
         Help(
-            "Folder, image, list (.txt) or COCO JSON; repeatable. Default: all images of the data folder.",
+            "Folder, image, list (.txt) or COCO JSON; repeatable. Default: all.",
             ("--images", "-i"),
             "PATH",
         ),
     ] = None,
     which: DetectorSettings,
-    option: Annotated[
-        list[str] | None, Help("Option of the detector, such as max_boxes=36.", metavar="NAME=VALUE")
-    ] = None,
+    option: Annotated[list[str] | None, Help("Option of the detector: max_boxes=36.", metavar="NAME=VALUE")] = None,
     dry_run: Annotated[bool, Help("Estimate time and disk space, and write nothing.")] = False,
     workers: Annotated[
         int | None,

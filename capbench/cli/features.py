@@ -27,7 +27,7 @@ def import_(
     *,
     files: Annotated[list[Path], argument("FILE...", "Files of one format, or folders of them.")],
     out: Annotated[
-        Path | None, Help("Output store. Default: features/NAME.h5 for the first file NAME.", ("--out", "-o"), "FILE")
+        Path | None, common.output("Output store. Default: features/NAME.h5 for the first file NAME.")
     ] = None,
     settings: ImportSettings,
     json_output: common.JsonOption = False,
@@ -145,17 +145,14 @@ def pool(
     store: _Store,
     out: _NewStore,
     windows: Annotated[
-        str | None,
-        Help("5x5, pyr30, or levels: 3x3/1+7x7/1. Default: 5x5; with --boxes none.", metavar="LEVELS"),
+        str | None, Help("5x5 (default without --boxes), pyr30, or levels: 3x3/1+7x7/1.", metavar="LEVELS")
     ] = None,
     boxes: Annotated[Path | None, Help("Detected boxes (.npz) that become regions.", metavar="FILE")] = None,
     top: Annotated[int | None, Ge(1), Help("With --boxes: maximum number of boxes per image.")] = None,
     class_columns: Annotated[
-        float | None, Help("With --boxes: add a column per class with SCALE times the class score.", metavar="SCALE")
+        float | None, Help("With --boxes: columns of classes, times SCALE.", metavar="SCALE")
     ] = None,
-    grid: Annotated[
-        str | None, Help("Rows and columns of cells. Default: from the boxes.", metavar="ROWSxCOLUMNS")
-    ] = None,
+    grid: Annotated[str | None, Help("Cells. Default: from the boxes.", metavar="ROWSxCOLUMNS")] = None,
     dtype: Annotated[str | None, Help("Type: float32 or float16. Default: the store's.")] = None,
     compression: _Compression = None,
     replace: common.ReplaceOption = False,
@@ -218,9 +215,7 @@ def export(
     *,
     store: _Store,
     out: Annotated[Path, argument("OUT", "Output file.")],
-    format: Annotated[
-        str | None, Help("npz, butd-tsv or lxmert-tsv. Default: from OUT's extension.", metavar="NAME")
-    ] = None,
+    format: Annotated[str | None, Help("npz, butd-tsv or lxmert-tsv. Default: by OUT.", metavar="NAME")] = None,
     replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -245,9 +240,7 @@ def show(
     *,
     image: Annotated[str, argument("IMAGE", "Image id, or an image file.")],
     features: Annotated[Path, Help("Store, or folder of stores.", metavar="STORE")] = Path("features/sample.h5"),
-    out: Annotated[
-        Path | None, Help("Output: .png, .svg or .pdf. Default: IMAGE.regions.png.", ("--out", "-o"), "FILE")
-    ] = None,
+    out: Annotated[Path | None, common.output("Output: .png, .svg or .pdf. Default: IMAGE.regions.png.")] = None,
     top: Annotated[int, Ge(1), Help("Number of boxes, the most confident first.")] = 10,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,

@@ -98,10 +98,7 @@ def figure(
         _Kind, argument("KIND", "forest, significance, curves, ratings, score-groups, layers, training-log or report.")
     ],
     call: _Call,
-    out: Annotated[
-        Path | None,
-        Help("Output: .png, .svg or .pdf. Default: KIND.png, or report.html.", ("--out", "-o"), "FILE"),
-    ] = None,
+    out: Annotated[Path | None, common.output("Output: .png, .svg or .pdf. Default: KIND.png, or report.html.")] = None,
     chosen: FigureLook,
 ) -> None:
     """Draw a figure as PNG, SVG or PDF, or write an HTML report.

@@ -12,7 +12,6 @@ import typer
 from capbench.cli import common
 from capbench.cli.commands import group
 from capbench.cli.options import argument
-from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ def download(
 def combine(
     *,
     models: Annotated[list[Path], argument("MODEL...", "Two or more trained models.")],
-    out: Annotated[Path, Help("Output file.", ("--out", "-o"), "FILE")],
+    out: Annotated[Path, common.output("Output file.")],
     replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:

@@ -425,8 +425,6 @@ def parse_size(text: str) -> tuple[float, float]:
     return width, height
 
 
-# Data sets, metrics and protocols of a study.
-
 SentinelsOption = Annotated[
     bool | None,
     Help(

@@ -35,7 +35,7 @@ def papers(
         list[str] | None,
         argument("NAME", "Papers (tiger), tables or figures (tiger-table1), or 'all'. Default: list all."),
     ] = None,
-    out: Annotated[Path, Help("Output folder, with a folder per table or figure.", ("--out", "-o"), "DIR")] = Path(
+    out: Annotated[Path, common.output("Output folder, with a folder per table or figure.", "DIR")] = Path(
         "results/papers"
     ),
     dry_run: Annotated[bool, Help("Print the commands and their expected time, and do nothing.")] = False,

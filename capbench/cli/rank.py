@@ -23,9 +23,7 @@ def rank(
     correction: Corrected = "holm",
     alpha: Alpha = 0.05,
     seed: Annotated[Seed, Help("Seed of the permutations.")] = 0,
-    out: Annotated[
-        Path | None, Help("Folder for ranking.json, .csv, .md and .tex.", ("--out", "-o"), metavar="DIR")
-    ] = None,
+    out: Annotated[Path | None, common.output("Folder for ranking.json, .csv, .md and .tex.", "DIR")] = None,
     escape_formulas: common.EscapeOption = False,
     left_out: LeftOut,
     details: common.DetailsOption = False,

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from capbench.metrics.metric_request import Row
 
 _STDIN = "standard input"
+# A decimal number; float() also accepts 1_0 and digits of other scripts.
 _LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-"""A decimal number; ``float`` also accepts ``1_0`` and digits of other scripts."""
 
 
 @contextlib.contextmanager
@@ -105,8 +105,7 @@ def score(
     *,
     metric: common.MetricsOption = None,
     dataset: Annotated[
-        str | None,
-        Help("Data set, or a file of judgements. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME"),
+        str | None, Help("Data set, or a file of judgements. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME")
     ] = None,
     protocol: Annotated[
         str | None, Help("Items to score: dataset/items, or a protocol id.", ("--protocol", "-p"), "ID")
@@ -123,9 +122,7 @@ def score(
     split: Split | None = None,
     restrict: Restrict = False,
     categories: Categories = False,
-    out: Annotated[
-        Path | None, Help("Write every caption's score: .csv, .jsonl or .parquet.", ("--out", "-o"), "FILE")
-    ] = None,
+    out: Annotated[Path | None, common.output("Write every caption's score: .csv, .jsonl or .parquet.")] = None,
     escape_formulas: common.EscapeOption = False,
     fail_under: Annotated[
         list[str] | None,

@@ -221,7 +221,7 @@ def word_vectors(
         list[str],
         Help("A corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.", ("--captions", "-c"), "NAME|FILE"),
     ],
-    out: Annotated[Path, Help("Output file (word2vec .bin).", ("--out", "-o"), "FILE")],
+    out: Annotated[Path, common.output("Output file (word2vec .bin).")],
     settings: WordVectorSettings,
 ) -> None:
     """Train word vectors for WMD (word2vec skip-gram).
@@ -247,9 +247,7 @@ def reo_covariance(
     features: Annotated[Path, Help("Region features of the images.", metavar="STORE")],
     captions: Annotated[str, Help("Captions of the images: a corpus or a file.", ("--captions", "-c"), "NAME|FILE")],
     settings: CovarianceSettings,
-    out: Annotated[
-        Path | None, Help("Output file. Default: FILE of --model + .reo.npz.", ("--out", "-o"), "FILE")
-    ] = None,
+    out: Annotated[Path | None, common.output("Output file. Default: FILE of --model + .reo.npz.")] = None,
 ) -> None:
     """Fit the covariance matrix for REO's distance.
 
