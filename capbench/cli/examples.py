@@ -16,8 +16,6 @@ from capbench.core.errors import UsageError
 if TYPE_CHECKING:
     from capbench.datasets.protocol import Aggregation
 
-_ENDINGS = (".md", ".html", ".json")
-
 
 def examples(
     *,
@@ -46,7 +44,7 @@ def examples(
     from capbench.reports.markup import markdown
     from capbench.studies.examples import choose_examples, rated_scores
 
-    endings = _ENDINGS if study is None else (".json",)
+    endings = (".md", ".html", ".json") if study is None else (".json",)
     if out is not None and out.suffix.lower() not in endings:
         message, hint = f"--out {out.name} has an unknown extension", f"Use {', '.join(endings)}"
         raise UsageError(message, code="wrong-value", value=out.suffix, hint=hint)

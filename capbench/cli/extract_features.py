@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from capbench.api.caller import Caller
     from capbench.features.extract import Extracted
 
-_MAX_LISTED = 5
 _WORKERS = (1, 4, 16, 64)  # numbers that --dry-run estimates for
 _MEASURED = 8  # images that --dry-run measures
 
@@ -130,7 +129,7 @@ def _print(result: Extracted, json_output: bool) -> None:
         network, whole = seconds["network"], seconds["total"] + seconds["finishing"]
         lines.append(f"time: {whole:.1f} s, of it network {network:.1f} s ({100 * network / whole:.0f}%)")
     common.answer(json_output, result.to_dict(), [*lines, f"signature: {result.signature}"])
-    for failure in result.failed[:_MAX_LISTED]:
+    for failure in result.failed[:5]:
         common.warn(f"{failure.file or failure.image}: {failure.reason}")
     if result.failed:
         number = common.count(len(result.failed), "image")
