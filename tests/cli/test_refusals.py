@@ -213,8 +213,7 @@ train scan scan-flickr8k-grid --evaluate test --restart => conflict
 train scan scan-flickr8k-grid --set lose.kind=hinge => wrong-value
 train combination => missing-option
 train combination -m cider,rouge-l --learner x => wrong-value learner
-train combination -m cider,rouge-l --test flickr8k-expert => conflict flickr8k-expert
-train combination -m cider,rouge-l --test nocaps => unsupported nocaps/first-vs-rest/mean
+train combination -m cider -d nocaps => unsupported nocaps/first-vs-rest/mean
 train combination -m cider,rouge-l --out scores.txt => wrong-format .txt
 train combination -m overlap --scores part.csv => missing-scores f8k_003
 train word-vectors --captions gone.txt --out v.bin => missing-file gone.txt
