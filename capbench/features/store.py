@@ -258,14 +258,24 @@ class FeatureStore:
         other = self._coco.find(image) if coco_number(image) is not None else None
         return None if other is None else self._find(other)
 
+    def _place(self, image: str) -> tuple[_StoreFile, int]:
+        if (place := self._find(image)) is not None:
+            return place
+        sample = [raw.decode() for raw in self._files[0].index().ids[:1000].tolist()]
+        near = suggest(image, sample).partition(" Choices")[0] if len(sample) < 1000 else ""
+        # Stores are sorted: the first id alone represents only one of several data sets.
+        examples = dict.fromkeys((sample[0], sample[len(sample) // 2], sample[-1]))
+        like = "Its ids look like " + ", ".join(f"'{example}'" for example in examples)
+        hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else like
+        message = f"has no features of the image '{image}'"
+        raise FeatureError(message, code="missing-image", value=image, path=self.paths[0], hint=hint)
+
     def __contains__(self, image: object) -> bool:
         return isinstance(image, str) and self._find(image) is not None
 
     def __getitem__(self, image: str) -> RegionFeatures:
         """The regions of one image."""
-        if (place := self._find(image)) is None:
-            raise self._missing(image)
-        file, position = place
+        file, position = self._place(image)
         return file.read(position, position + 1)[0]
 
     def __iter__(self) -> Iterator[RegionFeatures]:
@@ -284,17 +294,13 @@ class FeatureStore:
 
     def regions(self, image: str) -> int:
         """Number of regions of an image, without reading them. Raises FeatureError if the store has no such image."""
-        if (place := self._find(image)) is None:
-            raise self._missing(image)
-        file, position = place
+        file, position = self._place(image)
         return file.count(position)
 
     def checksum(self, image: str) -> int | None:
         """The stored CRC-32 of an image's regions, without reading them; None if the store has no such image."""
-        if (place := self._find(image)) is None:
-            return None
-        file, position = place
-        return int(file.index().checksums[position])
+        place = self._find(image)
+        return None if place is None else int(place[0].index().checksums[place[1]])
 
     def require(self, images: Sequence[str]) -> None:
         """Raise one MissingFeaturesError that counts and names the images without features."""
@@ -315,16 +321,6 @@ class FeatureStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _missing(self, image: str) -> FeatureError:
-        sample = [raw.decode() for raw in self._files[0].index().ids[:1000].tolist()]
-        near = suggest(image, sample).partition(" Choices")[0] if len(sample) < 1000 else ""
-        # Stores are sorted: the first id alone represents only one of several data sets.
-        examples = dict.fromkeys((sample[0], sample[len(sample) // 2], sample[-1]))
-        like = "Its ids look like " + ", ".join(f"'{example}'" for example in examples)
-        hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else like
-        message = f"has no features of the image '{image}'"
-        return FeatureError(message, code="missing-image", value=image, path=self.paths[0], hint=hint)
 
     def _check_disjoint(self) -> None:
         if len(self._files) < 2:

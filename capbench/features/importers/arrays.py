@@ -52,12 +52,13 @@ def load_arrays(path: Path, needed: Sequence[str], optional: Sequence[str] = ())
     return arrays
 
 
-_INFO = {
+FIELDS = {
     "class_ids": "objects_id",
     "class_scores": "objects_conf",
     "attribute_ids": "attrs_id",
     "attribute_scores": "attrs_conf",
 }
+"""Fields of regions, and their names in MILVLG's and LXMERT's files."""
 
 
 def read_milvlg(path: Path) -> Iterator[ImportedImage]:
@@ -74,7 +75,7 @@ def read_milvlg(path: Path) -> Iterator[ImportedImage]:
         info = arrays.get("info")
         flat = {}
         if isinstance(info, Mapping):
-            flat = {name: flat_field(info[key], n, name) for name, key in _INFO.items() if key in info}
+            flat = {name: flat_field(info[key], n, name) for name, key in FIELDS.items() if key in info}
         boxes, features = float_matrix(bbox, n, 4, "bbox"), float_matrix(x, n, None, "x")
     except (ValueError, TypeError) as error:
         raise invalid_field(error, path) from None

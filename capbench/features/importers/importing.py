@@ -19,6 +19,7 @@ from capbench.core.errors import DataError, FeatureError, UsageError, check_choi
 from capbench.core.pickles import load_npy, load_pickle
 from capbench.core.records import image_id
 from capbench.features.importers.arrays import (
+    FIELDS,
     FieldError,
     ImportedImage,
     array_names,
@@ -47,14 +48,6 @@ COLUMNS = {
         "features",
     ),
 }  # fmt: skip
-_LXMERT_FIELDS = {
-    "class_ids": ("objects_id", "int64"),
-    "class_scores": ("objects_conf", "float32"),
-    "attribute_ids": ("attrs_id", "int64"),
-    "attribute_scores": ("attrs_conf", "float32"),
-}
-
-
 _MOST_DAMAGED = 20  # images with damaged rows in a file of this format
 
 
@@ -108,7 +101,8 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: 
         features = float_matrix(base64_array(cell["features"], "float32", "features"), n, None, "features")
         flat = {}
         if lxmert:
-            for field, (column, dtype) in _LXMERT_FIELDS.items():
+            for field, column in FIELDS.items():
+                dtype = "int64" if field.endswith("_ids") else "float32"
                 flat[field] = flat_field(base64_array(cell[column], dtype, column), n, field)
     except ValueError as error:
         if row == 1 and cell["num_boxes"] == b"num_boxes":
