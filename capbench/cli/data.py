@@ -180,7 +180,7 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
         good = sum(r.state == "ok" for r in reports)
         valid = f"{good} of {common.count(len(reports), 'file')} valid"
         lines.append(f"{name}: {'not installed' if all(r.state == 'missing' for r in reports) else valid}")
-        width = max(len(report.path) for report in reports)
+        width = max((len(report.path) for report in reports), default=0)
         shown = [report for report in reports if names or report.state != "ok"]
         lines += [f"  {report.path:{width}}  {report.state:8} {report.detail}".rstrip() for report in shown]
     verdict = {"root": str(root.path), "sample": root.is_sample, "ok": not bad and not nothing}
