@@ -119,12 +119,6 @@ def test_a_metric_that_is_constant_on_one_of_several_draws_is_undefined_in_that_
     assert made["b", "g"].value == pytest.approx(np.mean(of_b))  # type: ignore[arg-type]
 
 
-def test_a_column_that_some_draws_miss_has_no_cells_and_the_others_have_theirs() -> None:
-    made = cells("mean-tau-b", FIRST, {"b": SECOND["b"]}, THIRD)
-    assert {column for column, _ in made} == {"b"}
-    assert made["b", ""].sd is not None
-
-
 def test_unaggregated_ratings_have_no_p_value() -> None:
     assert cells("unaggregated-tau-b", FIRST)["a", ""].p_value is None
     assert cells("mean-tau-b", FIRST)["a", ""].p_value == pytest.approx(

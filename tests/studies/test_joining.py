@@ -16,14 +16,12 @@ from capbench.core.yaml import shipped_configs
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics import metric_request
 from capbench.reports.markup import to_csv
-from capbench.reports.table import PUBLISHED, Row, Table
+from capbench.reports.table import Row, Table
 from capbench.reports.tables import own_models, tables
 from capbench.studies.plan import changed_inputs, plan_study
 from capbench.studies.published.beside import is_printed_as, join_published
 from capbench.studies.published.tables import PublishedTable, load_published, names, parse_table, rescaled
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
-from capbench.studies.run import run_plan
-from capbench.studies.scoring import no_progress
 from capbench.studies.study_file import load_study
 from capbench.weights.registry import Status
 from tests.studies.toys import Toy
@@ -203,14 +201,6 @@ def test_a_label_names_the_variant_and_no_label_the_default(label: str, variant:
     printed = parse_table("made-up", MADE_UP).rows[0].model_copy(update={"variant": variant})
     assert is_printed_as(metric_request.Row(ScoreColumn(label, "length"), "length", "x", "X"), printed) is same
     assert not is_printed_as(metric_request.Row(ScoreColumn(label, "negative"), "length", "x", "X"), printed)
-
-
-def test_rows_that_only_the_paper_has_come_below_in_print_order(study: StudyResult) -> None:
-    first, second = tables(study)[:2]
-    assert papers(first, PUBLISHED) == {"Sum": ["52.0*", ""]}
-    assert papers(second, PUBLISHED) == {"Sum": ["51.0"]}
-    without_label = join_published(result_of(cell(TAU, "length", 0.5)), parse_table("x", MADE_UP), ROWS[:1])
-    assert [*papers(tables(without_label)[0], PUBLISHED)] == ["Length (long)", "Sum", "Waiting"]
 
 
 def test_published_numbers_of_data_that_is_not_here_are_printed() -> None:
@@ -499,18 +489,6 @@ def test_the_shipped_studies_print_every_published_number() -> None:
     # Rows that a table includes from another one have keys with a colon, and are counted there.
     assert sum(not column.reading_of and ":" not in row for (_, _, row), column in every.items()) == 585
     assert printed == set(every)
-
-
-@pytest.mark.parametrize("name", ["faier-figure5", "faier-table5", "faier-table6"])
-def test_a_study_of_printed_numbers_alone_makes_their_table_and_no_other(name: str) -> None:
-    plan = plan_study(SHIPPED[name], DataRoot(sample_dir(), True, "test"))
-    result = run_plan(plan, no_progress)
-    assert not result.sample  # printed numbers are no numbers of the sample
-    assert not result.missing
-    (table,) = tables(result)
-    assert table.title == f"{SHIPPED[name].title}. Published, no protocol of ours"
-    assert len(places(table)) == len(load_published(name).values)
-    assert "Signatures" not in result.to_markdown()
 
 
 @pytest.mark.parametrize(("name", "same"), [("fleur", True), ("FLEUR", True), ("fleur_raw", False), ("cider", False)])

@@ -18,13 +18,13 @@ from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.reports.figures.curves import layers_figure
-from capbench.studies.layers import LayerCurves, layer_curves, plan_layers, with_all_layers
+from capbench.studies.layers import LayerCurves, layer_curves, plan_layers
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 from tests.conftest import Ran
-from tests.metrics.vilbert.models import OPTIONS, write_model, write_store
+from tests.metrics.vilbert.models import write_model, write_store
 
 Run = Callable[..., Ran]
 EXPERT = "flickr8k-expert/no-own-captions/mean-tau-b"
@@ -74,21 +74,6 @@ def curves_of(
     )
     plan, places = plan_layers(plan_study(study, ROOT), 100, 0)
     return layer_curves(run_plan(plan, no_progress, test_groups=False), places)
-
-
-def test_a_request_grows_to_all_layers_or_those_of_its_option_and_column(files: Path) -> None:
-    assert OPTIONS.connections == 3
-    request, places = with_all_layers(requested(files, "vilbertscore"), given(files))
-    assert request.columns == tuple(f"vilbertscore-{s}-{n}" for n in (1, 2, 3) for s in "fpr")
-    assert {place[3] for place in places.values()} == {1, 2, 3}
-    assert {place[2] for place in places.values()} == {f"ViLBERTScore-{s}" for s in "FPR"}
-    some, _ = with_all_layers(requested(files, "vilbertscore", layer="2-3"), given(files))
-    assert some.columns == tuple(f"vilbertscore-{s}-{n}" for n in (2, 3) for s in "fpr")
-    single, _ = with_all_layers(requested(files, "vilbertscore-r"), given(files))
-    assert single.columns == tuple(f"vilbertscore-r-{n}" for n in (1, 2, 3))
-    last, places = with_all_layers(requested(files, "vilbertscore", layer=2), given(files))
-    assert last.columns == ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")
-    assert {place[3] for place in places.values()} == {2}
 
 
 def test_every_value_is_what_the_layer_alone_gives(files: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,9 @@ import pytest
 import typer.main
 
 from capbench.cli.app import app
-from capbench.core.cache import Cache
 from capbench.core.errors import UsageError
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.studies.papers import Prospect, choose_items, command_lines, item_study, papers, prospect
-from capbench.studies.plan import plan_study
-from capbench.studies.run import run_plan
-from capbench.studies.scoring import no_progress
-from capbench.text import ptb
-from capbench.text.spice import scene_graph
-from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from tests.errors import raises
 
 # What the five papers print, written down from their pages and not from the list.
@@ -100,26 +92,3 @@ def test_what_waits_is_asked_of_metrics_and_data_sets(tmp_path: Path) -> None:
     absent = looked_at("reo-table1", find_root(tmp_path)).absent
     assert "publicsys/publicsys.csv" in absent["publicsys/all-references/tau-c"]
     assert not looked_at("faier-table5").is_computable
-
-
-@pytest.mark.parametrize(("parsed", "waits"), [((), True), (("composite",), False), (("flickr8k-expert",), False)])
-def test_metrics_that_require_the_parser_wait_if_a_run_misses_it(parsed: tuple[str, ...], waits: bool) -> None:
-    """No parser, and parses of the captions of some data sets."""
-    root = find_root(sample_dir())
-    item = papers().items["tiger-table1"]
-    plan = plan_study(item_study("tiger-table1", item), root)
-    for dataset, protocol in plan.protocols:
-        if dataset.name in parsed:
-            (judgements,) = dataset.load(protocol.items)
-            texts = {text for item in judgements.items for text in (item.candidate, *item.references)}
-            with Cache("scene-graphs") as store:
-                tokens = ptb.tokenize(sorted(texts))
-                parses = (json.dumps([[word] for word in text.split()]).encode() for text in tokens)
-                store.put(SPICE_PARSER_VERSION, zip(map(scene_graph.key, tokens), parses, strict=True))
-    scene_graph.forget()
-    looked = looked_at("tiger-table1", root)
-    requests = tuple(request for request in plan.requests if request.label in ("spice", "bleu"))
-    result = run_plan(replace(plan, requests=requests), no_progress)
-    assert ("SPICE" in looked.waiting, "SPICE" in looked.rows) == (waits, not waits)
-    scored = {cell.protocol.partition("/")[0] for cell in result.cells if cell.column == "spice"}
-    assert scored == set(parsed)

@@ -7,8 +7,6 @@ import pytest
 from capbench.core.errors import DataError, UsageError
 from capbench.studies.published.tables import PrintedNumber, PublishedTable, load_published, names, parse_table
 
-TIGER_TAU = "composite/same-text-out/correctness-tau-c"
-
 
 def value(table: str, column: str, row: str) -> PrintedNumber:
     return load_published(table).values[column, row]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from capbench.core.errors import DataError, StatisticError
-from capbench.studies.results import RESULT_SCHEMA_VERSION, load_result
+from capbench.datasets.root import find_root
+from capbench.studies.item_scores import Collector, ItemScores, load_items, write_items
+from capbench.studies.plan import plan_study
+from capbench.studies.results import RESULT_SCHEMA_VERSION, StudyResult, load_result
+from capbench.studies.run import run_plan
+from capbench.studies.scoring import no_progress
+from capbench.studies.study import Study
 from tests.errors import raises
+from tests.studies.toys import HUMAN, LENGTHS, TOY
 
 RESULT = {
     "schema_version": RESULT_SCHEMA_VERSION,
@@ -102,3 +111,66 @@ def test_nan_in_a_result_file_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(RESULT).replace("0.5", "NaN"), encoding="utf-8")
     with raises(DataError, "not-a-number", path=path):
         load_result(path)
+
+
+def gathered(*protocols: str) -> tuple[StudyResult, tuple[ItemScores, ...]]:
+    study = Study("toys", "Toys", protocols, ("tests.studies.toys:Length",))
+    collector = Collector()
+    result = run_plan(plan_study(study, find_root(None)), no_progress, cache=False, keep=collector)
+    return result, collector.tables
+
+
+def test_ratings_are_kept_one_point_a_caption_and_once_for_all_statistics() -> None:
+    result, (table,) = gathered(f"{TOY}/all/unaggregated-tau-c", f"{TOY}/all/mean-tau-b")
+    assert table.kind == "ratings"
+    assert table.protocols == tuple(info.id for info in result.protocols)
+    assert table.ratings == [list(pair) for pair in HUMAN]
+    assert table.human == [float(np.mean(pair)) for pair in HUMAN]
+    (scores,) = [values for column, values in table.scores.items() if column in result.columns][:1]
+    assert scores == [float(length) for length in LENGTHS]
+    assert [table.reference_lists[place] for place in table.references] == [["a word"]] * 6
+    assert table.groups == ["odd" if n % 2 else "even" for n in LENGTHS]
+
+
+def test_pairs_are_kept_with_the_preferred_caption_first() -> None:
+    _, (table,) = gathered(f"{TOY}/all/votes-strict")
+    assert table.kind == "preferences"
+    assert [len(text.split()) for text in table.captions] == [2, 3, 6]  # preferred: second, first, second
+    assert [len(text.split()) for text in table.others] == [1, 4, 5]
+    assert next(iter(table.scores.values())) == [1.0, -1.0, 1.0]
+    assert table.groups == ["A", "A", "B"]
+
+
+def test_what_is_written_is_read_again_and_the_same_bytes_come_of_it(tmp_path: Path) -> None:
+    _, tables = gathered(f"{TOY}/all/unaggregated-tau-c", f"{TOY}/all/votes-strict")
+    write_items(tables, tmp_path / "a.gz")
+    write_items(tables, tmp_path / "b.gz")
+    assert load_items(tmp_path / "a.gz") == tables
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("[1]", "wrong-format"),
+        ('{"schema_version": 9, "tables": []}', "wrong-version"),
+        ('{"schema_version": 1, "tables": [{"items": 3}]}', "wrong-format"),
+        (None, "wrong-format"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str | None, code: str) -> None:
+    path = tmp_path / "items.json.gz"
+    path.write_bytes(b"" if content is None else gzip.compress(content.encode()))
+    with raises(DataError, code, path=path) as caught:
+        load_items(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    _, (table,) = gathered(f"{TOY}/all/unaggregated-tau-c")
+    raw = table.model_dump(mode="json")
+    raw["captions"] = raw["captions"][:-1]
+    path = tmp_path / "items.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"schema_version": 1, "tables": [raw]}).encode()))
+    with raises(DataError, "wrong-format", path=path):
+        load_items(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from capbench.core.errors import CapbenchError, MetricError, StatisticError, StudyError
+from capbench.core.errors import CapbenchError, MetricError, MissingFileError, StatisticError, StudyError
 from capbench.datasets.root import DataRoot
 from capbench.studies.plan import plan_study
 from capbench.studies.run import SlowPart, run_plan
@@ -61,7 +61,7 @@ def test_missing_files_become_an_entry_beside_what_could_be_computed(root: DataR
 @pytest.mark.parametrize(
     ("changes", "kind", "named"),
     [
-        ({"protocols": (f"{TOY}/gone/mean-tau-b",)}, StudyError, "toy/gone.txt"),
+        ({"protocols": (f"{TOY}/gone/mean-tau-b",)}, MissingFileError, "toy/gone.txt"),
         ({"metrics": ("tests.studies.toys:Constant",)}, StatisticError, "Constant"),
         ({"metrics": ("tests.studies.toys:NotANumber",)}, MetricError, "image2"),
     ],
@@ -72,17 +72,6 @@ def test_nothing_computable_is_an_error(
     with pytest.raises(kind) as caught:
         run(root, **changes)
     assert named in str(caught.value)
-
-
-def test_a_second_run_reads_the_cache(root: DataRoot) -> None:
-    first = run(root)
-    second = run(root)
-    assert sum(first.cached.values()) == 0
-    assert second.cached == {"toy/all|length": 6}
-    assert [c.value for c in second.cells] == [c.value for c in first.cells]
-    scaled = run(root, options={LENGTH: {"scale": 2.0}})
-    assert "scale:2" in scaled.signatures["toy/all"]["length"]
-    assert scaled.cached.get("toy/all|length", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -146,14 +135,6 @@ def test_a_metric_that_is_left_out_is_a_row_that_says_so(root: DataRoot, unlearn
     assert {cell.column for cell in result.cells} == {"length", "negative"}
     (missing,) = result.missing
     assert (missing.column, missing.title, missing.left_out) == ("slow", "Slow", True)
-
-
-def test_a_column_or_a_label_is_left_out_alone(root: DataRoot) -> None:
-    of_column = run(root, without=("negative",))
-    assert {cell.column for cell in of_column.cells} == {"length"}
-    of_label = run(root, metrics=(LENGTH, f"again={LENGTH}"), without=("again",))
-    assert {cell.column for cell in of_label.cells} == {"length", "negative"}
-    assert [missing.column for missing in of_label.missing] == ["again", "again.negative"]
 
 
 def test_a_study_of_which_nothing_is_left_is_refused(root: DataRoot) -> None:

@@ -223,18 +223,6 @@ def test_source_of_preferences_is_the_share_of_won_pairs() -> None:
         assert value == pytest.approx(np.mean(np.concatenate(shares)) - 0.5)
 
 
-@pytest.mark.parametrize("statistic", ["tau-b", "tau-c", "pearson"])
-def test_source_is_undefined_within_sources_and_image_mean_within_images(statistic: str) -> None:
-    data = judgements()
-    assert "source" in reason(data, "source", f"within-source-{statistic}")
-    assert "within images" in reason(data, "image-mean", f"within-image-{statistic}")
-    assert np.isfinite(scores(data, "image-mean", f"within-source-{statistic}")).all()
-    assert np.isfinite(scores(data, "source", f"within-image-{statistic}")).all()
-    tests = assessed(data, {"a": np.arange(len(data.items), dtype=np.float64)}, f"within-source-{statistic}").tests_of()
-    assert tests is not None
-    assert tests.sentinels == ("length", "length-ratio", "candidate-only")
-
-
 @pytest.mark.parametrize("name", ["source", "candidate-only", "image-mean"])
 @pytest.mark.parametrize("statistic", ["tau-c", "pearson"])
 def test_own_ratings_do_not_change_a_score(name: str, statistic: str) -> None:

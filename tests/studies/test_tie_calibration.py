@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.records import FloatArray, ScoreColumn
+from capbench.core.records import FloatArray, ScoreColumn, ScoreTable
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
+from capbench.metrics.metric_request import Row
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
+from capbench.studies.evaluate import evaluate
+from capbench.studies.protocol_notes import tie_cautions
 from tests.conftest import Ran
 
 PROTOCOL = "composite/same-text-out/correctness-acc-eq"
@@ -70,3 +73,31 @@ def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbe
     assert result["cells"][0]["value"] < ceiling["value"] < 1
     (note,) = [note for note in result["protocols"][0]["notes"] if "no intervals" in note]
     assert "acc-eq" in note
+
+
+ROW = Row(ScoreColumn("m", "m"), "m", "m", "M")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "levels", "says"),
+    [
+        ("unaggregated-tau-c", 3, True),
+        ("unaggregated-tau-c", 10**9, False),
+        ("unaggregated-tau-b", 3, False),
+        ("mean-tau-c", 3, True),
+    ],
+)
+def test_ties_are_told_under_tau_c(protocol: str, levels: int, says: bool) -> None:
+    dataset = open_dataset("flickr8k-expert", find_root("sample"))
+    chosen = dataset.protocol(protocol)
+    draws = dataset.load(chosen.items)
+    items = draws[0].items
+    values = np.floor(np.random.default_rng(0).random(len(items)) * levels)
+    table = ScoreTable(dataset.name, items, {ROW.key: values}, {ROW.key: 0.0}, {"m": "m"})
+    cells, _ = evaluate(chosen, draws, [table], [ROW])
+    lines = tie_cautions(chosen, [table], [ROW], cells)
+    pairs = np.triu_indices(len(items), 1)
+    share = np.mean(values[pairs[0]] == values[pairs[1]])
+    assert [f"M has 3 distinct scores and gives {share:.0%} of all pairs of items" in line for line in lines] == (
+        [True] if says else []
+    )

@@ -182,21 +182,6 @@ def test_a_test_that_does_not_fit_is_refused_before_anything_is_scored(root: Dat
         run(root, protocols=(TOY, f"{TOY}/all/votes-strict"), compare=TestSettings("williams"))
 
 
-def test_williams_test_needs_no_resamples(root: DataRoot) -> None:
-    result = run(
-        root,
-        protocols=(f"{TOY}/all/mean-pearson",),
-        metrics=("tests.studies.toys:Zigzag",),
-        compare=TestSettings("williams"),
-    )
-    zigzag, steps = [3.0, 2, 5, 4, 7, 6], [1.0, 1, 2, 2, 3, 3]
-    data = Correlations.of("pearson", {"zigzag": zigzag, "steps": steps}, np.mean(HUMAN, axis=1))
-    found = result.comparison("toy/all/mean-pearson")
-    assert found is not None
-    assert found.pairs[0].p_value == compare(data, test="williams").pairs[0].p_value
-    assert (found.resamples, found.seed, found.unit, found.units) == (None, None, None, 6)
-
-
 def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capbench.studies.human_ceiling.FEWEST_IN_CEILING", 6)
     result = run(root, bootstrap=BootstrapSettings(300))
@@ -231,23 +216,6 @@ def test_a_ceiling_has_an_interval_without_settings_and_none_below_thirty_images
     assert not [row for table in tables(result) for row in table.rows if row.part]
     (note,) = [note for note in result.protocols[0].notes if "ceiling" in note]
     assert "6 images" in note
-
-
-@pytest.mark.parametrize("test", ["permutation", "bootstrap"])
-def test_intervals_over_images_and_tests_over_ratings_do_not_share_resamples(root: DataRoot, test: str) -> None:
-    over_ratings = TestSettings(test, "holm", 0.2, 400, 3, "rating")  # type: ignore[arg-type]
-    over_images = BootstrapSettings(400, "image", 3)
-    both = run(root, bootstrap=over_images, compare=over_ratings)
-    intervals, tests = run(root, bootstrap=over_images), run(root, compare=over_ratings)
-    assert [(cell.low, cell.high) for cell in both.cells] == [(cell.low, cell.high) for cell in intervals.cells]
-    found, alone = both.comparison(DEFAULT), tests.comparison(DEFAULT)
-    assert found is not None
-    assert alone is not None
-    assert (found.unit, found.units, found.pairs) == ("rating", 12, alone.pairs)
-    data = by_hand("rating")
-    drawn = draw_bootstrap(data, resamples=400, seed=3) if test == "bootstrap" else None
-    expected = compare(data, test=test, alpha=0.2, permutations=400, seed=3, sample=drawn)  # type: ignore[arg-type]
-    assert found.pairs[0].p_value == expected.pairs[0].p_value
 
 
 @pytest.mark.real_data
