@@ -60,8 +60,7 @@ class Card(Strict):
     licence: str = ""
     cost: Cost | None = None
     ratings: tuple[_Text, ...] = ()  # data sets whose human ratings were used for training
-    # caption corpora (flickr8k) or splits (flickr8k@train), and files next to the card: lists of image names (.txt) and
-    # trained networks with a training record; None if unknown
+    # caption corpora (flickr8k), splits (flickr8k@train), lists of image names next to the card (.txt); None if unknown
     training_images: tuple[_Text, ...] | None = None
     files: dict[_FileName, _Sha256] = Field(default_factory=dict)  # score files next to the card, with SHA-256
 

@@ -137,7 +137,6 @@ def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
 
 @contextmanager
 def _naming(protocol: Protocol) -> Iterator[None]:
-    """Name the protocol in errors."""
     try:
         yield
     except StatisticError as error:

@@ -144,7 +144,6 @@ def _correlations(
 
 
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
-    """Within images or sources, or over systems."""
     numbers = {}
     of_pairs = spec.side == "preferences"
     groups = sorted(set(judgements.preferences[spec.human].group) - {""}) if of_pairs else judgements.groups
@@ -163,7 +162,6 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
 
 
 def _accuracies(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
-    """The accuracy overall (``""``) and by group."""
     assert spec.ties is not None
     preferences, sides = judgements.preferences[spec.human], balanced_sides(spec, judgements)
     if sides is not None:
@@ -223,7 +221,6 @@ def _balanced(
 
 
 def _mean(parts: Sequence[Any]) -> _Number:
-    """The mean of accuracies."""
     value, chance = (float(np.mean([getattr(part, name) for part in parts])) for name in ("value", "chance"))
     return _Number(value, sum(part.n for part in parts), None, sum(part.ties for part in parts), chance)
 
@@ -247,7 +244,6 @@ def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | 
 
 
 def _names(protocol: Protocol, row: Row, group: str) -> dict[str, Any]:
-    """The fields of a cell that say which number it is."""
     return {
         "protocol": str(protocol),
         "metric": row.metric,

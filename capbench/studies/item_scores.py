@@ -82,7 +82,6 @@ class Collector:
         self._tables: dict[tuple[str, str], ItemScores] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
-        """Store the data behind one protocol; a protocol without a human side adds nothing."""
         if protocol.statistic.kind == "mean":
             return
         judgements, side = scored.draws[0], protocol.statistic.human

@@ -9,8 +9,6 @@ from dataclasses import replace
 
 from capbench.core.errors import UsageError
 from capbench.core.typed_json import Strict
-from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Resources
 from capbench.studies.plan import Plan
 from capbench.studies.results import ProtocolInfo, StudyResult
 from capbench.studies.study import BootstrapSettings
@@ -53,30 +51,6 @@ class LayerCurves(ProtocolInfo):
         return tuple(sorted({point.layer for point in self.points}))
 
 
-def with_all_layers(request: MetricRequest, resources: Resources) -> tuple[MetricRequest, Places]:
-    """A request with columns for every layer of the weights, or for those that the metric's option ``layer`` names."""
-    metric = request.metric
-    layers = metric.layers_of(request.given(resources), request.options)
-    if not layers:
-        raise UsageError(
-            f"{request.label} does not compute several layers",
-            code="unsupported",
-            value=request.label,
-            hint="Example: -m vilbertscore",
-        )
-    asked = set(request.columns)
-    columns = tuple(c for c in metric.columns if asked & {c, *metric.columns_under(request.options, (c,))})
-    options = {**request.options, "layer": layers}
-    every = replace(request, columns=metric.columns_under(options, columns), options=options)
-    names = {row.key.column: row.name for row in every.rows}
-    places = {}
-    for row in replace(request, columns=columns, options={}).rows:
-        column = row.key.column
-        for layer, name in zip(layers, metric.columns_under(options, (column,)), strict=True):
-            places[names[name]] = (request.label, column, row.title, layer)
-    return every, places
-
-
 def plan_layers(plan: Plan, resamples: int, seed: int) -> tuple[Plan, Places]:
     """A plan whose metrics have columns for all layers; metrics with missing requirements stay as they are."""
     if means := [str(protocol) for _, protocol in plan.protocols if protocol.statistic.kind == "mean"]:
@@ -84,11 +58,23 @@ def plan_layers(plan: Plan, resamples: int, seed: int) -> tuple[Plan, Places]:
         raise UsageError(message, code="unsupported", value=means[0], hint="Choose another protocol")
     requests, places = [], Places()
     for request in plan.requests:
-        of_request = Places()
-        if not request.lacks(plan.resources):
-            request, of_request = with_all_layers(request, plan.resources)
-        requests.append(request)
-        places |= of_request
+        if request.lacks(plan.resources):
+            requests.append(request)
+            continue
+        metric = request.metric
+        layers = metric.layers_of(request.given(plan.resources), request.options)  # or those of the option ``layer``
+        if not layers:
+            message, hint = f"{request.label} does not compute several layers", "Example: -m vilbertscore"
+            raise UsageError(message, code="unsupported", value=request.label, hint=hint)
+        asked = set(request.columns)
+        columns = tuple(c for c in metric.columns if asked & {c, *metric.columns_under(request.options, (c,))})
+        options = {**request.options, "layer": layers}
+        requests.append(replace(request, columns=metric.columns_under(options, columns), options=options))
+        names = {row.key.column: row.name for row in requests[-1].rows}
+        for row in replace(request, columns=columns, options={}).rows:
+            column = row.key.column
+            for layer, name in zip(layers, metric.columns_under(options, (column,)), strict=True):
+                places[names[name]] = (request.label, column, row.title, layer)
     bootstrap = BootstrapSettings(resamples=resamples, seed=seed)
     study = replace(plan.study, bootstrap=bootstrap, human_ceiling=False, answers=False, practices=False)
     rows = tuple(row for request in requests for row in request.rows)

@@ -324,7 +324,6 @@ def _tests(result: StudyResult, protocol: str, group: str) -> Tests | None:
 
 
 def _computed(result: StudyResult, row: Row, columns: Sequence[BoardColumn]) -> dict[str, Any]:
-    """The fields of a row with computed numbers."""
     ours, missing = dict[str, OurNumber](), dict[str, str]()
     for column in columns:
         cell = result.cell(column.protocol, row.name, column.group)

@@ -111,14 +111,11 @@ def protocol_numbers(
 
 
 def study_result(
-    study: Study,
-    numbers: Sequence[Numbers],
-    columns: dict[str, str],
-    *,
-    sample: bool,
-    **more: Any,
+    study: Study, numbers: Sequence[Numbers], columns: dict[str, str], *, sample: bool, **more: Any
 ) -> StudyResult:
     """The result of a study: the numbers of its protocols, the titles of its rows, and ``more`` fields."""
+    lists = ("cells", "ceilings", "comparisons", "answers", "sentinels")
+    joined: dict[str, Any] = {name: tuple(entry for one in numbers for entry in getattr(one, name)) for name in lists}
     return StudyResult(
         capbench=__version__,
         name=study.name,
@@ -127,10 +124,6 @@ def study_result(
         sample=sample,
         protocols=tuple(one.info for one in numbers),
         columns=columns,
-        cells=tuple(cell for one in numbers for cell in one.cells),
-        ceilings=tuple(ceiling for one in numbers for ceiling in one.ceilings),
-        comparisons=tuple(tests for one in numbers for tests in one.comparisons),
-        answers=tuple(found for one in numbers for found in one.answers),
-        sentinels=tuple(found for one in numbers for found in one.sentinels),
+        **joined,
         **more,
     )

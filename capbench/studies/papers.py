@@ -153,7 +153,6 @@ def _name(request: MetricRequest, row: Row) -> str:
 
 
 def _absent(plan: Plan, root: DataRoot) -> dict[str, str]:
-    """The missing files of protocols without data."""
     absent: dict[str, str] = {}
     for dataset, protocol in plan.protocols:
         entry = catalog().datasets.get(dataset.name.partition("@")[0])

@@ -64,12 +64,9 @@ def metric_power(
             raise UsageError(f"{name} {value:g} is not a number between 0 and 1", code="out-of-range", value=value)
     rows = [row for request in requests for row in request.rows]
     if len(rows) != 2:
-        raise UsageError(
-            f"exactly two metrics are required, not {len(rows)}: {', '.join(row.name for row in rows)}",
-            code="wrong-value",
-            value=len(rows),
-            hint="Name single columns, such as bleu-4 instead of bleu",
-        )
+        message = f"exactly two metrics are required, not {len(rows)}: {', '.join(row.name for row in rows)}"
+        hint = "Name single columns, such as bleu-4 instead of bleu"
+        raise UsageError(message, code="wrong-value", value=len(rows), hint=hint)
     scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
     rows = scored.complete(rows, at_least=2)
     draws = scored.draws

@@ -196,7 +196,6 @@ class TaskCollector:
         self.gathered: dict[str, tuple[Sequence[Judgements], Mapping[str, FloatArray]]] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
-        """Keep the judgements and scores of the tasks of a protocol."""
         whole = common_scores(tables, rows)
         for task in self.tasks:
             if str(task.protocol) == str(protocol):
@@ -347,7 +346,6 @@ def _tests(
     permutations: int,
     progress: Callable[[int], None],
 ) -> tuple[MetricPair, ...]:
-    """Tests of all pairs of metrics that share a task."""
     pairs = [pair for pair in itertools.combinations(order, 2) if values[pair[0]].keys() & values[pair[1]]]
     if not pairs:
         return ()

@@ -186,7 +186,6 @@ def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], 
 
 
 def _announce(plan: Plan, judged: Sequence[Scorable], announce: Callable[[SlowPart], None]) -> None:
-    """Announce the slow work of all judgements, if it takes long."""
     works = [one.slow_work() for one in judged]
     joined = together(work for of_items in works for of_label in of_items.values() for work in of_label)
     if sum(work.seconds for work in joined) > LONG_S:
@@ -286,7 +285,6 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
 
 
 def _missing_rows(request: MetricRequest, reason: str, *, planned: bool = False, protocol: str = "") -> list[Missing]:
-    """One entry for each column of a metric that cannot be computed."""
     return [
         Missing(protocol=protocol, column=row.name, title=row.title, reason=reason, planned=planned)
         for row in request.rows

@@ -120,14 +120,11 @@ def common_items(
         total = len(judgements.items)
         if len(lacking) == total:
             files = ", ".join(joined[place].file.path.name for joined in here)
-            raise DataError(
-                f"no item of {dataset.name}/{selection.name}{of_emptied_draw(total)} has a score in "
-                f"{'each of ' if len(here) > 1 else ''}{files}",
-                code="missing-scores",
-                hint="Choose files that share items, or a single one"
-                if len(here) > 1
-                else f"'capbench data items {dataset.name}/{selection.name}' writes the items of all draws",
-            )
+            name, several = f"{dataset.name}/{selection.name}", len(here) > 1
+            every = f"'capbench data items {name}' writes the items of all draws"
+            hint = "Choose files that share items, or a single one" if several else every
+            message = f"no item of {name}{of_emptied_draw(total)} has a score in {'each of ' if several else ''}{files}"
+            raise DataError(message, code="missing-scores", hint=hint)
         counts = ((len(missing(joined, place)), joined[place].file.path.name) for joined in here)
         by_file = " and ".join(
             f"{count:,} {'has' if count == 1 else 'have'} no score in {name}" for count, name in counts if count

@@ -24,7 +24,6 @@ from capbench.metrics.score_joining import Join, join
 from capbench.stats.ties import is_constant
 from capbench.studies.cards import Card, load_card
 from capbench.studies.task_file import RankedTask
-from capbench.weights.training_files import read_training_record
 
 _REQUIRED = ("paper", "link", "licence", "training_data", "cost", "files")
 
@@ -191,17 +190,10 @@ def judged_overlaps(
 
 
 def _images(name: str, card: Path, root: DataRoot) -> TrainingRecord:
-    """The record of one entry of ``training_images``."""
     path = card.parent / name
     try:
         if path.suffix == ".txt":
             images = [image_id(line.strip()) for line in read_lines(path) if line.strip()]
-        elif path.is_file():
-            record = read_training_record(path)
-            if record.missing:
-                hint = "List the names of the images in a .txt file"
-                raise DataError("has no training record", code="missing-data", path=path, hint=hint)
-            return record
         else:
             corpus, _, split = name.partition("@")
             images = list(load_split(corpus, split or None, root))
