@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from capbench.core import errors
-from capbench.core.errors import CapbenchError, SetupError
+from capbench.core.errors import CapbenchError
 from capbench.core.files import cache_dir
 from capbench.core.machine import usable_cores
 from capbench.core.version import version_text
@@ -54,7 +54,6 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("data", lambda: _data(data)),
         ("metrics", lambda: _metrics(data)),
         ("weights", _weights),
-        ("detectors", _detectors),
         ("processor", lambda: [Check("processor", "ok", f"{usable_cores()} core(s) usable, {platform.machine()}")]),
         ("GPU", _gpu),
     ]
@@ -191,31 +190,6 @@ def _weights() -> list[Check]:
     what = "{0.path} has SHA-256 {0.sha256}, not {0.expected}"
     failed = [Check(f"  {one.name}", "fail", what.format(one), f"capbench models list {one.name}") for one in wrong]
     return [Check("weights", "ok", text), *failed]
-
-
-def _detectors() -> list[Check]:
-    """Import of every registered detector; a failure does not hide the others."""
-    from capbench.core import plugins
-    from capbench.features.detectors.base import Detector
-
-    usable, waiting, checks = [], [], []
-    for plugin in plugins.registered("capbench.detectors"):
-        try:
-            cls = plugins.load("capbench.detectors", plugin.name)
-        except CapbenchError as error:
-            if isinstance(error, SetupError):
-                waiting.append(plugin.name)
-            else:
-                checks.append(Check(f"  {plugin.name}", "fail", error.message, error.hint or ""))
-            continue
-        if issubclass(cls, Detector):
-            usable.append(plugin.name if plugin.is_built_in else f"{plugin.name} (from {plugin.package})")
-        else:
-            fix = f"Update or remove the package '{plugin.package}'"
-            checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is not a detector", fix))
-    if waiting:
-        checks.append(Check("  extra 'networks'", "missing", f"not installed; required by {', '.join(waiting)}"))
-    return [Check("detectors", "ok", ", ".join(usable) or "none"), *checks]
 
 
 def _gpu() -> list[Check]:

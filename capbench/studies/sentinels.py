@@ -208,7 +208,8 @@ def _source(data: _Data) -> FloatArray:
     systems = np.array([item.system for item in data.items], dtype=np.str_)
     judged = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
     if unnamed := int(np.count_nonzero(systems[judged] == "")):
-        raise StatisticError(f"the data set does not name the sources of {count(unnamed, 'caption')}")
+        some = "captions" if unnamed == len(judged) else count(unnamed, "caption")
+        raise StatisticError(f"the data set does not name the sources of {some}")
     if len(np.unique(systems[judged])) == 1:
         raise StatisticError("all captions are of one source", code="too-few", value=1)
     source, sources = unit_codes(systems)
