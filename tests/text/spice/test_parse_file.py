@@ -88,10 +88,7 @@ def test_lookups_are_those_of_a_dictionary(tmp_path: Path) -> None:
 
 def test_the_file_names_the_captions_with_their_licences(tmp_path: Path) -> None:
     some = list(CAPTIONS)
-    sets = {
-        "one": ([*some[:3], some[0], ""], "CC0", True),
-        "two": ([*some[2:5], "a new one"], "none stated", False),
-    }
+    sets = {"one": ([*some[:3], some[0], ""], "CC0", True), "two": ([*some[2:5], "a new one"], "none stated", False)}
     with parsed(CAPTIONS):
         export_parses(tmp_path / "x.parses", sets)
     file = ParseFile(tmp_path / "x.parses", VERSION)
