@@ -31,12 +31,7 @@ Texts = Mapping[Any, list[str]]  # captions of each image
 
 
 def _pairs(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
-    """Candidates and references in the order of ``gts``.
-
-    Raises:
-        DataError: there are no images, the images of the two differ, or an image does not have exactly one candidate
-            and at least one reference.
-    """
+    """Candidates and references in the order of ``gts``; each image has one candidate and one or more references."""
     if not gts and not res:
         raise DataError("there are no captions: gts and res are empty", code="missing-caption", value=0)
     for image in gts.keys() | res.keys():
@@ -123,11 +118,7 @@ class Spice(_Scorer):
     _method = "SPICE"
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[dict[str, dict[str, float]]]]:
-        """The mean F, and for each image, in the order of sorted ids, the scores and counts of every category.
-
-        Raises:
-            ToolError: a caption is not in the cache of parses, and the parser is not installed.
-        """
+        """The mean F, and for each image, in the order of sorted ids, the scores and counts of every category."""
         images = sorted(gts)
         candidates, references = _pairs({i: gts[i] for i in images}, res)
         graphs = scene_graph.tuples([*candidates, *chain.from_iterable(references)])
@@ -153,25 +144,14 @@ class PTBTokenizer:
 
 
 class COCOEvalCap:
-    """All scores of COCO's caption evaluation.
-
-    Args:
-        coco: references, a ``pycocotools.coco.COCO``.
-        cocoRes: candidates, from ``coco.loadRes``.
-
-    Attributes:
-        eval: score of the corpus by metric (``Bleu_1`` … ``Bleu_4``, ``METEOR``, ``ROUGE_L``, ``CIDEr``, ``SPICE``).
-        imgToEval: for each image its scores by metric, and ``image_id``.
-        evalImgs: the values of ``imgToEval``.
-        params: ``image_id`` lists the images to evaluate, by default those of ``coco``.
-    """
+    """All scores of COCO's caption evaluation; ``coco`` has the references, ``coco.loadRes`` gives the candidates."""
 
     def __init__(self, coco: Any, cocoRes: Any) -> None:  # noqa: N803
-        self.evalImgs: list[dict[str, Any]] = []
-        self.eval: dict[str, float] = {}
-        self.imgToEval: dict[Hashable, dict[str, Any]] = {}
+        self.eval: dict[str, float] = {}  # score of the corpus by metric (Bleu_1, METEOR, ROUGE_L, CIDEr, SPICE)
+        self.imgToEval: dict[Hashable, dict[str, Any]] = {}  # for each image its scores by metric, and ``image_id``
+        self.evalImgs: list[dict[str, Any]] = []  # the values of ``imgToEval``
         self.coco, self.cocoRes = coco, cocoRes
-        self.params: dict[str, Any] = {"image_id": coco.getImgIds()}
+        self.params: dict[str, Any] = {"image_id": coco.getImgIds()}  # the images to evaluate
 
     def evaluate(self) -> None:
         """Compute all scores and print those of the corpus; without SPICE's parser all but SPICE, with a warning."""

@@ -135,14 +135,12 @@ def check_captions(name: str, value: object, other: object) -> None:
     """Check the type of an argument with captions, which must have an order, and an index that is the other's."""
     index, subject = _index(value), f"{name} is a {type(value).__name__}"
     code, hint, problem = "wrong-type", _CAPTIONS, ""
+    if value is None or isinstance(value, Mapping) or is_path(value):
+        return
     if isinstance(value, records.Judgements):
         value = value.items
-    elif isinstance(value, str | os.PathLike):
-        problem = "" if is_path(value) else f"{name} is {_shown(value)}, which is not the path of a file"
-    elif value is None or isinstance(value, Mapping):
-        return
-    elif isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
-        problem = f"{name} is {_shown(value)}, which is not a collection of captions"
+    elif isinstance(value, str | bytes | bytearray | os.PathLike) or not isinstance(value, Iterable):
+        problem = f"{name} is {_shown(value)}, which is neither a collection of captions nor the path of a file"
     elif isinstance(value, set | frozenset):
         problem = f"{subject}, which has no order"
     elif hasattr(value, "columns") or getattr(value, "ndim", 1) != 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -142,26 +141,15 @@ def make_parses(
         if left_out:
             line += f"; {len(left_out):,} of more than {_MOST_WORDS} words are left out unless it is named"
         caller.note(line)
-    to_parse = list(unparsed)
+    to_parse = sorted(unparsed, key=lambda text: len(text.split()))  # the last ones may exceed the memory
     if to_parse:
         caller.note(
             f"{len(to_parse):,} captions to parse, {words(len(to_parse) / scene_graph.per_second())} if this machine "
             "is otherwise idle; an interruption loses at most 128 parses"
         )
         with spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
-            scene_graph.ensure(_ordered(to_parse), data=root.path, progress=step, spread=workers)
+            scene_graph.ensure(to_parse, data=root.path, progress=step, spread=workers)
     return Made(len(distinct), len(to_parse), len(long.keys() - unparsed.keys()))
-
-
-def _ordered(captions: Sequence[str]) -> list[str]:
-    """The captions in another order for every process, so that runs at the same time share the work.
-
-    The long ones are last, because one that is too long for the memory ends the run.
-    """
-    short = [text for text in captions if len(text.split()) <= _MOST_WORDS]
-    long = [text for text in captions if len(text.split()) > _MOST_WORDS]
-    random.shuffle(short)
-    return [*short, *sorted(long, key=lambda text: len(text.split()))]
 
 
 def export_named(

@@ -395,12 +395,7 @@ def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, Given
 
 def _label(label: str) -> str:
     """A label. Raises UsageError if it has other characters than those of labels."""
-    try:
-        split_label(f"{label}=metric")
-    except UsageError as error:
-        hint = "Use letters, digits, '-', '_' and '+'"
-        raise UsageError(f"'{label}' is not a valid label", code=error.code, value=label, hint=hint) from error
-    return label
+    return split_label(f"{label}=metric")[0]
 
 
 def dataset_name(dataset: DatasetGiven) -> str:

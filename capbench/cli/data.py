@@ -436,8 +436,8 @@ def parses(
 
     SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files and
     captions of more than 100 words are skipped), or those of NAME: data sets, corpora (flickr8k, flickr30k, coco-val,
-    ...) or files. Captions with a parse are not parsed again: an interrupted run resumes, and runs at the same time
-    share the work. Requires SPICE's parser ('capbench doctor --install spice').
+    ...) or files. Captions with a parse are not parsed again: an interrupted run resumes. Requires SPICE's
+    parser ('capbench doctor --install spice').
 
     An exported file (by default of the whole cache) has the tuples and a hash of each caption, the parser's version,
     and the licences of the captions, but not the captions. Every command reads the files spice-parses/*.parses of the
