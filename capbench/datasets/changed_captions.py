@@ -24,9 +24,6 @@ def read_changes(name: str, captions: Captions) -> list[dict[str, str]]:
         text = "\x1f".join(text for image in images for text in (image, *captions.get(image, ())))
         if hashlib.blake2b(text.encode(), digest_size=16).hexdigest() == digest:
             return rows
-    raise DataError(
-        "these are not the captions that the pairs were made from: a caption is missing or has another text or number",
-        code="wrong-version",
-        path=captions.source,
-        hint="Download the published file again; 'capbench data info' shows its source",
-    )
+    problem = "these are not the captions that the pairs were made from: one is missing or has another text or number"
+    hint = "Download the published file again; 'capbench data info' shows its source"
+    raise DataError(problem, code="wrong-version", path=captions.source, hint=hint)

@@ -300,11 +300,9 @@ class Composite(Dataset):
     def _no_thoroughness(self) -> NoReturn:
         exports = self._exports("thoroughness")
         missing = next((s for s in SUBSETS if s not in exports), SUBSETS[0])
-        raise MissingFileError(
-            "there is no such file (only the original exports have ratings of thoroughness)",
-            path=self.root.path / "composite" / f"{missing}_throughness.csv",
-            hint="Add the three exports, or choose a statistic of correctness",
-        )
+        message = "there is no such file (only the original exports have ratings of thoroughness)"
+        path = self.root.path / "composite" / f"{missing}_throughness.csv"
+        raise MissingFileError(message, path=path, hint="Add the three exports, or choose a statistic of correctness")
 
     def _references(self, rated: Sequence[RatedCandidate]) -> dict[tuple[str, str], tuple[str, ...]]:
         """(subset, image) → captions. Raises DataError for an image without captions."""

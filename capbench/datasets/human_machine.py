@@ -59,6 +59,7 @@ class _HumanMachine(Dataset):
     """Base class of the sets of human and machine captions; a subclass reads the captions."""
 
     corpus: ClassVar[str]  # name of the caption corpus with the references
+    listed: ClassVar[str] = ""  # name of the list of images of where_image2
     version, versions = AS_PUBLISHED
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
@@ -117,7 +118,7 @@ class _HumanMachine(Dataset):
 
     def _read(self) -> tuple[Path, list[Written]]:
         """Path of the captions or of the list of images, and the captions."""
-        raise NotImplementedError
+        return read_where_image(self.root.file(f"{_WHERE_IMAGE}/{self.listed}", what="the list of images"))
 
 
 def _notes(counts: Mapping[str, int]) -> list[str]:
@@ -137,10 +138,8 @@ class HmCocoWhereImage(_HumanMachine):
     name: ClassVar[str] = "hm-coco@where-image"
     title: ClassVar[str] = "Human and machine, COCO (twelve captioners)"
     corpus: ClassVar[str] = "coco-test"
+    listed: ClassVar[str] = "imgs_mscoco.txt"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-
-    def _read(self) -> tuple[Path, list[Written]]:
-        return read_where_image(self.root.file(f"{_WHERE_IMAGE}/imgs_mscoco.txt", what="the list of images"))
 
 
 class HmCoco(_HumanMachine):
@@ -163,10 +162,8 @@ class HmFlickr8k(_HumanMachine):
     name: ClassVar[str] = "hm-flickr8k"
     title: ClassVar[str] = "Human and machine, Flickr8k"
     corpus: ClassVar[str] = "flickr8k"
+    listed: ClassVar[str] = "imgs_flickr8k.txt"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
-
-    def _read(self) -> tuple[Path, list[Written]]:
-        return read_where_image(self.root.file(f"{_WHERE_IMAGE}/imgs_flickr8k.txt", what="the list of images"))
 
 
 def read_smurf(path: Path) -> list[Written]:

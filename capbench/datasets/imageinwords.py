@@ -24,10 +24,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import paired
+from capbench.datasets.judgement_files import file_error, paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, graded_preferences
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
 from capbench.datasets.tables import read_table
@@ -117,13 +116,7 @@ class ImageInWords(Dataset):
                 dropped.append(f"{count:,} against {comparison.other}")
             rows += usable
         if not rows:
-            raise DataError(
-                "no verdict has both descriptions",
-                code="too-few",
-                value=0,
-                path=self.root.locate(_COMPARISONS[0].file).parent,
-                hint="Download the files again",
-            )
+            raise file_error("no verdict has both descriptions", "too-few", self.root.locate("iiw"), value=0)
         notes = []
         if dropped:
             left_out = total - len(rows) * len(CRITERIA)
@@ -137,18 +130,10 @@ class ImageInWords(Dataset):
             for system, text in zip((_HUMAN, comparison.other), (row.human, row.other), strict=True)
             if text is not None
         )
-        sources = [comparison.group for comparison, _ in rows]
-        preferences = {
-            _ALL: _preferences(
-                [(2 * place, row.grades[name], name) for name in CRITERIA for place, (_, row) in enumerate(rows)]
-            ),
-            **{
-                name: _preferences(
-                    [(2 * place, row.grades[name], sources[place]) for place, (_, row) in enumerate(rows)]
-                )
-                for name in CRITERIA
-            },
-        }
+        places = [(2 * place, comparison.group, row.grades) for place, (comparison, row) in enumerate(rows)]
+        verdicts_of = {_ALL: [(place, grades[name], name) for name in CRITERIA for place, _, grades in places]}
+        verdicts_of |= {name: [(place, grades[name], source) for place, source, grades in places] for name in CRITERIA}
+        preferences = {name: _preferences(of_name) for name, of_name in verdicts_of.items()}
         return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
 
 

@@ -88,10 +88,7 @@ class LongCapArena(Dataset):
         return [table] if table.is_file() else sorted(folder.glob(f"{split}.{short}-*.parquet"))
 
     def _missing(self, split: str, aspect: str) -> NoReturn:
-        short = _ASPECTS[aspect]
-        raise MissingFileError(
-            f"there is no such file (ratings of {aspect}), nor {split}.{short}-*.parquet in its folder",
-            value=aspect,
-            path=self.root.path / _FOLDER / f"{short}_{split}.csv",
-            hint="See 'capbench data info longcap-arena' for its source",
-        )
+        short, hint = _ASPECTS[aspect], "See 'capbench data info longcap-arena' for its source"
+        message = f"there is no such file (ratings of {aspect}), nor {split}.{short}-*.parquet in its folder"
+        path = self.root.path / _FOLDER / f"{short}_{split}.csv"
+        raise MissingFileError(message, value=aspect, path=path, hint=hint)
