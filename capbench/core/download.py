@@ -134,10 +134,7 @@ def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tup
     """Extract files from a zip archive. Names of members are compared but never used as paths to write to.
 
     ``wanted``: path below ``folder`` → the end of the member's name (``annotations/captions_val2014.json``), or None if
-    the file name identifies it.
-
-    Returns the paths that were written, and the wanted paths that are not in the archive. Existing files are kept and
-    are not listed.
+    the file name identifies it. Returns the new paths, and the wanted ones that are not in the archive.
     """
     written, absent = [], []
     try:

@@ -256,10 +256,9 @@ def extras() -> dict[str, dict[str, str]]:
 
 
 def absent_package(*packages: str) -> tuple[str, str, str] | None:
-    """The first of these packages that is not installed; None if all are. None is imported.
+    """The first of these packages that is not installed: its name, text with the extra, and the command for all.
 
-    Returns its name; the name with the smallest extra that has all missing packages, as text; and the command that
-    installs that extra's packages, which works without an index for capbench itself.
+    The extra is the smallest that has all missing packages. None if all are installed; none is imported.
     """
     missing = [package for package in packages if not is_installed(package)]
     if not missing:
@@ -274,10 +273,7 @@ def absent_package(*packages: str) -> tuple[str, str, str] | None:
 
 
 def require(*packages: str, purpose: str) -> None:
-    """Check that packages of an extra are installed, before any work starts; imports none of them.
-
-    ``purpose``: the feature that requires them, the subject of the message: ``"a figure"``.
-    """
+    """Check that packages of an extra are installed, and import none; ``purpose``: the feature that requires them."""
     absent = absent_package(*packages)
     if absent is not None:
         package, text, command = absent

@@ -223,8 +223,7 @@ def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """The lines of a UTF-8 text file without line ends; a final newline adds no empty line.
 
-    Only ``\\n``, ``\\r\\n`` and ``\\r`` end a line (``str.splitlines`` also breaks at form feeds and
-    U+2028, which captions may contain). Raises the errors of :func:`read_text`, and DataError if the file is empty.
+    Only ``\\n``, ``\\r\\n`` and ``\\r`` end a line: ``str.splitlines`` also breaks at form feeds and U+2028.
     """
     return split_lines(read_text(path), path)
 

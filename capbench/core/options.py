@@ -172,9 +172,6 @@ class File(Kind):
         return files.sha256_file(value)[:16]
 
 
-_METADATA = "capbench.option"
-
-
 @dataclass(frozen=True)
 class Declaration:
     """One declared option."""
@@ -184,7 +181,7 @@ class Declaration:
     kind: Kind  # the valid values
     help: str  # one sentence
     recombines: bool = False  # True if it only recombines statistics, so that cached statistics serve all its values
-    sign_as: str = ""  # its key in signatures; ``""`` omits it, because another part of the signature implies it
+    sign_as: str | None = None  # its key in signatures, by default its name; ``""`` omits it, as it is implied there
     quiet: bool = False  # True if signatures omit it when it has its default value
 
     def describe(self) -> str:
@@ -211,13 +208,13 @@ def option(
     kind: Kind,
     help: str,
     *,
-    recombines: bool = False,  # True if it affects scores but not statistics
-    sign_as: str | None = None,  # its key in signatures, by default its name; ``""`` omits it
-    quiet: bool = False,  # True if signatures omit it when it has its default value
+    recombines: bool = False,
+    sign_as: str | None = None,
+    quiet: bool = False,
 ) -> Any:
-    """Declare an option as a field of an :class:`Options` class."""
-    extra = {"kind": kind, "help": help, "recombines": recombines, "sign_as": sign_as, "quiet": quiet}
-    return dataclasses.field(default=default, metadata={_METADATA: extra})
+    """Declare an option as a field of an :class:`Options` class; arguments as of :class:`Declaration`."""
+    declared = {"kind": kind, "help": help, "recombines": recombines, "sign_as": sign_as, "quiet": quiet}
+    return dataclasses.field(default=default, metadata=declared)
 
 
 @dataclass(frozen=True)
@@ -238,10 +235,8 @@ class Options:
     @classmethod
     def declared(cls) -> Iterator[Declaration]:
         """The options in order of declaration."""
-        for declared in dataclasses.fields(cls):
-            extra = dict(declared.metadata[_METADATA])
-            sign_as = declared.name if extra["sign_as"] is None else extra["sign_as"]
-            yield Declaration(declared.name, declared.default, **{**extra, "sign_as": sign_as})
+        for field in dataclasses.fields(cls):
+            yield Declaration(field.name, field.default, **field.metadata)
 
     @classmethod
     def read(cls, owner: str, values: Mapping[str, object]) -> Self:
@@ -275,7 +270,8 @@ class Options:
         signed = {}
         for declared in self.declared():
             value = getattr(self, declared.name)
-            hidden = not declared.sign_as or (declared.quiet and value == declared.default)
+            key = declared.name if declared.sign_as is None else declared.sign_as
+            hidden = not key or (declared.quiet and value == declared.default)
             if not hidden and (recombining or not declared.recombines):
-                signed[declared.sign_as] = "none" if value is None else declared.kind.sign(value)
+                signed[key] = "none" if value is None else declared.kind.sign(value)
         return signed

@@ -37,10 +37,7 @@ def version_text(checkout: Path | None = None) -> str:
 
 @cache
 def code_digest(*modules: str) -> str:
-    """16 digits of the SHA-256 of the source of modules of capbench and of all that they compute with.
-
-    Returns the digits; ``""`` outside a checkout, since the code of an installed version does not change.
-    """
+    """16 digits of the SHA-256 of the source of modules and of all that they compute with; ``""`` if installed."""
     if {"site-packages", "dist-packages"} & set(Path(__file__).parts):
         return ""
     sources: dict[str, bytes] = {}

@@ -51,19 +51,6 @@ def test_a_damaged_file_is_made_anew_with_a_warning(tmp_path: Path, content: byt
     cache.close()
 
 
-def test_full_disk_means_working_without(tmp_path: Path) -> None:
-    cache = Cache("things")
-    cache.put("s", [(b"a", b"1")])
-    assert cache._connection is not None
-    cache._connection.execute("PRAGMA max_page_count = 6")
-    with pytest.warns(CapbenchWarning, match="full"):
-        cache.put("s", [(str(i).encode(), b"x" * 1000) for i in range(1000)])
-    cache.put("s", [(b"c", b"1")])
-    assert cache.get("s", [b"a"]) == {}
-    with Cache("things") as again:
-        assert again.get("s", [b"a", b"0", b"5"]) == {b"a": b"1"}, "a batch is written whole or not at all"
-
-
 ARRAYS: dict[str, NDArray[Any]] = {
     "numbers": np.arange(1000, dtype=np.int64),
     "rows": np.arange(21, dtype=np.float32).reshape(7, 3),

@@ -14,36 +14,10 @@ import numpy as np
 import pytest
 
 from capbench.core import files
-from capbench.core.errors import DataError, UsageError
+from capbench.core.errors import DataError
 from capbench.core.files import csv_text
 from capbench.core.pickles import load_npy, load_npz, load_pickle
 from tests.errors import raises
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """An empty folder."""
-    place = tmp_path / "place"
-    place.mkdir()
-    return place
-
-
-@pytest.mark.parametrize("mode", ["w", "wb"])
-@pytest.mark.parametrize("size", [10, 100_000])  # written at the end, and within the block
-def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: int) -> None:
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    data: Any = "x" * size if mode == "w" else b"x" * size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
-    try:
-        with (
-            raises(UsageError, "unwritable", path=folder / "out"),
-            files.atomic_write(folder / "out", mode) as stream,
-        ):
-            stream.write(data)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(folder.iterdir()) == []
 
 
 def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:
@@ -107,15 +81,11 @@ def test_arrays_and_containers_come_back_as_they_were(protocol: int) -> None:
     found, plain = load_pickle(data), pickle.loads(data)
     assert list(found) == list(value)
     for key in ("features", "fortran", "big-endian", "names", "flags"):
-        assert type(found[key]) is np.ndarray
         assert found[key].dtype == plain[key].dtype
         np.testing.assert_array_equal(found[key], value[key])
-    assert found["scalar"] == 0.5
-    assert found["ordered"] == value["ordered"]
-    assert type(found["ordered"]) is collections.OrderedDict
-    assert found["set"] == {1, 2}
-    assert found["bytes"] == b"\x00\xff"
-    assert type(found["objects"][0]) is np.ndarray
+    assert {key: found[key] for key in ("scalar", "ordered", "set", "bytes")} == {
+        key: value[key] for key in ("scalar", "ordered", "set", "bytes")
+    }
     np.testing.assert_array_equal(found["objects"][0], features)
 
 

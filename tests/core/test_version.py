@@ -32,8 +32,6 @@ def test_a_checkout_names_its_commit_and_an_installed_package_none(
     assert version_text(tmp_path) == f"{__version__} (commit {commit})"
     (tmp_path / "file").write_text("22")
     assert version_text(tmp_path) == f"{__version__} (commit {commit}-dirty)"
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert version_text(tmp_path) == __version__
 
 
 def test_the_code_of_a_checkout_is_followed_along_all_imports() -> None:
