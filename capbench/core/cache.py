@@ -1,8 +1,8 @@
 """Caches on disk that several runs share: bytes by space and key in SQLite, and arrays parsed from other files.
 
-A cache can be deleted at any time, and its failures never stop a run: a damaged file is deleted and made anew, and
-without write permission the run goes on without the cache; each with a warning. An entry with a wrong checksum counts
-as missing. Batches are written atomically, and several runs may write at the same time.
+A cache can be deleted at any time, and its failures never stop a run: with a damaged file or without write permission
+the run goes on without the cache, with a warning. An entry with a wrong checksum counts as missing. Batches are written
+atomically, and several runs may write at the same time.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Cache:
         self.close()
 
     def _open(self) -> None:
-        try:
+        with self._guarded():
             path = files.cache_dir() / f"{self._name}.sqlite"
             self._connection = connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
             connection.text_factory = bytes  # damage can turn bytes into text that is not UTF-8
@@ -106,40 +106,17 @@ class Cache:
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_ENTRIES)
-        except CapbenchError as error:
-            self._give_up(error.message)
-        except sqlite3.OperationalError as error:  # permissions, disk, locks
-            self._give_up(str(error))
-        except sqlite3.DatabaseError as error:
-            self._make_anew(str(error))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[sqlite3.Connection | None]:
         """The connection, None without one; a failure inside the block ends the use of the file."""
         try:
             yield self._connection
-        except sqlite3.OperationalError as error:
-            self._give_up(str(error))
-        except (sqlite3.DatabaseError, TypeError, UnicodeDecodeError) as error:  # damage gives columns any type
-            self._make_anew(str(error))
-
-    def _make_anew(self, reason: str) -> None:
-        """Delete a damaged file, and create a new one."""
-        self.close()
-        path = files.cache_dir() / f"{self._name}.sqlite"
-        try:
-            for ending in ("", "-wal", "-shm"):
-                path.with_name(path.name + ending).unlink(missing_ok=True)
-        except OSError as error:
-            return self._give_up(str(error))
-        message = f"the cache {path} was damaged ({reason}); it is deleted and a new one is created"
-        warnings.warn(message, CapbenchWarning, stacklevel=4)
-        return self._open()
-
-    def _give_up(self, reason: str) -> None:
-        self.close()
-        message = f"the cache '{self._name}' cannot be used ({reason}); the run continues without it"
-        warnings.warn(f"{message}. Set CAPBENCH_CACHE to a writable folder", CapbenchWarning, stacklevel=4)
+        except (CapbenchError, sqlite3.Error, TypeError, UnicodeDecodeError) as error:  # damage gives columns any type
+            self.close()
+            message = f"the cache '{self._name}' cannot be used ({error}); the run continues without it"
+            hint = f"Delete {self._name}.sqlite if it is damaged, or set CAPBENCH_CACHE to a writable folder"
+            warnings.warn(f"{message}. {hint}", CapbenchWarning, stacklevel=4)
 
 
 def _digest(space: str) -> bytes:
