@@ -10,7 +10,6 @@ import hashlib
 import http.client
 import os
 import shutil
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -26,7 +25,7 @@ from capbench.core.files import atomic_write, cache_dir, check_writable, lock, r
 Progress = Callable[[int, int | None], None]  # called with the number of bytes received and the total, if known
 
 _BLOCK = 1 << 17
-_TEMPORARY = (408, 416, 429)
+_TIMEOUT_S = 30.0
 
 
 def fetch(
@@ -36,9 +35,6 @@ def fetch(
     sha256: str | None = None,  # the expected SHA-256 as hex digits, all 64 or the first ones, if known
     manual: str = "",
     progress: Progress | None = None,
-    attempts: int = 4,
-    timeout_s: float = 30.0,
-    wait_s: float = 1.0,  # pause before the second attempt in seconds, doubled for each further one
 ) -> bool:
     """Download one file, or the rest of it if its SHA-256 is known.
 
@@ -66,29 +62,18 @@ def fetch(
         check_writable(target)
         if sha256 is None:
             part.unlink(missing_ok=True)
-        for attempt in range(1, attempts + 1):
-            try:
-                _receive(url, part, sha256 is not None, progress, timeout_s)
-                break
-            except (OSError, http.client.HTTPException) as error:
-                failed = None
-                if isinstance(error, urllib.error.HTTPError):
-                    failed = error.code
-                    error.close()
-                if failed == 416:  # the part is not the beginning of this file
+        try:
+            _receive(url, part, sha256 is not None, progress)
+        except (OSError, http.client.HTTPException) as error:
+            problem = str(getattr(error, "reason", None) or error) or type(error).__name__
+            if isinstance(error, urllib.error.HTTPError):
+                problem = f"HTTP {error.code} {problem}"
+                error.close()
+                if error.code == 416:  # the part is not the beginning of this file
                     part.unlink(missing_ok=True)
-                lasting = failed is not None and failed < 500 and failed not in _TEMPORARY
-                if attempt == attempts or lasting or isinstance(error, _WebPageError):
-                    reason = getattr(error, "reason", None) or error
-                    problem = f"HTTP {failed} {reason}" if failed else str(reason) or type(error).__name__
-                    raise MissingFileError(
-                        f"{url} could not be downloaded ({problem})",
-                        code="download-failed",
-                        value=url,
-                        path=target,
-                        hint=f"Manually: {manual}" if manual else "Try again later, or give another address with --url",
-                    ) from error
-            time.sleep(wait_s * 2 ** (attempt - 1))
+            hint = f"Manually: {manual}" if manual else "Run the command again, or give another address with --url"
+            message = f"{url} could not be downloaded ({problem})"
+            raise MissingFileError(message, code="download-failed", value=url, path=target, hint=hint) from error
         if sha256 is not None and not (actual := sha256_file(part)).startswith(sha256):
             part.unlink()
             raise DataError(
@@ -102,20 +87,16 @@ def fetch(
     return True
 
 
-class _WebPageError(OSError):
-    """The server sent a page, such as a form for logging in."""
-
-
-def _receive(url: str, part: Path, resume: bool, progress: Progress | None, timeout_s: float) -> None:
+def _receive(url: str, part: Path, resume: bool, progress: Progress | None) -> None:
     """Write a file, or the rest of it, into ``part``. Raises OSError and HTTPException if the connection fails."""
     start = part.stat().st_size if resume and part.exists() else 0
     # Without "identity" a server may compress the file, and byte ranges would refer to the compressed stream.
     headers = {"User-Agent": f"capbench/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout_s) as response:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_S) as response:
         if response.headers.get_content_type() == "text/html" and ".htm" not in part.name.lower():
-            raise _WebPageError("the server sent a web page instead of the file")
+            raise OSError("the server sent a web page instead of the file")
         here = start if response.status == 206 else 0  # 200: the server does not support ranges
         length = response.headers.get("Content-Length")
         total = here + int(length) if length else None

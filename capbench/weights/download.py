@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capbench.core.download import Progress, fetch
 from capbench.core.errors import CapbenchError, ModelError
@@ -54,7 +54,6 @@ def download(
     replace: bool = False,
     read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
     progress: Callable[[str], AbstractContextManager[Progress | None]],
-    **fetching: Any,
 ) -> tuple[Status, bool]:
     """Download, check and install weights; returns their status, and True if anything was downloaded."""
     weights = entry(name)
@@ -62,7 +61,7 @@ def download(
 
     def get(url: str, file: str, sha256: str | None) -> Path:
         with progress(file) as step:
-            fetch(url, folder / file, sha256=sha256, manual=weights.by_hand, progress=step, **fetching)
+            fetch(url, folder / file, sha256=sha256, manual=weights.by_hand, progress=step)
         return folder / file
 
     with lock(weights.path.parent / "incoming"):

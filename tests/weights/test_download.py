@@ -34,15 +34,13 @@ def quiet(_: str) -> Iterator[Progress | None]:
     yield None
 
 
-def get(name: str, source: Source, *, replace: bool = False, attempts: int = 4) -> tuple[registry.Status, bool]:
+def get(name: str, source: Source, *, replace: bool = False) -> tuple[registry.Status, bool]:
     return download(
         name,
         source,
         replace=replace,
         read=lambda path: read_checkpoint(path).tensors,
         progress=quiet,
-        attempts=attempts,
-        wait_s=0.0,
     )
 
 
@@ -68,7 +66,7 @@ def test_an_interrupted_download_resumes(server: Server) -> None:
     source = served(server)
     server.cut_after = [1000]
     with raises(MissingFileError, "download-failed"):
-        get(NAME, source, attempts=1)
+        get(NAME, source)
     assert registry.status(NAME).state == "missing"
     status, new = get(NAME, source)
     assert (status.sha256, new) == (DIGEST, True)
