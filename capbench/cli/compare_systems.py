@@ -48,7 +48,8 @@ def compare_systems(
     """
     from capbench.api.systems import compare_systems as compare
     from capbench.core.files import check_writable, json_text, write_text
-    from capbench.reports.systems import print_systems, systems_csv
+    from capbench.reports.systems import systems_csv, systems_document
+    from capbench.reports.terminal import print_document
     from capbench.stats.significance import PERMUTATIONS
 
     if out is not None:
@@ -75,7 +76,9 @@ def compare_systems(
     if fail_if_worse:
         named = [{"system": pair.system, "score": pair.score} for pair in worse]
         document["fail_if_worse"] = {"worse": named, "passed": not worse}
-    common.answer(json_output, document, lambda: print_systems(comparison, common.out(), details=details))
+    common.answer(
+        json_output, document, lambda: print_document(systems_document(comparison), common.out(), details=details)
+    )
     for line in comparison.warnings:
         common.warn(line)
     if out is not None:

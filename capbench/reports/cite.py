@@ -1,15 +1,15 @@
-"""The sentence with which a paper describes its numbers, and the BibTeX entries of data sets, metrics and capbench.
+"""The sentence with which a paper describes its numbers, and the BibTeX entries of ``bibliography.bib``.
 
-The entries are in ``bibliography.bib``, next to this module. A metric or data set without an entry, such as the user's
-own, is listed in a comment with its publication in words.
+A metric or data set without an entry, such as the user's own, is listed in a comment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.resources
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from capbench import __version__
 from capbench.core.errors import CapbenchError, count
@@ -19,8 +19,6 @@ from capbench.reports.markup import SAMPLE
 from capbench.reports.methods import CORRECTIONS, intervals, tested_by
 from capbench.reports.tables import data_points
 from capbench.studies.results import StudyResult
-
-_FIELDS = {"metrics": "capbench-metrics", "datasets": "capbench-datasets"}
 
 
 def cite_study(result: StudyResult) -> str:
@@ -71,25 +69,17 @@ def _publication(name: str) -> str:
     """The publication of a data set without an entry, in words."""
     from capbench.datasets.base import load_dataset
 
-    try:
-        return load_dataset(name).citation or "a data set without a publication in capbench"
-    except CapbenchError:
-        return "a data set without a publication in capbench"
+    with contextlib.suppress(CapbenchError):
+        if citation := load_dataset(name).citation:
+            return citation
+    return "a data set without a publication in capbench"
 
 
 def entries(kind: str, name: str) -> dict[str, str]:
     """The BibTeX entries of a metric or data set by key; empty if there are none."""
-    field = _FIELDS[kind]
-    return {
-        key: "\n".join(line for line in text.splitlines() if not line.startswith("  capbench-"))
-        for key, text in _bibliography().items()
-        if name in _names(text, field)
-    }
-
-
-def _names(entry: str, field: str) -> Iterable[str]:
-    match = re.search(rf"^  {field} = {{(.*)}},$", entry, flags=re.MULTILINE)
-    return () if match is None else match[1].split(", ")
+    listed = re.compile(rf"^  capbench-{kind} = {{(?:.*, )?{re.escape(name)}(?:, .*)?}},$", re.MULTILINE)
+    found = {key: text for key, text in _bibliography().items() if listed.search(text)}
+    return {key: re.sub(r"^  capbench-.*\n", "", text, flags=re.MULTILINE) for key, text in found.items()}
 
 
 @functools.cache

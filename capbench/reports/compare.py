@@ -46,11 +46,9 @@ def print_comparison(
 
 
 def sentence(pair: Pair, tests: Tests, result: StudyResult, style: TableStyle = USUAL_TABLE) -> str:
-    """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
+    """One sentence on a pair, by the corrected p-value: the metric that agrees better, or that they do not differ.
 
-    With too few units for any difference to be significant, it has no p-value and no verdict. Otherwise the corrected
-    p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a second sentence
-    gives the reason.
+    With too few units for any difference to be significant, it has no p-value and no verdict.
     """
     (info,) = [info for info in result.protocols if info.id == tests.protocol]
     show = style.number

@@ -236,11 +236,9 @@ def draw(
     size: tuple[float, float] | None = None,
     font_size: float | None = None,
 ) -> tuple[Figure, float] | None:
-    """Panels below a heading, next to each other where they fit; None if there is nothing to draw.
+    """Panels below a heading and the font size of most texts in points; None if there is nothing to draw.
 
     A size in inches is exact: the layout has its width at the font size, and is reduced if it exceeds the height.
-
-    Returns the figure, and the font size of most of its texts in points.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -434,12 +432,8 @@ def write_explanation(
     size: tuple[float, float] | None = None,
     font_size: float | None = None,
 ) -> tuple[list[Path], float]:
-    """Write a page, and a picture of each candidate and of comparisons (PNG, SVG or PDF, by the suffix).
-
-    Of several pictures, the candidates' have names like ``NAME-A.png``; that of comparisons is ``NAME-all.png``.
-
-    Returns the pictures, and the smallest font size of their texts in points.
-    """
+    """Write a page, and pictures (PNG, SVG or PDF, by the suffix) of candidates, ``NAME-A.png``, and of comparisons,
+    ``NAME-all.png``. Returns the pictures, and the smallest font size of their texts in points."""
     files.write_text(html, page(explanation, picture, title))
     regions = explanation.regions or Regions(())
     scene, name = make_scene(picture, regions), title or f"{explanation.title}: {explanation.image}"

@@ -1,8 +1,5 @@
-"""A leaderboard in the terminal, as one HTML page, and as one LaTeX table.
-
-All numbers are multiplied by 100. Marks give the origin of a number: none for computed ones, :data:`MARKS` for the
-others. Rows are sorted by one column, which the title names.
-"""
+"""A leaderboard in the terminal, as one HTML page and one LaTeX table: numbers × 100 with :data:`MARKS` of their
+origin, sorted by the column that the title names."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from capbench.reports.markup import SAMPLE
 from capbench.reports.methods import MARK, SENTINEL_MARK
 from capbench.reports.page.elements import Html, joined, plain_table, sorted_table, tag
 from capbench.reports.ranking import missing_lines
-from capbench.reports.table import CEILING, SENTINELS, Cell, Column, Document, Row, Table
-from capbench.studies.leaderboard import BoardColumn, BoardRow, ImageDifference, Leaderboard, OurNumber, PaperNumber
+from capbench.reports.table import CEILING, SENTINELS, Cell, Column, Document, Row, Table, TableStyle
+from capbench.studies.leaderboard import BoardColumn, BoardRow, ImageDifference, Leaderboard, PaperNumber
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,16 +37,6 @@ _SENTINEL = "candidate-only"
 _MANY_COLUMNS = 8
 
 
-def _number(value: float, digits: int) -> str:
-    return f"{100 * value:.{digits}f}"
-
-
-def _interval(ours: OurNumber, digits: int) -> str:
-    if ours.low is None or ours.high is None:
-        return ""
-    return f"[{_number(ours.low, digits)}, {_number(ours.high, digits)}]"
-
-
 def _origin(row: BoardRow, column: str) -> str:
     """The origin of a row's number in a column, a key of :data:`MARKS`; ``""`` without one."""
     if column in row.ours:
@@ -60,13 +47,13 @@ def _origin(row: BoardRow, column: str) -> str:
 def _of_paper(printed: PaperNumber, digits: int) -> str:
     """A published number with its mark, and at most the digits that it was printed with."""
     mark = MARKS["second-hand" if printed.second_hand else "printed"]
-    return f"{_number(printed.value, min(digits, printed.digits))}{mark}"
+    return f"{TableStyle(digits=min(digits, printed.digits)).number(printed.value)}{mark}"
 
 
 def shown_number(row: BoardRow, column: str, digits: int = 1) -> str:
     """The number of a row in a column × 100, with the mark of its origin; ``""`` without one."""
     if column in row.ours:
-        return f"{_number(row.ours[column].value, digits)}{MARKS[row.origin]}"
+        return f"{TableStyle(digits=digits).number(row.ours[column].value)}{MARKS[row.origin]}"
     return _of_paper(row.printed[column], digits) if column in row.printed else ""
 
 
@@ -76,7 +63,7 @@ def _cell(row: BoardRow, column: BoardColumn, digits: int) -> Cell:
     if ours is None:
         return Cell(text, tip=tip, soft=_origin(row, column.name) == "second-hand")
     tests = f"{MARK if ours.top else ''}{SENTINEL_MARK if ours.no_better else ''}"
-    return Cell(text, tests, _interval(ours, digits), tip=tip)
+    return Cell(text, tests, TableStyle(digits=digits).interval(ours.low, ours.high), tip=tip)
 
 
 def _about(row: BoardRow) -> str:
@@ -86,17 +73,19 @@ def _about(row: BoardRow) -> str:
 
 def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> Table:
     """The table of a leaderboard, sorted by a column, by default the first of the chosen ones."""
-    chosen = board.chosen(columns)
+    chosen, style = board.chosen(columns), TableStyle(digits=digits)
     order = board.chosen([sort])[0] if sort else chosen[0]
     shown = [row for row in board.sorted(order.name) if any(_origin(row, column.name) for column in chosen)]
     rows = [Row(row.title, tuple(_cell(row, column, digits) for column in chosen), about=_about(row)) for row in shown]
     if any(column.ceiling is not None for column in chosen):
         known = [column.ceiling for column in chosen]
-        cells = [Cell(_number(c.value, digits), "", _interval(c, digits)) if c is not None else Cell() for c in known]
+        cells = [
+            Cell() if c is None else Cell(style.number(c.value), below=style.interval(c.low, c.high)) for c in known
+        ]
         rows.append(Row("human ceiling", tuple(cells), CEILING))
     if any(_SENTINEL in column.sentinels for column in chosen):
         values = [column.sentinels.get(_SENTINEL) for column in chosen]
-        cells = [Cell("–" if value is None else _number(value, digits)) for value in values]
+        cells = [Cell("–" if value is None else style.number(value)) for value in values]
         rows.append(Row(_SENTINEL, tuple(cells), SENTINELS))
     computed = sum(any(column.name in row.ours for column in chosen) for row in shown)
     printed = len(shown) - computed
@@ -189,14 +178,12 @@ def _images(board: Leaderboard, columns: Sequence[BoardColumn], digits: int) -> 
 
 
 def _difference(one: ImageDifference, digits: int) -> str:
-    return f"{100 * one.value:+.{digits}f} [{_number(one.low, digits)}, {_number(one.high, digits)}]"
+    return f"{100 * one.value:+.{digits}f} {TableStyle(digits=digits).interval(one.low, one.high)}"
 
 
 def board_document(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> Document:
-    """The table for LaTeX, without intervals.
-
-    By default it has all columns, or, of more than eight, those with published numbers.
-    """
+    """The table for LaTeX, without intervals; by default all columns, or, of more than eight, those with published
+    numbers."""
     if not columns and len(board.columns) > _MANY_COLUMNS:
         columns = [c.name for c in board.columns if any(c.name in row.printed for row in board.rows)]
     table = replace(_without_intervals(leaderboard_table(board, columns, sort=sort, digits=digits)), warnings=())

@@ -264,13 +264,10 @@ def _html_cell(cell: Cell) -> str:
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
-    """One line per cell, full precision, columns as in :class:`~capbench.studies.results.Cell`.
+    """One line per cell, full precision: the fields of :class:`~capbench.studies.results.Cell` and of its tests.
 
-    ``rank`` is the significance cluster and ``top`` is true if the metric is the best or not significantly worse; both
-    are empty without tests. The human ceiling has separate lines with the metric ``human-ceiling``, and sentinels with
-    the metric ``sentinel``; with these, ``beats_sentinels`` has the tests against them. ``own_model`` is
-    true if the published number is that of another model, the authors' own. Published numbers without one of ours have
-    lines without ``value``; ``published_column`` is the head of their column in print.
+    The human ceiling has lines with the metric ``human-ceiling``, sentinels with ``sentinel``; published numbers
+    without one of ours have lines without ``value``, and ``published_column`` is the head of their column in print.
     """
     columns = [*results.Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
     columns += ["beats_sentinels"] if result.sentinels else []
@@ -333,11 +330,8 @@ def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) ->
 def write_result(
     result: StudyResult, folder: Path, *, escape_formulas: bool = False, by_source: bool = False
 ) -> list[Path]:
-    """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
-
-    With tests between metrics there is also ``comparisons.csv``, one line per pair. ``by_source`` adds tables of groups
-    to Markdown and LaTeX; the other files have all numbers.
-    """
+    """Write ``results.{json,csv,md,tex}`` into a folder, and ``comparisons.csv`` if metrics were tested; returns their
+    paths. ``by_source`` adds tables of groups to Markdown and LaTeX."""
     texts = {"results.csv": to_csv(result, escape_formulas=escape_formulas), "comparisons.csv": ""}
     if result.comparisons:
         texts["comparisons.csv"] = comparisons_to_csv(result, escape_formulas=escape_formulas)

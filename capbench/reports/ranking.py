@@ -141,10 +141,7 @@ def ranking_document(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, sh
 
 
 def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
-    """One line for each metric and task, full precision.
-
-    ``missing`` is the reason for a task without a value, or with that of no agreement.
-    """
+    """One line for each metric and task, full precision; ``missing`` is the reason for no value or no agreement."""
     rows = [
         {
             **metric.model_dump(include={"column", "title", "overall", "rank"}),

@@ -1,7 +1,6 @@
 """Dependence of the ranking of metrics on the protocol, as tables and files.
 
-A pair of metrics is really reversed under a protocol if its difference is significant there and under the default
-protocol, in opposite directions.
+A pair is really reversed if its difference is significant under both protocols, in opposite directions.
 """
 
 from __future__ import annotations
@@ -32,12 +31,13 @@ _SYMBOLS = {
 def tables(found: SensitivityResult) -> list[Table]:
     """For each data set, a table for each *items* part of its protocols, and one of the real reversals."""
     made: list[Table] = []
+    versioned = {info.id: info.versioned_id for info in found.result.protocols}
     for data in found.datasets:
         parts = groupby(data.protocols, key=lambda ranking: ranking.items)
         made += [_table(found, data, items, list(rankings)) for items, rankings in parts]
         legend = (
             "value, rank, and the number of ranks by which that is better (▲) or worse (▼) than under the protocol "
-            f"with *: {_versioned(found, data.default)}",
+            f"with *: {versioned.get(data.default, data.default)}",
             *methods.legend(found.result, [(p.id, "") for p in data.protocols]),
         )
         made[-1] = replace(made[-1], answer=tuple(summary(found, data)), legend=legend)
@@ -85,10 +85,6 @@ def _entry(found: SensitivityResult, ranking: ProtocolRanking, name: str) -> str
     # A space instead of the mark keeps ranks aligned.
     mark = "" if tests is None else methods.MARK if name in tests.top else " "
     return f"{USUAL_TABLE.number(ranking.values[name])}{mark} {ranking.ranks[name]}{arrow}"
-
-
-def _versioned(found: SensitivityResult, protocol: str) -> str:
-    return next((info.versioned_id for info in found.result.protocols if info.id == protocol), protocol)
 
 
 def summary(found: SensitivityResult, data: Sensitivity) -> list[str]:
@@ -190,11 +186,8 @@ def sensitivity_document(found: SensitivityResult) -> Document:
 
 
 def write_sensitivity(found: SensitivityResult, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
-    """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths.
-
-    With tests between metrics there are also ``all-protocols-comparisons.csv``, one line per pair, and
-    ``all-protocols-reversals.csv``.
-    """
+    """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths; with tests also the CSV files
+    ``all-protocols-comparisons`` and ``all-protocols-reversals``, one line per pair."""
     rows = found.rows()
     reversals = [
         {"dataset": data.dataset, "default": data.default, **reversal.model_dump()}

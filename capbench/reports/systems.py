@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capbench import __version__
@@ -16,21 +15,16 @@ from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Tab
 from capbench.stats.significance import at_floor
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from capbench.stats.systems import SystemPair
     from capbench.studies.systems import SystemComparison
 
 _TESTS = {"permutation": "paired permutation test", "bootstrap": "paired bootstrap test"}
-_P_HEADS = {"holm": "p (Holm)", "bh": "p (BH)", "none": "p"}
 
 
 def system_tables(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> list[Table]:
-    """Corpus scores with a sentence for each pair, the differences, and the captions that differ most by score.
-
-    Scores keep their scale unless ``style`` multiplies them by 100.
-    """
-    return [_scores(comparison, style), _differences(comparison, style), *_differing_captions(comparison, style)]
+    """Corpus scores with a sentence for each pair, and the captions that differ most by score; scores keep their scale
+    unless ``style`` multiplies them by 100."""
+    return [_scores(comparison, style), *_differing_captions(comparison, style)]
 
 
 def _scores(comparison: SystemComparison, style: TableStyle) -> Table:
@@ -69,35 +63,6 @@ def _scores(comparison: SystemComparison, style: TableStyle) -> Table:
     ).chosen(style)
 
 
-def _differences(comparison: SystemComparison, style: TableStyle) -> Table:
-    table, share = comparison.table, bool(style.percent)
-    corrected = _is_corrected(comparison)
-    heads = ("difference", f"{'uncorrected ' if corrected else ''}95 % interval")
-    return Table(
-        f"Differences between systems, {comparison.images:,} images",
-        (
-            Column("system", text=True),
-            Column("compared with", text=True),
-            *map(Column, heads),
-            Column(_P_HEADS[table.correction] if corrected else "p"),
-        ),
-        tuple(
-            Row(
-                comparison.titles[pair.score],
-                (
-                    Cell(pair.system),
-                    Cell(pair.other),
-                    Cell(_signed(pair.difference, style, share), MARK if pair.significant and style.daggers else ""),
-                    Cell(f"[{_signed(pair.low, style, share)}, {_signed(pair.high, style, share)}]"),
-                    Cell(_p_value(pair, comparison).removeprefix("= ")),
-                ),
-            )
-            for pair in table.pairs
-        ),
-        legend=(f"{MARK} significant (α = {table.alpha:g})",) if any(pair.significant for pair in table.pairs) else (),
-    )
-
-
 def _differing_captions(comparison: SystemComparison, style: TableStyle) -> list[Table]:
     """A table for each score with examples."""
     made = []
@@ -118,11 +83,7 @@ def _differing_captions(comparison: SystemComparison, style: TableStyle) -> list
 
 
 def system_sentence(pair: SystemPair, comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> str:
-    """One sentence on a pair: the system that scores higher, or that the systems do not differ significantly.
-
-    The corrected p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a
-    second sentence gives the reason.
-    """
+    """One sentence on a pair, by the corrected p-value: the system that scores higher, or that they do not differ."""
     table, share = comparison.table, bool(style.percent)
     title, of_score = comparison.titles[pair.score], table.intervals[pair.score]
 
@@ -164,10 +125,6 @@ def _name(system: str, comparison: SystemComparison) -> str:
     return f"{system} (baseline)" if marked else system
 
 
-def _is_corrected(comparison: SystemComparison) -> bool:
-    return comparison.table.correction != "none" and len(comparison.table.pairs) > 1
-
-
 def _p_value(pair: SystemPair, comparison: SystemComparison) -> str:
     table = comparison.table
     draws = table.resamples if table.permutations is None else table.permutations
@@ -181,15 +138,6 @@ def systems_document(comparison: SystemComparison, style: TableStyle = USUAL_TAB
     """The tables with the signatures of metrics and comparison."""
     signatures = [*signature_lines(comparison.signatures), comparison.signature]
     return Document(system_tables(comparison, style), "compare-systems", f"capbench {__version__}", signatures)
-
-
-def print_systems(comparison: SystemComparison, console: Console, *, details: bool = False) -> None:
-    """Print corpus scores, a sentence for each pair, and the differing captions; with ``details`` also signatures."""
-    from capbench.reports.terminal import print_document
-
-    document = systems_document(comparison)
-    scores, _, *captions = document.tables
-    print_document(replace(document, tables=(scores, *captions)), console, details=details)
 
 
 def systems_csv(comparison: SystemComparison) -> str:

@@ -1,17 +1,4 @@
-"""One table of results as texts, which each format prints, and the user's choices: columns, digits, scale, marks.
-
-One table::
-
-    Table(
-        "Corpus scores, 150 images",
-        columns=(Column("CIDEr"), Column("p", with_previous=True)),
-        rows=(Row("mine", (Cell("113.1", marks="†", below="[110.2, 116.0]", bold=True), Cell("< 0.001"))),),
-        warnings=("12 images are left out",),
-        legend=("† differs significantly from the baseline",),
-        notes=("paired permutation test over images, 10,000 permutations, seed 0",),
-        head="system",
-    )
-"""
+"""One table of results as texts, which each format prints, and the user's choices: columns, digits, scale, marks."""
 
 from __future__ import annotations
 

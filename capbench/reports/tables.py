@@ -1,16 +1,8 @@
 """The tables of a study's result, from which all formats are written. Only differences and means of ranks are computed.
 
-The main table has a column for the main number of each protocol, and the best metric first. A study of one protocol of
-accuracies has its groups of pairs and their mean as columns. Tables by group (Composite's sources, nocaps' domains,
-kinds of pairs) follow on request.
-
-A study with a published table has the paper's order, the published numbers next to ours, and the groups that the paper
-prints. Rows that only the paper has follow below; published columns without one of ours form a separate table.
-
-If metrics were tested against each other, :data:`MARK` marks the best metric of a column and all metrics that are not
-significantly worse. The human ceiling is a separate row and never the best, and so are sentinels; :data:`SENTINEL_MARK`
-marks metrics that are not significantly better than every sentinel, :data:`READ_MARK` those whose training has read
-captions on which they are tested.
+The main table has a column for the main number of each protocol, the best metric first; a study of one protocol of
+accuracies has its groups of pairs as columns. With a published table, it has the paper's order, the published numbers
+next to ours, and below rows that only the paper has; published columns without one of ours form a separate table.
 """
 
 from __future__ import annotations
@@ -134,12 +126,6 @@ def _computed_with(parts: Mapping[str, str]) -> str:
     inputs = [f"the features {parts['features'].partition('+')[0]}"] if "features" in parts else []
     inputs += [f"the word vectors {parts['vectors']}"] if "vectors" in parts else []
     return f"computed with {' and '.join(inputs)}, which may differ from the paper's"
-
-
-def no_numbers(result: StudyResult) -> list[str]:
-    """One line on a published table whose file has no numbers."""
-    table = result.published_table
-    return [] if table is None or table.missing is None else [f"published: {table.source}: no numbers. {table.missing}"]
 
 
 def unplaced_columns(result: StudyResult) -> dict[str, list[PublishedColumn]]:
@@ -360,7 +346,9 @@ class _Builder:
         keys = [place.key for place in places]
         compared = [place for place in places if place.compared]
         own = [line for info in first for line in _answer(result, info)]
-        whole = [] if self.made else [*missing_lines(result), *result.undefined_lines(), *no_numbers(result)]
+        whole = [] if self.made else [*missing_lines(result), *result.undefined_lines()]
+        if not self.made and (table := result.published_table) is not None and table.missing is not None:
+            whole.append(f"published: {table.source}: no numbers. {table.missing}")
         wheres, at = dict[int, str](), 0  # by place of the published numbers' cells
         for place in places:
             wheres |= {at + 1: place.where} if place.compared else {}

@@ -1,34 +1,12 @@
-"""Distributions of a metric's scores by rating and by rank."""
+"""Percentiles of scores and ratings, and the distance between them."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from capbench.core.records import FloatArray
 from capbench.stats.ties import merged
-from capbench.studies.examples import MAX_LEVELS, RatingGroup, binned, by_rating
 from capbench.studies.item_scores import ItemScores
-
-
-@dataclass(frozen=True)
-class ScoreLevel(RatingGroup):
-    """The scores of the captions of one rating, or of one bin of ratings, which its middle names."""
-
-    counts: tuple[int, ...]  # (bins,) number of captions with a score in each bin of the metric's range
-
-
-def by_level(scores: FloatArray, human: FloatArray, *, bins: int = 24) -> tuple[tuple[ScoreLevel, ...], FloatArray]:
-    """Scores by ascending rating, with a histogram of each rating's scores, and the (bins + 1,) edges of the bins."""
-    low, high = float(scores.min()), float(scores.max())
-    edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
-    ratings = binned(human) if len(np.unique(human)) > MAX_LEVELS else human
-    levels = []
-    for group in by_rating(scores, ratings):
-        counts = np.histogram(scores[ratings == group.rating], edges)[0]
-        levels.append(ScoreLevel(**vars(group), counts=tuple(counts.tolist())))
-    return tuple(levels), edges
 
 
 def percentiles(values: FloatArray) -> FloatArray:

@@ -1,7 +1,4 @@
-"""The style of all figures, and writing them: the same numbers give the same bytes.
-
-The user chooses title, size and font size (:class:`Look`); everything else is the same in every figure.
-"""
+"""The style of all figures, which the user changes by a :class:`Look`, and writing them: equal numbers, equal bytes."""
 
 from __future__ import annotations
 
@@ -136,11 +133,7 @@ def caption(*parts: str, sample: bool = False) -> str:
 
 
 def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
-    """Add title and caption line (unless declined), and fix the layout.
-
-    Warns:
-        MissingGlyphs: no font has a character.
-    """
+    """Add title and caption line (unless declined), and fix the layout; see :func:`fit_fonts`."""
     figure.set_label(text)  # not drawn; caption_text reads it
     if look.caption:
         characters = max(30, int(figure.get_figwidth() * 72 / (look.points(6.5) * 0.56)))
@@ -167,8 +160,7 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
 def fit_fonts(figure: Figure) -> None:
     """Lay a figure out twice, since a second drawing would move its artists by a fraction of a point.
 
-    Warns:
-        MissingGlyphs: no installed font has a character.
+    Warns of MissingGlyphs if no installed font has a character.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -207,11 +199,8 @@ def check_ending(path: Path) -> str:
 
 
 def save(figure: Figure, path: Path, look: Look = USUAL) -> list[Path]:
-    """Write a figure in the format of the file's suffix, atomically, without dates, and return the written files.
-
-    Unless the user chose the size, the figure is cropped to its content. A caption that is not below the figure is
-    written next to it, as ``NAME.txt``.
-    """
+    """Write a figure in the format of the file's suffix, atomically, without dates, and return the written files: the
+    figure, and without a caption below it ``NAME.txt``. Without a chosen size, it is cropped to its content."""
     kind = check_ending(path)
     metadata: dict[str, dict[str, Any]] = {
         "png": {"Software": None},

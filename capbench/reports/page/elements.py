@@ -1,7 +1,6 @@
-"""HTML elements of a report in Python, its small charts, and reading its sources.
+"""HTML elements of a report in Python, its small charts, and reading its sources; texts are escaped, HTML is not.
 
-Texts are escaped, pieces of HTML are not. The page's Content-Security-Policy forbids ``style`` and ``on...``
-attributes, so :func:`tag` rejects them.
+The page's Content-Security-Policy forbids ``style`` and ``on...`` attributes.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ from typing import Any
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.files import sha256_file
-from capbench.core.records import FloatArray
 from capbench.reports.table import Cell, Row, Table
 from capbench.studies.item_scores import ITEMS_FILE, ItemScores, load_items
 from capbench.studies.results import StudyResult, load_result
-from capbench.studies.score_profiles import ScoreLevel
 
 _EMPTY = ("br", "input", "meta", "col", "img")
 
@@ -166,25 +163,9 @@ def svg(body: str, width: float, height: float, label: str) -> str:
     )
 
 
-def text_at(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    """A line of text; ``anchor`` is the part of it at x (``start``, ``middle`` or ``end``)."""
-    named = f' class="{kind}"' if kind else ""
-    ends = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}"{ends}{named}>{clean(text)}</text>'
-
-
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
     """A straight line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
-
-
-def rect(x: float, y: float, width: float, height: float, kind: str, hint: str = "") -> str:
-    """A rectangle, with a tooltip."""
-    head = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"'
-    return f"{head}><title>{clean(hint)}</title></rect>" if hint else f"{head}/>"
-
-
-_WIDTH = 340.0
 
 
 _DRAWN, _HIGH = 240.0, 24.0
@@ -213,49 +194,10 @@ def axis(ends: tuple[float, float]) -> str:
     ticks = [tick for tick in range(-100, 101, step) if 100 * ends[0] - 1e-9 <= tick <= 100 * ends[1] + 1e-9]
     body = "".join(
         line(_at(tick / 100, ends), 0, _at(tick / 100, ends), 4, "mean")
-        + text_at(_at(tick / 100, ends), 15, f"{tick}", "small", "middle")
+        + f'<text x="{_at(tick / 100, ends):.1f}" y="15.0" text-anchor="middle" class="small">{tick}</text>'
         for tick in ticks
     )
     return svg(body, _DRAWN, 18, f"scale from {100 * ends[0]:.0f} to {100 * ends[1]:.0f}")
-
-
-def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> str:
-    """Histograms of scores, one row per rating, with a mark at each mean."""
-    row, left, right, top = 30.0, 48.0, 62.0, 16.0
-    inner = _WIDTH - left - right
-    low, high = float(edges[0]), float(edges[-1])
-
-    def at(number: float) -> float:
-        return left + inner * (number - low) / (high - low)
-
-    body = text_at(left - 8, 10, "pairs" if pairs else "rating", "small", "end")
-    body += text_at(_WIDTH - right + 8, 10, "n", "small")
-    bottom = top + row * len(levels)
-    for place, level in enumerate(reversed(levels)):
-        base = top + row * (place + 1)
-        tallest = max(level.counts) or 1
-        for count, start, end in zip(level.counts, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            if not count:
-                continue
-            height = (row - 6) * count / tallest
-            kind = "bar wrong" if pairs and (start + end) / 2 < 0 else "bar"
-            hint = f"{count:,} of {level.n:,} between {start:.3g} and {end:.3g}"
-            body += rect(at(start) + 0.5, base - height, max(inner / len(level.counts) - 1, 0.5), height, kind, hint)
-        body += line(left, base, _WIDTH - right, base, "scale")
-        body += line(at(level.mean), base - row + 6, at(level.mean), base, "mean")
-        if not pairs:
-            body += text_at(left - 8, base - 7, f"{level.rating:.3g}", "", "end")
-        body += text_at(_WIDTH - right + 8, base - 7, f"{level.n:,}", "small")
-    if low < 0 < high:
-        body += line(at(0), top, at(0), bottom, "zero")
-    body += text_at(left, bottom + 14, _end(low, high - low), "small")
-    body += text_at(_WIDTH - right, bottom + 14, _end(high, high - low), "small", "end")
-    return svg(body, _WIDTH, bottom + 18, label)
-
-
-def _end(value: float, span: float) -> str:
-    """A label at the end of a scale; values that are tiny compared with its width are 0."""
-    return "0" if abs(value) < 1e-4 * span else f"{value:.3g}"
 
 
 # Sources of a report: results, and their items if available.

@@ -1,4 +1,4 @@
-"""The overview of a report: the best metrics, forest plots, a table of metrics by protocol; and the protocols."""
+"""The overview of a report: the best metrics, forest plots, tables by protocol, tests; and the protocols."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from capbench.datasets.protocol import statistic_title
-from capbench.reports.methods import decided, marks, sentinel_title
+from capbench.reports.methods import decided, marks, p_value_of, sentinel_title, test_note
 from capbench.reports.page.elements import (
     Html,
     ReportSource,
@@ -71,10 +71,10 @@ def signature_of(result: StudyResult, cell: Cell) -> str:
 
 
 def overview(sources: Sequence[ReportSource]) -> Html:
-    """The section with the best metrics, forest plots and the studies' tables."""
+    """The section with the best metrics, forest plots, the studies' tables and the tests of pairs."""
     blocks = [*_answers(sources), _glance(sources), _forests(sources)]
     blocks += [_study(place, source.result, alone=len(sources) == 1) for place, source in enumerate(sources)]
-    return tag("section", tag("h2", "Overview"), *blocks, id="overview")
+    return tag("section", tag("h2", "Overview"), *blocks, *_pairs(sources), id="overview")
 
 
 def _answers(sources: Sequence[ReportSource]) -> list[Html]:
@@ -209,6 +209,37 @@ def _study(place: int, result: StudyResult, *, alone: bool) -> Html:
     blocks += [tag("p", line, class_="note") for line in dict.fromkeys(shown)]
     listed = tag("ul", *(tag("li", line) for line in dict.fromkeys(notes)), class_="note")
     return joined([title, *blocks, tag("details", tag("summary", "Data and methods"), listed)])
+
+
+def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
+    """A table for each tested protocol: difference, interval, corrected p-value and decision of each pair."""
+    blocks = []
+    titles: set[str] = set()
+    for source in sources:
+        result = source.result
+        for info in result.protocols:
+            tests = decided(result, info.id)
+            if tests is None:
+                continue
+            title = f"Differences between metrics: {info.dataset_title}, {statistic_words(info)}"
+            if title in titles:  # another study, or another protocol of the same words
+                title = f"{title} ({info.id}, {result.name})"
+            titles.add(title)
+            rows = []
+            for pair in tests.pairs:
+                rows.append(
+                    [
+                        *(result.columns.get(column, column) for column in (pair.better, pair.worse)),
+                        number(pair.difference),
+                        USUAL_TABLE.interval(pair.low, pair.high) or "–",
+                        p_value_of(pair, tests).removeprefix("= "),
+                        "significant" if pair.significant else "not significant",
+                    ]
+                )
+            heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
+            table = plain_table(heads, rows, f"Table: {title}", texts=6)
+            blocks += [tag("h3", title), table, tag("p", test_note(tests), class_="note")]
+    return blocks
 
 
 def _matrix(table: Table, name: str, study: str) -> Html:

@@ -351,13 +351,7 @@
     } });
   }
 
-  const all = byId("open-all");
   const parts = () => document.querySelectorAll("details");
-  all?.addEventListener("click", () => {
-    const open = all.textContent === "Open all";
-    document.querySelectorAll("#metrics > details").forEach((part) => { part.open = open; });
-    all.textContent = open ? "Close all" : "Open all";
-  });
   // On paper every part is open.
   let closed = [];
   addEventListener("beforeprint", () => {

@@ -15,9 +15,8 @@ from capbench.core.errors import UsageError, count
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
-from capbench.reports.page.elements import Html, ReportSource, data_block, joined, plain_table, tag
+from capbench.reports.page.elements import Html, ReportSource, data_block, joined, lines_list, plain_table, tag
 from capbench.reports.page.items import images_listed_first, items_section, panels, thumbnails
-from capbench.reports.page.metrics import metric_sections
 from capbench.reports.page.overview import overview, protocols_section
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
@@ -34,7 +33,7 @@ def provenance_section(sources: Sequence[ReportSource], command: str, problems: 
             tag(
                 "details",
                 tag("summary", "Pictures that could not be read"),
-                _list(problems),
+                lines_list(problems),
             )
         )
     again = [
@@ -59,10 +58,10 @@ def _study(source: ReportSource) -> Html:
         by_reason = result.reasons()
         reasons = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
         count = len(dict.fromkeys(name for names in by_reason.values() for name in names))
-        lines.append(tag("details", tag("summary", f"Not computed, in whole or in part: {count}"), _list(reasons)))
+        lines.append(tag("details", tag("summary", f"Not computed, in whole or in part: {count}"), lines_list(reasons)))
     if result.undefined:
         summary = tag("summary", f"Numbers that are undefined: {len(result.undefined)}")
-        lines.append(tag("details", summary, _list(result.undefined_lines())))
+        lines.append(tag("details", summary, lines_list(result.undefined_lines())))
     signed = [
         tag("div", tag("h4", items), tag("ul", *(tag("li", tag("code", line)) for line in signature_lines(of_items))))
         for items, of_items in result.signatures.items()
@@ -78,15 +77,10 @@ def _data_sets(result: StudyResult) -> list[str]:
     return list(dict.fromkeys(title if title == name else f"{title} ({name})" for title, name in names))
 
 
-def _list(texts: Sequence[str]) -> Html:
-    return tag("ul", *(tag("li", text) for text in dict.fromkeys(texts)))
-
-
 FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
 """Finds the files of a data set's images, those that exist, by image id."""
 _SECTIONS = (
     ("overview", "Overview"),
-    ("metrics", "Metrics"),
     ("apart", "Largest disagreements"),
     ("protocols", "Protocols"),
     ("provenance", "Provenance"),
@@ -101,10 +95,7 @@ def report_page(
     pictures: FindPictures | None = None,
     progress: ProgressFactory = no_progress,
 ) -> str:
-    """One self-contained HTML file about one or several studies.
-
-    The same sources give the same page.
-    """
+    """One self-contained HTML file about one or several studies; the same sources give the same page."""
     if not sources:
         raise UsageError(
             "there are no results to report", code="missing-option", hint="Name a results.json, or a folder with one"
@@ -121,7 +112,6 @@ def report_page(
         urls, problems = thumbnails(list(paths), paths, progress)
     main = [
         overview(sources),
-        metric_sections(sources, progress),
         items_section(listed, missing_items, len(urls)),
         protocols_section(sources),
         provenance_section(sources, command, problems),
