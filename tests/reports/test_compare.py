@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from capbench.reports.compare import sentence
@@ -13,7 +15,7 @@ ABOVE = (0.01, 0.2)
 AROUND = (-0.01, 0.2)
 
 
-def sentences(p_values: list[float], intervals: list[tuple[float, float]], **how: object) -> list[str]:
+def sentences(p_values: list[float], intervals: list[tuple[float, float]], **how: Any) -> list[str]:
     """Those of the pairs of metrics A, B, … with these p-values and intervals."""
     values = {name: 0.5 - 0.1 * place for place, name in enumerate({1: "AB", 3: "ABC"}[len(p_values)])}
     tests = pairs_tested(PROTOCOL, values, p_values, intervals, **how)

@@ -71,7 +71,7 @@ def pairs_tested(
     """Tests of all pairs of columns, the best first."""
     how = {"test": "permutation", "correction": "holm", "unit": "image", "units": 100, "resamples": 999, **how}
     corrected = adjusted or adjust(p_values, how["correction"]).tolist()
-    ends = intervals or [(None, None)] * len(p_values)
+    ends: Sequence[tuple[float | None, float | None]] = intervals or [(None, None)] * len(p_values)
     pairs = tuple(
         Pair(
             better=a,
