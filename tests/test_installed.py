@@ -82,19 +82,6 @@ def test_the_installed_core_works_outside_the_checkout(
     assert len(found) > 50
     assert found == pytest.approx({key: expected[key] for key in found}, abs=1e-9)
 
-    scored = ("score", "-m", "bleu-4", "-m", "cider", "--json")
-    rows = [json.loads(text)["scores"] for text in (run(*scored).stdout, capbench(*scored).out)]
-    for key in ("corpus", "mean", "min", "max"):
-        found, expected = (_values(each, "column", key=key) for each in rows)
-        assert found.keys() == {("bleu-4",), ("cider",)}
-        assert found == pytest.approx(expected, abs=1e-9)
-
-    run("correlate", "tiger-table1", code=1)  # 1: the rows that require a network are missing
-    study = json.loads((tmp_path / "work" / "results" / "sample" / "tiger-table1" / "results.json").read_text("utf-8"))
-    assert {cell["column"] for cell in study["cells"] if cell["value"] is not None} == {
-        *("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
-    }
-
     (error,) = run("score", "--metric", "tiger", code=2).stderr.splitlines()
     assert "'networks'" in error
 

@@ -33,13 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Names are of the published forms; captions, ratings and pictures are invented.
 FLICKR8K = {
-    "1000000101_0a1b2c3d4e": [
-        "a black dog runs",
-        "the dog is running on grass",
-        "a dog",
-        "one dog plays",
-        "dog on a hill",
-    ],
+    "1000000101_0a1b2c3d4e": ["a black dog runs", "the dog runs on grass", "a dog", "one dog plays", "dog on a hill"],
     "1000000202_1b2c3d4e5f": ["a boy with a ball", "the boy kicks", "a child plays", "a boy on grass", "boy and ball"],
     "1000000303_2c3d4e5f60": ["two women sit", "women on a bench", "two people", "a bench with women", "women in red"],
 }
@@ -73,40 +67,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _write_data(data: Path) -> None:
-    from PIL import Image
-
-    pictures = sorted((ROOT / "data/sample/coco/images").glob("*.png"))
     write(data / "flickr8k/Flickr8k.token.txt", token_text({f"{image}.jpg": FLICKR8K[image] for image in FLICKR8K}))
     write(data / "flickr30k/results_20130124.token", token_text({f"{i}.jpg": FLICKR30K[i] for i in FLICKR30K}))
     write_json(data / "coco/karpathy_test_captions.json", {f"{image}.jpg": COCO[image] for image in COCO})
-    write_json(
-        data / "coco/karpathy_val_captions.json", {f"COCO_val2014_{n:012d}.jpg": [t] * 5 for n, t in enumerate(OTHERS)}
-    )
     identity = {text: f"{image}.jpg#{n}" for image, texts in FLICKR8K.items() for n, text in enumerate(texts)}
     pairs = [f"{image}.jpg\t{identity[text]}" for image, text in EXPERT]
     expert = [f"{pair}\t{a}\t{b}\t{c}\n" for pair, (a, b, c) in zip(pairs, EXPERT.values(), strict=True)]
     write(data / "flickr8k/ExpertAnnotations.txt", "".join(expert))
-    crowd = [f"{pair}\t{yes / 3:.6f}\t{yes}\t{3 - yes}\n" for pair, yes in zip(pairs, itertools.cycle((0, 2, 1, 3)))]
-    write(data / "flickr8k/CrowdFlowerAnnotations.txt", "".join(crowd))
     subsets = {"8k": FLICKR8K, "30k": FLICKR30K, "coco": COCO}
     rows = ["subset\timage\tposition\tcandidate\tcorrectness\tis_reference"]
     for n, ((image, text), rating) in enumerate(COMPOSITE.items()):
         subset = next(name for name, images in subsets.items() if image in images)
         rows.append(f"{subset}\t{image}.jpg\t{n % 3}\t{text}\t{rating}\t{int(n % 3 == 0)}")
     write(data / "composite/composite_11985.tsv", "\n".join([*rows, ""]))
-    for name in ("nebula", "polaris"):
-        rated = [
-            {"imgid": f"{n:032x}", "mt": text, "refs": HUMAN[image], "score": (0.25, 1.0, 0.5, 0.0)[n]}
-            for n, (text, image) in enumerate(zip(OTHERS, HUMAN, strict=False))
-        ]
-        write_json(data / name / f"{name}_test.json", rated)
-    places = {"flickr8k": list(FLICKR8K), "flickr30k": list(FLICKR30K), "coco": list(COCO)}
-    places["nebula"] = places["polaris"] = [f"{n:032x}" for n in range(4)]
-    for name, images in places.items():
-        (data / name / "images").mkdir(parents=True)
-        for picture, image in zip(pictures[len(name) :], images, strict=False):
-            with Image.open(picture) as opened:
-                opened.convert("RGB").save(data / name / "images" / f"{image}.jpg")
 
 
 # The page.

@@ -132,11 +132,6 @@ def test_captions_that_mislead_are_named_with_their_number_and_the_first(candida
     assert any(words in line for line in notes), notes
 
 
-def test_lists_as_text_in_a_column_of_references_are_named() -> None:
-    notes = capbench.score(dataset=FILES / "ratings_list_as_text.csv", metrics=["bleu"]).notes
-    assert any("12 references are a list written as a text (first: image '42'" in line for line in notes), notes
-
-
 def test_an_empty_caption_costs_the_other_metrics_their_scores() -> None:
     def length(candidate: str) -> float:
         return float(len(candidate))

@@ -115,29 +115,6 @@ def test_other_parameters_are_rejected_without_a_call(parameters: str) -> None:
         cb.score(CANDIDATES, REFERENCES, {"made": _form(parameters, "1 / 0")})
 
 
-def test_a_function_opens_the_picture_and_reads_the_features(tmp_path: Path) -> None:
-    from PIL import Image
-
-    from tests.cli.test_features import store
-
-    def width(image: cb.Image, candidate: str) -> float:
-        assert image.path is not None
-        with Image.open(image.path) as picture:
-            return float(picture.width)
-
-    def regions(image: cb.Image, candidate: str) -> int:
-        assert image.features is not None
-        return len(image.features.features)
-
-    features = store(str(tmp_path / "features.h5"))
-    with cb.open_store(features) as opened:
-        expected = len(opened["a"].features)
-    (tmp_path / "pictures").mkdir()
-    Image.new("RGB", (31, 7)).save(tmp_path / "pictures" / "a.png")
-    table = cb.score({"a": "a dog"}, None, [width, regions], images=tmp_path / "pictures", features=features)
-    assert (table["width"].tolist(), table["regions"].tolist()) == ([31.0], [float(expected)])
-
-
 def test_names() -> None:
     def cider(image: str, candidate: str, references: tuple[str, ...]) -> float:
         return 1.0
