@@ -1,4 +1,4 @@
-"""``capbench explore``: explain scores, and show captions, retrieval, words of regions and parses."""
+"""``capbench explore``: explain scores, and show captions, retrieval and words of regions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 from capbench.cli import common
 from capbench.cli.commands import Entry, LazyGroup, group
 from capbench.cli.options import Cached, argument
-from capbench.core.errors import UsageError
 
 _LISTED = "Commands"
 EXPLORED = {
@@ -16,7 +15,6 @@ EXPLORED = {
     "examples": Entry("examples", "examples", "Show captions that a metric rates unlike or like humans.", _LISTED),
     "retrieve": Entry("retrieve", "retrieve", "Measure image and caption retrieval with a metric.", _LISTED),
     "words": Entry("explore", "words", "Compare scores of matching and other words of regions.", _LISTED),
-    "parse": Entry("explore", "parse", "Show the scene graphs of captions, as SPICE reads them.", _LISTED),
 }
 
 
@@ -29,36 +27,6 @@ app = group(
     "capbench explore examples --metric cider --dataset composite",
     _Explore,
 )
-
-
-def parse(
-    captions: Annotated[list[str], argument("CAPTION...", "Captions, each in quotes.")],
-    json_output: common.JsonOption = False,
-) -> None:
-    """Show the scene graphs of captions, as SPICE reads them.
-
-    A scene graph has objects, their attributes and relations. Captions in the cache or in a parse file of the data
-    folder are not parsed again; others require SPICE's parser ('capbench doctor --install spice').
-
-    Example: capbench explore parse "a brown dog chases two red balls"
-    """
-    from capbench.datasets.root import find_root
-    from capbench.text.spice import scene_graph
-
-    for caption in captions:
-        if not caption.strip():
-            raise UsageError("a caption is empty", code="missing-value", value=caption, hint="Quote the caption")
-    graphs = scene_graph.parse(captions, data=find_root().path)
-    lines = []
-    for caption, graph in zip(captions, graphs, strict=True):
-        lines.append(caption)
-        for name in graph.objects:
-            related = (f"{relation} → {target}" for subject, relation, target in graph.triplets if subject == name)
-            about = "; ".join([", ".join(graph.attributes.get(name, ())), *related]).removeprefix("; ")
-            lines.append(f"  {name}: {about}".removesuffix(": "))
-        lines += [] if graph.objects else ["  no objects"]
-    result = [{"caption": text, **vars(graph)} for text, graph in zip(captions, graphs, strict=True)]
-    common.answer(json_output, result, lines)
 
 
 def words(

@@ -1,4 +1,4 @@
-"""``explore parse``, ``data parses``, and scores from parse files."""
+"""``data parses``, and scores from parse files."""
 
 from __future__ import annotations
 
@@ -51,20 +51,6 @@ def _empty_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on another machine."""
     monkeypatch.setenv("CAPBENCH_CACHE", str(folder))
     scene_graph.forget()
-
-
-def test_a_caption_is_shown_with_its_objects(capbench: Run, found: Callable[..., Any]) -> None:
-    with parsed(CAPTIONS):
-        out = capbench("explore", "parse", "A woman's green umbrella lies behind the bench.").out
-        graphs = found("explore", "parse", "A dog runs!", "Kids are being watched by their teacher")
-    assert [line.rstrip() for line in out.splitlines()] == [
-        "A woman's green umbrella lies behind the bench.",
-        "  umbrella: green; lie behind → bench",
-        "  bench",
-        "  woman: have → umbrella",
-    ]
-    assert graphs[0] == {"caption": "A dog runs!", "objects": ["dog"], "attributes": {"dog": ["run"]}, "triplets": []}
-    assert graphs[1]["triplets"] == [["kid", "have", "teacher"], ["teacher", "watch", "kid"]]
 
 
 def test_parses_go_from_one_cache_to_another(
