@@ -44,10 +44,8 @@ def _text(rng: np.random.Generator, length: int, *, scaled: bool = False, padded
 def test_pairs_of_any_lengths_are_matched_as_by_hand(scaled: bool, padded: bool) -> None:
     rng = np.random.default_rng(0)
     lengths = [(1, 1), (1, 6), (5, 2), (9, 9), (0, 3), (3, 0), (0, 0), (4, 7)]
-    texts = [
-        (_text(rng, m, scaled=scaled, padded=padded), _text(rng, n, scaled=scaled, padded=padded)) for m, n in lengths
-    ]
-    for pair in texts:
+    for m, n in lengths:
+        pair = _text(rng, m, scaled=scaled, padded=padded), _text(rng, n, scaled=scaled, padded=padded)
         np.testing.assert_allclose(match(*pair), _plain(*pair), atol=1e-6)
 
 
@@ -64,11 +62,8 @@ def test_layers_are_matched_each_by_itself() -> None:
 
 def test_a_word_without_a_similar_one_matches_padding_only_where_there_is_some() -> None:
     one = unit(np.array([[1.0, 0.0]]))
-    against = Tokens(-one, np.ones(1))
-    padded = Tokens(-one, np.ones(1), padded=True)
-    assert match(Tokens(one, np.ones(1)), against).tolist() == [-1.0, -1.0, -1.0]
-    precision, recall, f = match(Tokens(one, np.ones(1)), padded).tolist()
-    assert (precision, recall, f) == (0.0, -1.0, 0.0)
+    for padded, expected in ((False, [-1.0, -1.0, -1.0]), (True, [0.0, -1.0, 0.0])):
+        assert match(Tokens(one, np.ones(1)), Tokens(-one, np.ones(1), padded=padded)).tolist() == expected
     both = Tokens(unit(np.array([[1.0, 0.0], [-1.0, 0.0]])), np.array([1.0, 0.0]))
     assert match(both, Tokens(both.vectors[1:], np.ones(1))).tolist() == [-1.0, 1.0, 0.0]  # P + R is 0
 
@@ -93,18 +88,11 @@ def test_it_gives_the_numbers_of_the_original(parity: Path, idf: bool) -> None:
             states, mask = numbers[f"{case}__{side}_emb"], numbers[f"{case}__{side}_mask"]
             weights: FloatArray = numbers[f"{case}__{side}_idf"].astype(float) if idf else mask.astype(float)
             width = mask.shape[1] - 1  # without [CLS] and the last place, which [SEP] has in a full text
-            kept = (mask.sum(axis=1) - 1).tolist()
-            sides.append(
-                [
-                    Tokens(
-                        unit(states[row, 1 : 1 + n]),
-                        weights[row, 1 : 1 + n],
-                        weights[row, 1 : 1 + n] if idf else None,
-                        padded=n < width,
-                    )
-                    for row, n in enumerate(kept)
-                ]
-            )
+            texts = []
+            for row, n in enumerate((mask.sum(axis=1) - 1).tolist()):
+                words = weights[row, 1 : 1 + n]
+                texts.append(Tokens(unit(states[row, 1 : 1 + n]), words, words if idf else None, padded=n < width))
+            sides.append(texts)
         scores = np.array([match(*pair) for pair in zip(*sides, strict=True)])
         for place, name in enumerate("PRF"):
             expected = numbers[f"{case}__{name}{'_idf' if idf else ''}"]
