@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from capbench import __version__
-from capbench.core.errors import CapbenchWarning, DataError, UsageError
+from capbench.core.errors import CapbenchWarning, DataError
 from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.metrics.combination import image_digest, saved_name
-from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.metric_request import GivenMetric
+from capbench.metrics.combination import image_digest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
@@ -160,17 +158,3 @@ def test_a_bad_file_is_one_line_that_names_it(change: Change, code: str, value: 
     with raises(DataError, code, path=path, row=row, value=value) as caught:
         resolve_metrics([f"combination:{path}"])
     assert "\n" not in str(caught.value)
-
-
-def test_only_registered_metrics_can_be_saved() -> None:
-    (cider,) = resolve_metrics(["cider"])
-    assert saved_name(cider) == "cider"
-
-    def mine(image: str, candidate: str, references: tuple[str, ...]) -> float:
-        return float(len(candidate))
-
-    (function,) = resolve_metrics([GivenMetric(metric_of_function(mine))])
-    (imported,) = resolve_metrics(["tests.studies.toys:Length"])
-    for request in (function, imported):
-        with raises(UsageError, "unsupported", value=request.label):
-            saved_name(request)

@@ -12,9 +12,6 @@ import pytest
 
 import capbench
 from capbench import FloatArray, Item, Metric, MetricError, Options, Positive, Progress, option
-from capbench.core.errors import UsageError
-from capbench.metrics.needs import Features, Need
-from tests.errors import raises
 
 
 @dataclass(frozen=True)
@@ -58,27 +55,9 @@ class OneRow(Good):
         return super().statistics(items, progress)[:1]
 
 
-class NoProgress(Good):
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        return super().statistics(items, lambda _: None)
-
-
 class Draws(Good):
     def ratio(self, item: Item) -> float:
         return super().ratio(item) * float(np.random.default_rng().random())
-
-
-class FirstItemCounts(Good):
-    first = 0
-
-    def prepare(self, items: Sequence[Item]) -> None:
-        self.first = len(items[0].candidate)
-
-    def corpus_id(self) -> str:
-        return str(self.first)
-
-    def ratio(self, item: Item) -> float:
-        return super().ratio(item) + self.first
 
 
 class OtherSums(Good):
@@ -115,10 +94,6 @@ class DividesByWords(Good):
         return super().ratio(item) + 1 / len(item.candidate)
 
 
-class NeedsFeatures(Good):
-    needs: ClassVar[tuple[Need, ...]] = (Features(),)
-
-
 def states(metric: Any, **given: Any) -> dict[str, str]:
     return {check.name: check.state for check in capbench.check_metric(metric, **given)}
 
@@ -141,9 +116,7 @@ def test_a_good_metric_passes() -> None:
         (NoTitle, "declaration"),
         (SwallowsOptions, "options"),
         (OneRow, "statistics"),
-        (NoProgress, "statistics"),
         (Draws, "repeatable"),
-        (FirstItemCounts, "batches"),
         (OtherSums, "scores"),
         (NewSignature, "signature"),
         (KeepsFunction, "pickling"),
@@ -163,17 +136,3 @@ def overlap(image: str, candidate: str, references: Sequence[str]) -> float:
 
 def breaks(image: str, candidate: str, references: Sequence[str]) -> str:
     return "no number"
-
-
-def test_functions_are_checked_too() -> None:
-    assert set(states(overlap).values()) <= {"passed", "skipped"}
-    assert failed(breaks) == ["statistics"]
-
-
-def test_a_missing_resource_or_an_invalid_option_is_an_error() -> None:
-    with raises(MetricError, "missing-features"):
-        capbench.check_metric(NeedsFeatures)
-    with pytest.raises(UsageError, match="cap=-1"):
-        capbench.check_metric(Good, options={"cap": -1})
-    with pytest.raises(UsageError):
-        capbench.check_metric("no-such-metric")

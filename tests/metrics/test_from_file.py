@@ -45,13 +45,6 @@ def test_columns_are_metrics_under_their_own_names(two: Path) -> None:
     assert values(request) == {"good": [0.5, 0.25, 0.5], "bad": [3, 4, 3]}
 
 
-def test_lower_scores_may_be_better(two: Path) -> None:
-    request = request_of_file(two, options={"columns": "bad", "higher": "worse"})
-    assert values(request) == {"bad": [-3, -4, -3]}
-    assert request.rows[0].title == "bad (lower is better)"
-    assert score(ITEMS, [request], dataset="d").signatures["judge"].endswith("|higher:worse")
-
-
 def test_a_column_with_the_name_of_a_built_in_metric_is_told_from_it(tmp_path: Path) -> None:
     path = write(tmp_path / "run.csv", "image,caption,CIDEr,own", "a,one,1,2", "b,two,3,4")
     assert [row.name for row in request_of_file(path).rows] == ["run.CIDEr", "own"]

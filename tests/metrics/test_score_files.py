@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from capbench.core.errors import DataError, UsageError
 from capbench.core.records import references_hash
-from capbench.metrics.from_file import label_of_file
 from capbench.metrics.score_files import read_score_file
 from capbench.metrics.scoring import to_frame, write_scores
 from tests.errors import raises
@@ -117,19 +115,3 @@ def test_invalid_files(
         read_score_file(path)
     assert caught.value.hint
     assert "\n" not in str(caught.value)
-
-
-def test_a_compressed_table_is_read_like_the_plain_one(tmp_path: Path) -> None:
-    text = "id,mine\na,0.5\nb,2\n"
-    (tmp_path / "plain.csv").write_text(text, "utf-8")
-    packed = tmp_path / "my.scores.csv.gz"
-    packed.write_bytes(gzip.compress(text.encode()))
-    plain, read = read_score_file(tmp_path / "plain.csv"), read_score_file(packed)
-    assert (read.names, read.columns["mine"].tolist()) == (plain.names, plain.columns["mine"].tolist())
-    assert label_of_file(packed) == "my-scores"
-    packed.write_bytes(packed.read_bytes()[:-4])
-    with raises(DataError, code="damaged", path=packed):
-        read_score_file(packed)
-    packed.write_bytes(gzip.compress(b"id,mine\n\xff,1\n"))
-    with raises(DataError, code="unreadable", path=packed, row=2):
-        read_score_file(packed)

@@ -123,14 +123,6 @@ def test_items_without_a_score_are_named() -> None:
     assert "1 row without an item (first: row 3)" in joined.note()
 
 
-def test_scores_of_another_data_set_are_called_so() -> None:
-    other = file(texts(("wolf", "A wolf.")), x=[1])
-    assert shown(error_of(join(other, ITEMS))) == ("unknown-item", str(PATH), None, None)
-    assert "(first: row 2, image 'wolf'" in error_of(join(other, ITEMS)).message
-    named = ScoreFile(other.path, "", other.names, other.columns, (), 2, ("composite",))
-    assert "composite" in error_of(join(named, ITEMS)).message
-
-
 def test_other_references_are_noticed_by_their_hash() -> None:
     other = Item("dog", DOG.candidate, ("another",))
     by_id = file({"id": [item_id(other)]}, x=[1])

@@ -107,7 +107,6 @@ def _cider_of(checkout: Path) -> tuple[float, bool]:
     ("edited", "formula", "twice"),
     [
         ("metrics/ngram.py", "return cider_d(", "return 2 * cider_d("),
-        ("text/ngrams.py", "return total / orders / sizes * 10.0", "return total / orders / sizes * 20.0"),
     ],
 )
 def test_an_edited_formula_in_a_checkout_is_scored_anew(edited: str, formula: str, twice: str, tmp_path: Path) -> None:

@@ -53,10 +53,6 @@ def test_sweeping_equals_scoring_each_subset_anew(metric: Metric) -> None:
     _check(metric, _sweep(invented(60)))
 
 
-def test_ciders_documents_are_the_references_of_each_count() -> None:
-    _check(Cider(), _sweep(invented(60)), tolerance=1e-12)
-
-
 def test_cider_with_a_corpus_of_documents_keeps_them(tmp_path: Path) -> None:
     def corpus(_name: str) -> Mapping[str, list[str]]:
         return {"1": ["a dog runs", "the dog"], "2": ["a red house near a cat"], "3": ["two men sit"]}

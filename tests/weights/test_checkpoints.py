@@ -25,12 +25,6 @@ def tensors() -> dict[str, torch.Tensor]:
     return {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([3, 4])}
 
 
-def test_tensors_are_found_inside_a_training_checkpoint(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    state = {f"module.{key}": value for key, value in tensors.items()}
-    torch.save({"model": state, "epoch": 3, "best": np.float64(0.5), "optimizer": {"lr": 0.1}}, tmp_path / "w.pth")
-    assert _same(read_checkpoint(tmp_path / "w.pth").tensors, tensors)
-
-
 def test_nested_wrappers_are_removed(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
     for prefix in ("module._orig_mod.", "_orig_mod.module.", "module.module."):
         torch.save({prefix + key: value for key, value in tensors.items()}, tmp_path / "w.pth")

@@ -77,24 +77,3 @@ def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, mod
     with raises(ModelError, "wrong-weights", path=file, value=hashlib.sha256(b"something else").hexdigest()) as caught:
         registry.find_weights("x152-fpn")
     assert str(done.sha256) in caught.value.message
-
-
-def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
-    (tmp_path / "sample").mkdir()
-    assert not registry.has_sample("faier")
-    with raises(ModelError, "missing-weights", value="x" * 5000):
-        registry.locate("x" * 5000, "faier")
-    with raises(ModelError, "missing-weights", value="sample"):
-        registry.locate("sample", "faier")
-    (tmp_path / "sample" / "sample_faier.safetensors").write_bytes(b"")
-    assert registry.has_sample("faier")
-    assert registry.locate("sample", "faier").name == "sample_faier.safetensors"
-    for metric, noun in (
-        ("faier", "FAIEr model"),
-        ("reo", "grounding model"),
-        ("a-plug-ins-metric", "file of weights"),
-    ):
-        with raises(ModelError, "missing-weights", path="nowhere.safetensors") as caught:
-            registry.locate("nowhere.safetensors", metric)
-        assert noun in caught.value.message

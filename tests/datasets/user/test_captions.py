@@ -60,13 +60,6 @@ def test_jsonl_on_both_sides(tmp_path: Path) -> None:
         assert (cat.image, cat.candidate_id, cat.references) == ("y", "5", ("a cat",))
 
 
-def test_two_systems_with_one_caption_are_two_candidates(tmp_path: Path) -> None:
-    rows = [{"image": "x", "caption": "one", "system": system} for system in ("a", "b", "a")]
-    items = captions_in_memory(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN)).items
-    assert [(item.candidate_id, item.system) for item in items] == [("x", "a"), ("x#2", "b"), ("x", "a")]
-    assert len({item.key for item in items}) == 1
-
-
 LISTED = [["a dog", "the dog"], ["a cat"]]
 
 

@@ -164,17 +164,6 @@ def test_rows_are_those_of_the_file(tmp_path: Path, kind: str, form: str) -> Non
     assert table.scale is None
 
 
-def test_raters_are_numbered_by_name_or_by_place(tmp_path: Path) -> None:
-    def raters(kind: str) -> list[list[int]]:
-        dataset = open_dataset(str(write(tmp_path / "some.jsonl", FILES[kind])), DataRoot(tmp_path, False, "test"))
-        (judgements,) = dataset.load(dataset.protocol().items)
-        ratings = judgements.ratings["rating"]
-        return [ratings.item.tolist(), ratings.rater.tolist()]
-
-    assert raters("several raters") == [[0, 1, 0, 2], [0, 1, 1, 0]]
-    assert raters("lists of ratings without references") == [[0, 0, 0, 1, 2, 2], [0, 1, 2, 0, 0, 1]]
-
-
 KINDS = """image,candidate,system,reference_1,rating_P,rating_total
 one.jpg,"a red kite
 over a hill",A,a kite,4,3.25
