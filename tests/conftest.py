@@ -7,22 +7,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import hypothesis
 import pytest
 
 from capbench.core.errors import CapbenchError, is_installed
 from tests.http_server import server as server
-
-if TYPE_CHECKING:
-    from capbench.core.records import Judgements
-    from capbench.datasets.base import Dataset
-    from capbench.datasets.protocol import ItemSelection
-    from capbench.datasets.root import DataRoot
 
 # Property tests see the same examples in every run: a failure is that of a change. 'make test-all' draws new ones.
 hypothesis.settings.register_profile("same", derandomize=True)
@@ -153,32 +147,6 @@ def real_data() -> Path:
 def parity() -> Path:
     """The folder of the original implementations' numbers (``CAPBENCH_PARITY``)."""
     return _folder("CAPBENCH_PARITY")
-
-
-@pytest.fixture(scope="module")
-def read_once() -> Iterator[None]:
-    """Data sets are read once for all tests of a file whose plans and studies read the same ones again and again."""
-    from capbench.datasets import opening
-
-    real, read = opening.open_dataset, {}
-
-    def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> Dataset:
-        dataset = real(name, root, columns)
-        load = dataset.load
-
-        def load_once(selection: ItemSelection) -> tuple[Judgements, ...]:
-            key = (name, root, tuple((columns or {}).items()), selection.name)
-            if key not in read:
-                read[key] = load(selection)
-            return read[key]
-
-        dataset.load = load_once  # type: ignore[method-assign]
-        return dataset
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("datasets.opening", "studies.plan"):
-            patch.setattr(f"capbench.{module}.open_dataset", open_dataset)
-        yield
 
 
 @pytest.fixture(scope="session")

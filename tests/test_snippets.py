@@ -48,7 +48,6 @@ RUN_ELSEWHERE = {
     ("docs/python.md", "python"): "tests/api/test_documented.py",
     ("docs/extend.md", "python"): "tests/test_docs.py",
     ("docs/extend.md", "toml"): "tests/test_docs.py",
-    ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",
 }
 """Page and language of blocks that other tests run."""
 

@@ -74,17 +74,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def usage_error(
     error: ValidationError,
-    values: Mapping[str, object],
+    values: Mapping[str, object],  # the arguments that were passed
+    # annotations of all arguments, whose :class:`capbench.core.arguments.Expected` has words and remedy
     hints: Mapping[str, Any],
-    spelled: Callable[[str], str] = str,
+    spelled: Callable[[str], str] = str,  # from an argument to its spelling for the user
 ) -> UsageError:
-    """The error of the first invalid argument.
-
-    Args:
-        values: the arguments that were passed.
-        hints: annotations of all arguments, whose :class:`capbench.core.arguments.Expected` has words and remedy.
-        spelled: function from an argument to its spelling for the user.
-    """
+    """The error of the first invalid argument."""
     problems = error.errors(include_url=False, include_context=False)
     place = problems[0]["loc"][0]
     argument = [*hints][place] if isinstance(place, int) else place

@@ -45,19 +45,6 @@ def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkey
     assert len(namespace["explained"].explanation.candidates) == 1
 
 
-def test_the_function_of_the_tutorial_is_evaluated_and_its_result_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
-    page = (ROOT / "docs" / "tutorials" / "judge-a-metric.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    shown(block, namespace)
-    printed = capsys.readouterr().out
-    assert f"{100 * namespace['result'].value('overlap'):.1f}" in printed
-    assert f"{100 * namespace['result'].value('cider'):.1f}" in printed
-
-
 def test_the_notebook_is_one_and_its_cells_run_in_order() -> None:
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)

@@ -18,7 +18,7 @@ from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 from capbench.studies.study_file import find_study, load_study
 
-pytestmark = [pytest.mark.real_data, pytest.mark.java, pytest.mark.usefixtures("read_once")]
+pytestmark = [pytest.mark.real_data, pytest.mark.java]
 
 # protocol → what is printed for some columns; percent for accuracies
 PRINTED: dict[str, dict[str, str]] = {
