@@ -152,6 +152,7 @@ A, B = ["s", "s"], [1, 2]
         (("tau-b", [1, 2, 3], [1, 2, 3], ["", "s", "s"], [1, 2, 3]), "missing-value", 1),
         (("tau-c", [1, 1], [1, 2], A, B), "undefined", "m"),
         (("pearson", [1, 2], [3, 3], A, B), "undefined", "the human ratings"),
+        (("pearson", [0.1] * 3 + [0.9] * 3, [1, 2, 3] * 2, ["s"] * 3 + ["t"] * 3, list(range(6))), "undefined", "m"),
         (("tau-b", [1, float("nan")], [1, 2], A, B), "not-a-number", "m"),
         (("tau-b", [1, 2, 3], [1, 2], A, B), "mismatch", "m"),
         (("tau-b", [1, 2], [1, 2], ["s"], B), "mismatch", "the list of sources"),
