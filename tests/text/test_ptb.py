@@ -1,4 +1,4 @@
-"""The PTB tokeniser compared with its jar, with pycocoevalcap's wrapper and with tokens written by hand."""
+"""The PTB tokeniser compared with its jar and with tokens written by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import DataError
 from capbench.text import ptb
-from capbench.text.java import find_java, run_lines, tokenizer_jar
+from capbench.text.java import run_lines, tokenizer_jar
 from capbench.text.ptb import LINE_ENDS, PUNCTUATION
 from tests.errors import raises
 from tests.text.ptb_reference_table import TABLE
@@ -32,15 +32,6 @@ def _jar(captions: Sequence[str]) -> list[str]:
     assert len(found) == len(lines)
     assert set(found[1::2]) <= {_FOLLOWER}
     return [" ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION) for line in found[::2]]
-
-
-def _wrapper(captions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Tokens by pycocoevalcap's wrapper, which starts ``java`` from the PATH."""
-    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
-
-    monkeypatch.setenv("PATH", str(find_java().path.parent), prepend=":")
-    found = PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(captions)})
-    return [tokens for i in range(len(captions)) for tokens in found.get(i, [""])]
 
 
 @pytest.mark.parametrize(("caption", "tokens"), TABLE)
@@ -68,14 +59,6 @@ def test_the_jar_gives_the_tokens_of_the_table_and_of_final_sigmas() -> None:
     assert _jar([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
     assert ptb.tokenize(_SIGMAS) == _jar(_SIGMAS)
     assert ptb.tokenize(_SIGMAS[:1]) == ["τος σοφος"]
-
-
-@pytest.mark.java
-def test_same_as_the_reference_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = """A dog U.S. can't it's (red) "big" ' `` ... ; 3/4 10:30 café & x-ray""".split()  # noqa: SIM905
-    generator = random.Random(7)
-    captions = [" ".join(generator.choices(words, k=generator.randint(0, 12))) + " end." for _ in range(300)]
-    assert ptb.tokenize(captions) == _wrapper(captions, monkeypatch)
 
 
 # Pieces that rules of the tokeniser are about, to be put together at random.
