@@ -139,7 +139,10 @@ def find_subject(
     items, humans = [], []
     for text in texts:
         alike = [one for one in judged if caption_key(one.candidate) == caption_key(text)]
-        item = next((one for one in judged if one.candidate == text), alike[0] if alike else None)
+        meant = [one for one in alike if one.candidate == text]
+        if not meant and len({one.candidate for one in alike}) == 1:  # the only text of this key
+            meant = alike
+        item = meant[0] if meant else None
         own = longest if item is None else item.references
         items.append(Item(name, text, tuple(references) or own))
         rating = None

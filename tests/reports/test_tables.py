@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,73 +18,54 @@ from capbench.reports.markup import markdown_text, tex_text, to_csv, write_resul
 from capbench.reports.table import TableStyle
 from capbench.reports.tables import details, study_document, tables
 from capbench.reports.terminal import print_document
-from capbench.stats.pairs import Pair, Tests
 from capbench.studies.published.tables import rescaled
-from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Missing, ProtocolInfo, StudyResult, load_result
+from capbench.studies.results import BootstrapInfo, Ceiling, Missing, ProtocolInfo, StudyResult, load_result
 from tests.errors import raises
 from tests.reports.golden import assert_golden
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
+from tests.reports.toy import pairs_tested, study
 
 CORRELATION = "toy/all/tau-c"
 ACCURACY = "pairs/five/direct-strict"
 
 
-def _info(id_: str, kind: Literal["correlation", "accuracy"], groups: tuple[str, ...]) -> ProtocolInfo:
-    info = BootstrapInfo(method="bca", level=0.9, unit="image", units=12, resamples=2000, seed=3)
-    return ProtocolInfo(
-        id=id_,
-        dataset=id_.split("/")[0],
-        dataset_title=id_.split("/")[0].title(),
-        statistic="τ-c" if kind == "correlation" else "accuracy",
-        kind=kind,
-        description="rules",
-        groups=groups,
-        notes=("2 of 14 pairs are left out: no image",),
-        n_items=12,
-        bootstrap=info,
-    )
-
-
-def _cell(protocol: str, column: str, value: float, group: str = "", **more: object) -> Cell:
-    of_cell = {"protocol": protocol, "metric": column, "column": column, "title": column.upper(), "group": group}
-    return Cell.model_validate(of_cell | {"value": value, "low": value - 0.02004, "high": value + 0.01, "n": 36} | more)
-
-
 @pytest.fixture
 def result() -> StudyResult:
-    pair = Pair(better="cider", worse="bleu", difference=0.1, p_value=0.2, p_adjusted=0.2, significant=False)
-    how = {"correction": "holm", "alpha": 0.05, "level": 0.9, "pairs": (pair,)}
-    drawn = {"test": "permutation", "unit": "image", "units": 12, "resamples": 2638, "requested": 1000, "seed": 3}
-    formula = {"test": "mcnemar", "unit": None, "units": 36, "resamples": None, "requested": None, "seed": None}
-    both: dict[str, Any] = {"protocol": CORRELATION, "top": ("cider", "bleu"), "ranks": {"cider": 1, "bleu": 1}}
-    one: dict[str, Any] = {"protocol": ACCURACY, "top": ("cider",), "ranks": {"cider": 1, "bleu": 2}}
-    return StudyResult(
-        capbench="0.1.0",
-        name="toy",
-        title="A toy_study with 100 % & more",
-        created="2020-01-01T00:00:00+00:00",
-        sample=False,
-        protocols=(_info(CORRELATION, "correlation", ()), _info(ACCURACY, "accuracy", ("HC", "HI"))),
-        columns={"bleu": "*BLEU", "tiger": "<TIGEr> | x", "cider": "CIDER"},
-        signatures={"toy/all": {"cider": "cider|capbench:0.1.0|df:items", "bleu": "bleu|capbench:0.1.0"}},
-        cells=(
-            _cell(CORRELATION, "cider", 0.43894),
-            _cell(CORRELATION, "bleu", -0.30781),
-            _cell(ACCURACY, "cider", 0.76575, chance=0.5),
-            _cell(ACCURACY, "cider", 0.542, "HC", chance=0.5),
-            _cell(ACCURACY, "cider", 0.9895, "HI", chance=0.5),
-            _cell(ACCURACY, "bleu", 0.7, chance=0.48, sd=0.0123),
-            _cell(ACCURACY, "bleu", 0.6, "HC", chance=0.48),
-            _cell(ACCURACY, "bleu", 0.8, "HI", chance=0.48),
-        ),
-        missing=(Missing(column="tiger", title="TIGEr", reason="region features", planned=True),),
-        comparisons=(Tests(**both, **how, **drawn), Tests(**one, **how, **formula)),  # type: ignore[arg-type]
-        ceilings=(
+    boot = BootstrapInfo(method="bca", level=0.9, unit="image", units=12, resamples=2000, seed=3)
+    info: dict[str, object] = {"notes": ("2 of 14 pairs are left out: no image",), "bootstrap": boot}
+    values = {CORRELATION: {"cider": 0.43894, "bleu": -0.30781}, ACCURACY: {"cider": 0.76575, "bleu": 0.7}}
+    how: dict[str, Any] = {"level": 0.9, "seed": 3}
+    drawn = {"units": 12, "resamples": 2638, "requested": 1000, **how}
+    formula = {"test": "mcnemar", "unit": None, "units": 36, "resamples": None, "ranks": {"cider": 1, "bleu": 2}}
+    tests = (
+        pairs_tested(CORRELATION, {"cider": 0.3, "bleu": 0.2}, [0.2], **drawn),
+        pairs_tested(ACCURACY, {"cider": 0.3, "bleu": 0.2}, [0.2], **how | formula | {"seed": None, "top": ("cider",)}),
+    )
+    made = study(values, n=36, intervals=(0.02004, 0.01), info=info, comparisons=tests)
+    first, second = made.protocols
+    cells = []
+    for cell in made.cells:
+        chance = {"cider": 0.5, "bleu": 0.48}[cell.column] if cell.protocol == ACCURACY else None
+        sd = 0.0123 if chance == 0.48 else None
+        cells.append(cell.model_copy(update={"chance": chance, "sd": sd}))
+        groups = {0.5: (0.542, 0.9895), 0.48: (0.6, 0.8), None: ()}[chance]
+        for group, value in zip(("HC", "HI"), groups, strict=False):
+            ends = {"value": value, "low": value - 0.02004, "high": value + 0.01}
+            cells.append(cells[-1].model_copy(update={"group": group, "sd": None, **ends}))
+    accuracy = {"kind": "accuracy", "statistic": "accuracy", "groups": ("HC", "HI")}
+    update: dict[str, object] = {
+        "title": "A toy_study with 100 % & more",
+        "protocols": tuple(p.model_copy(update={"n_items": 12}) for p in (first, second.model_copy(update=accuracy))),
+        "columns": {"bleu": "*BLEU", "tiger": "<TIGEr> | x", "cider": "CIDER"},
+        "signatures": {"toy/all": {"cider": "cider|capbench:0.1.0|df:items", "bleu": "bleu|capbench:0.1.0"}},
+        "cells": tuple(cells),
+        "missing": (Missing(column="tiger", title="TIGEr", reason="region features", planned=True),),
+        "ceilings": (
             Ceiling(protocol=CORRELATION, value=0.55, low=0.53, high=0.58, n=36, method="leave-one-rater-out"),
             Ceiling(protocol=ACCURACY, group="HC", value=0.66, n=9, method="votes"),
         ),
-        seconds={"toy/all": 1.5, "total": 2.0},
-    )
+    }
+    return made.model_copy(update=update)
 
 
 @pytest.fixture

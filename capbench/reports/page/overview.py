@@ -245,15 +245,11 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
 def _matrix(table: Table, name: str, study: str) -> Html:
     """A table that is sorted, filtered by data set and copied."""
     datasets = list(dict.fromkeys(column.group for column in table.columns))
-    chooser = _filter(name, "Data set", datasets) if len(datasets) > 1 else None
+    options = [tag("option", choice or "all", value=choice) for choice in ("", *datasets)]
+    label, select = tag("label", "Data set", for_=f"{name}-filter"), {"id": f"{name}-filter", "data_filters": name}
+    chooser = joined([label, tag("select", *options, **select)], " ") if len(datasets) > 1 else None
     tools = tag("div", chooser, copy_buttons(name), class_="tools")
     return joined([tag("h3", table.title), tools, sorted_table(table, name, f"Table: {table.title} ({study})")])
-
-
-def _filter(target: str, label: str, choices: Sequence[str]) -> Html:
-    name = f"{target}-filter"
-    options = [tag("option", "all", value="")] + [tag("option", choice, value=choice) for choice in choices]
-    return joined([tag("label", label, for_=name), tag("select", *options, id=name, data_filters=target)], " ")
 
 
 def copy_buttons(target: str) -> Html:

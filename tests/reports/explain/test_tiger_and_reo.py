@@ -11,14 +11,10 @@ import pytest
 
 from capbench.core.explanations import Bars, ExplainedCandidate, Matrix, RegionMaps, Table
 from capbench.core.records import FloatArray
-from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
-from capbench.features.records import RegionFeatures
-from capbench.features.store import FeatureStore, open_store
-from capbench.features.writing import StoreWriter
 from capbench.metrics.reo import Reo, orthogonal, scaled
-from capbench.studies.explained import MOST_CANDIDATES, find_subject
-from tests.metrics.scan.models import FINGERPRINT, Files
+from capbench.studies.explained import find_subject
+from tests.metrics.scan.models import Files
 from tests.metrics.scan.plain import slow_grounding
 from tests.reports.explain import explained
 
@@ -176,33 +172,6 @@ def test_scores_are_scaled_over_the_candidates() -> None:
 
 
 # -- what is explained ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FeatureStore:
-    path = tmp_path / "f.h5"
-    with StoreWriter(path, FINGERPRINT) as writer:
-        for image in ("f8k_003", "elsewhere"):
-            writer.add(RegionFeatures(image, 0, 0, None, np.ones((2, 3), np.float32)))
-        writer.finish()
-    return open_store(path)
-
-
-def test_candidates_references_ratings_and_picture_come_from_the_data_set(store: FeatureStore, sample: Path) -> None:
-    root = find_root(None)
-    looked_up = find_subject("f8k_003", store, [], [], None, root)
-    subject = looked_up.subject
-    judgements = Flickr8kExpert(root).load(Flickr8kExpert.protocol().items)[0]
-    of_image = [i for i, item in enumerate(judgements.items) if item.image == "f8k_003"]
-    assert len(subject.items) == MOST_CANDIDATES
-    for item, human in zip(subject.items, subject.humans, strict=True):
-        places = [i for i in of_image if judgements.items[i].candidate == item.candidate]
-        assert item.references == judgements.items[places[0]].references
-        ratings = judgements.ratings["expert"]
-        assert human == pytest.approx(ratings.value[np.isin(ratings.item, places)].mean())
-    assert subject.picture == sample / "flickr8k" / "images" / "f8k_003.png"
-    assert looked_up.under_root
-    assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; choose others with --caption",)
 
 
 def test_a_caption_gets_the_rating_of_a_text_key_only_if_it_is_that_of_one_text(tmp_path: Path) -> None:
