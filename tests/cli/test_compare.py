@@ -72,16 +72,6 @@ def test_sentinels_are_tested_by_default_and_change_no_number_of_a_metric(
     assert {line.split()[0] for line in out.splitlines() if re.search(r"\d†?‡ ", line)} == marked
 
 
-def test_cite_adds_a_sentence_and_the_entries_to_the_table(capbench: Callable[..., Ran]) -> None:
-    call = ("compare", "bleu-4", "rouge-l", *FEW)
-    plain, cited = capbench(*call), capbench(*call, "--cite")
-    assert cited.out.startswith(plain.out)
-    added = cited.out.removeprefix(plain.out)
-    assert "Kendall's τ-c on Flickr8k Expert" in added
-    for key in ("hodosh2013framing", "papineni2002bleu", "lin2004rouge", "capbench"):
-        assert added.count(f"{{{key},\n") == 1
-
-
 def test_power_is_one_sentence_with_its_evidence(capbench: Callable[..., Ran], found: Callable[..., Any]) -> None:
     arguments = ("compare", "--power", "rouge-l", "cider", "--bootstrap", "200")
     power = found(*arguments)["power"]

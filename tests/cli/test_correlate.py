@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from capbench.studies.results import load_result
 from tests.conftest import Ran
 
 pytestmark = pytest.mark.java
@@ -71,21 +70,6 @@ def test_a_quick_look_shows_the_number_of_the_other_common_protocol(
     assert "practices" not in named
     assert "practices" not in found(*command, "-d", "flickr8k-expert")
     assert "practices" not in found("correlate", "-d", dataset, "-m", "bleu-1")
-
-
-def test_a_study_writes_four_files_that_agree(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "tiger-table1")
-    assert ran.code == 1, ran.err  # TIGEr's rows wait
-    assert [path.name for path in Path("results").iterdir()] == ["sample"]  # committed results stay
-    folder = Path("results/sample/tiger-table1")
-    names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
-    assert names == ["results.csv", "results.json", "results.md", "results.tex"]
-    cell = load_result(folder / "results.json").cell("flickr8k-expert/no-own-captions/unaggregated-tau-c", "cider")
-    assert cell is not None
-    assert cell.value is not None
-    for text in (ran.out, *((folder / name).read_text(encoding="utf-8") for name in ("results.md", "results.tex"))):
-        assert f"{100 * cell.value:.1f}" in text
-    assert f"{cell.value!r}" in (folder / "results.csv").read_text(encoding="utf-8")
 
 
 def test_a_data_set_restricts_a_study(found: Callable[..., Any]) -> None:

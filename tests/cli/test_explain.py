@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,19 +76,3 @@ def test_json_has_the_scores_that_score_gives(
         expected = {r["column"]: r["value"] for r in rows if r["candidate"] == candidate["text"]}
         assert {name: candidate["scores"][name] for name in expected} == pytest.approx(expected, abs=1e-9)
         assert len(candidate["panels"][0]["values"][1]) == len(printed["regions"])
-
-
-def test_the_picture_has_the_options_of_figures(given: list[str], capbench: Callable[..., Ran]) -> None:
-    explain = (*EXPLAIN, "-c", "a boat", "-r", "two boats", *given)
-    assert capbench(*explain, "--title", "Why & how", "--size", "8x6", "-o", "sized").code == 0
-    with Image.open("sized.png") as image:
-        assert image.size == (8 * 160, 6 * 160)
-    assert "<title>Why &amp; how</title>" in Path("sized.html").read_text(encoding="utf-8")
-    assert capbench(*explain, "-o", "other.pdf").code == 0
-    assert Path("other.pdf").read_bytes().startswith(b"%PDF")
-    # A file's own ending says its type, too; letters have the size that is wanted.
-    widths = []
-    for points in ("9", "18"):
-        assert capbench(*explain, "-o", "a.svg", "--font-size", points).code == 0
-        widths.append(float(re.search(r'width="([\d.]+)pt"', Path("a.svg").read_text(encoding="utf-8"))[1]))  # type: ignore[index]
-    assert widths[1] == pytest.approx(2 * widths[0])

@@ -2,90 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.reo import Reo
 from capbench.metrics.scan import encode
-from capbench.metrics.scan.files import load_scan
-from capbench.metrics.scan.network import Scan
 from capbench.studies.results import load_result
 from tests.conftest import Ran
-from tests.metrics.scan.models import Files, make_files
-from tests.text.vocabulary_files import write_vocabulary
-
-COLUMNS = ["tiger", "rrs", "wds", "grounding"]
+from tests.metrics.scan.models import make_files
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Files:
-    """Features of the sample's images under Flickr8k Expert."""
+def test_a_study_file_names_features_and_models(capbench: Callable[..., Ran], sample: Path, tmp_path: Path) -> None:
+    encode._open.clear()
     opened = open_dataset("flickr8k-expert", find_root(sample))
-    items = opened.load(opened.protocol(None).items)[0].items
-    return make_files(tmp_path_factory.mktemp("grounded"), [item.image for item in items])
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    encode._open.clear()
-
-
-def given(made: Files) -> list[str]:
-    return ["--features", str(made.features), "--model", f"tiger={made.model}"]
-
-
-def test_own_captions_under_a_released_checkpoint(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    """Rows stand in the file's order, a second run repeats the first's bytes, and other weights are scored anew."""
-    images = ["10", "9", "b"]
-    made = make_files(tmp_path, images)
-    texts = ["a dog .", "zzz qqq", "!!!", "\u0130 \U0001f436 e\u0301", "dog " * 1200]
-    rows = [(image, text) for text in texts for image in images]
-    lines = [json.dumps({"image_id": image, "caption": text}) for image, text in rows]
-    Path("own.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    Path("references.json").write_text(json.dumps({"10": ["a dog ."], "9": ["a", "a cat", "a"], "b": ["..."]}))
-
-    def released(seed: int) -> None:
-        network = Scan(load_scan(made.model).options, torch.Generator().manual_seed(seed))
-        sides: list[dict[str, torch.Tensor]] = [{}, {}]
-        for name, tensor in network.state_dict().items():
-            sides[name.startswith("text.")][name.partition(".")[2]] = tensor
-        options = argparse.Namespace(data_name="x_precomp", cross_attn="t2i", lambda_softmax=9.0)
-        torch.save({"model": sides, "opt": options, "epoch": 1}, "model_best.pth.tar")
-
-    write_vocabulary("x_precomp_vocab.json", load_scan(made.model).vocabulary)
-    released(1)
-    files = ("--candidates", "own.jsonl", "--references", "references.json", "--features", made.features)
-    flags = ("--model", "model_best.pth.tar", "--option", "reo.covariance=identity", "--json", "--out")
-    command = ("score", "-m", "tiger", "-m", "reo", *files, *flags)
-    first = capbench(*command, "1.csv")
-    assert first.code == 0, first.err
-    with open("1.csv", encoding="utf-8", newline="") as file:
-        written = list(csv.DictReader(file))
-    wanted = [(column, image, text.strip()) for column in (*COLUMNS, *Reo.columns) for image, text in rows]
-    assert [(row["column"], row["image"], row["candidate"]) for row in written] == wanted
-    values = {(row["column"], row["image"], row["candidate"]): float(row["value"]) for row in written}
-    assert values["tiger", "10", "a dog ."] == pytest.approx(0.75, abs=1e-12)
-    assert "30 scores came from the cache" in capbench(*command, "2.csv").err.splitlines()
-    encode._open.clear()
-    assert capbench(*command, "3.csv", "--no-cache").code == 0
-    assert Path("1.csv").read_bytes() == Path("2.csv").read_bytes() == Path("3.csv").read_bytes()
-    released(2)
-    other = capbench(*command, "4.csv")
-    assert (other.code, "came from the cache" in other.err) == (0, False)
-    assert json.loads(other.out)["signatures"] != json.loads(first.out)["signatures"]
-    assert Path("4.csv").read_bytes() != Path("1.csv").read_bytes()
-
-
-def test_a_study_file_names_features_and_models(capbench: Callable[..., Ran], made: Files) -> None:
+    made = make_files(tmp_path, [item.image for item in opened.load(opened.protocol(None).items)[0].items])
     study = Path("study.yaml")
     head = "schema: 1\nname: grounded\nprotocols: [flickr8k-expert]\nmetrics: [grounding, reo-omission]\n"
     study.write_text(f"{head}features: {made.features}\nmodels: {{tiger: {made.model}, reo: {made.model}}}\n")

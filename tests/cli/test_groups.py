@@ -11,7 +11,6 @@ import scipy.stats
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.studies.results import load_result
 from tests.conftest import Ran
 
 ID = "composite@8k/any-candidate-out/correctness-tau-c"
@@ -32,29 +31,6 @@ def test_its_number_is_the_statistic_of_its_ratings_alone(found: Callable[..., A
     assert values["composite@8k", "", "length"] == pytest.approx(expected, abs=1e-12)
     for column in ("length", "cider"):  # document frequencies are those of the whole data set
         assert values["composite@8k", "", column] == pytest.approx(values["composite", "8k", column], abs=1e-12)
-
-
-def test_a_study_file_names_groups_and_its_files_hold_them(capbench: Callable[..., Ran]) -> None:
-    Path("study.yaml").write_text(
-        "schema: 1\nname: parts\nprotocols: [composite@8k, composite, pascal-50s@MM, pascal-50s]\n"
-        f"metrics: [bleu-1, rouge-l, {LENGTH}]\nbootstrap: 100\ncompare: bootstrap\n"
-    )
-    ran = capbench("correlate", "study.yaml", "--out", "out")
-    assert ran.code == 0, ran.err
-    result = load_result(Path("out/results.json"))
-    assert [info.dataset for info in result.protocols] == ["composite@8k", "composite", "pascal-50s@MM", "pascal-50s"]
-    part, whole = (
-        result.cell(f"{name}/random-5-refs/direct-strict", "bleu-1", group)
-        for name, group in (("pascal-50s@MM", ""), ("pascal-50s", "MM"))
-    )
-    assert part is not None
-    assert whole is not None
-    assert (part.value, part.n) == (whole.value, whole.n)
-    tests = result.comparison(ID)
-    assert tests is not None
-    assert tests.units == 25
-    for name, text in (("results.md", "Composite, 8k"), ("results.tex", "Composite, 8k"), ("results.csv", ID)):
-        assert text in (Path("out") / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("named", [("-d", "composite@8k"), ("-d", "composite", "-p", ID)])
@@ -82,13 +58,3 @@ def test_every_command_on_one_protocol_takes_a_group_and_says_what_is_kept(
     ran = capbench("figure", "forest", "rouge-l", "bleu-1", *named, "--bootstrap", "100", "-o", "g.svg")
     assert KEPT in ran.err
     assert PRINTED in Path("g.svg").read_text(encoding="utf-8")
-
-
-@pytest.mark.real_data
-def test_composites_flickr8k_third_has_its_published_judgements_numbers(
-    real_data: Path, found: Callable[..., Any]
-) -> None:
-    other = "composite@8k/same-text-out/correctness-tau-c"
-    result = found("correlate", "-p", ID, "-p", other, "-m", "cider", "-m", "rouge-l", "--data", real_data)
-    values = {(cell["protocol"], cell["column"]): round(cell["value"], 4) for cell in result["cells"]}
-    assert (values[ID, "cider"], values[other, "cider"], values[other, "rouge-l"]) == (0.3130, 0.3179, 0.2327)

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from capbench.metrics.scan.files import save_scan
 from capbench.weights import download as weights_download
 from capbench.weights import registry
 from capbench.weights.download import Source
 from tests.conftest import Ran
 from tests.http_server import Server
-from tests.metrics.scan import test_files as scan
 
 
 @pytest.fixture(autouse=True)
@@ -62,23 +60,6 @@ def test_add_keeps_a_file_and_tells_when_it_changes(
     ran = capbench("models", "add", "clip-vit-b32", "w.pth")
     assert (ran.code, "that others report" in ran.err) == (0, True)
     assert "that others report" in found("models", "list", "clip-vit-b32")["remark"]
-
-
-@pytest.mark.parametrize("form", ["zip", "legacy", "python-2", "own"])
-def test_add_takes_a_scan_checkpoint_of_every_form_and_reports_other_shapes(
-    folder: Path, tmp_path: Path, form: str, capbench: Callable[..., Ran]
-) -> None:
-    network = scan._network()
-    if form == "own":
-        path = tmp_path / "model.safetensors"
-        save_scan(path, network, scan.VOCABULARY, {})
-    else:
-        path = scan._write(tmp_path, scan._checkpoint(network), form)
-    ran = capbench("models", "add", "scan-tiger", path)
-    assert ran.code == 0, ran.err
-    assert (folder / "scan-tiger" / "model_best.pth.tar").read_bytes() == path.read_bytes()
-    assert "'image.fc.weight' has the shape (4, 5), the published one (1024, 2048)" in ran.err
-    assert registry.status("scan-tiger").fits is False
 
 
 @pytest.mark.parametrize("name", ["vilbert-multi-task", "vilbert-pretrained"])

@@ -68,17 +68,6 @@ def test_files_are_downloaded_or_the_other_way_is_told(repository: Server, capbe
     assert not missing_files()
 
 
-def test_after_an_interruption_the_missing_file_is_added(source: Path, capbench: Callable[..., Ran]) -> None:
-    (spice_folder() / "parser-1.0-models.jar.part").write_bytes(b"half")  # of a killed run
-    content = (source / "parser-1.0-models.jar").read_bytes()
-    (source / "parser-1.0-models.jar").unlink()
-    assert capbench(*INSTALL, "--from", source).failure.code == "missing-file"
-    assert missing_files() == ["parser-1.0-models.jar"]
-    (source / "parser-1.0-models.jar").write_bytes(content)
-    assert [path.name for path in install_spice(source)] == ["parser-1.0-models.jar"]
-    assert _names(spice_folder()) == sorted(CONTENTS)
-
-
 def test_a_damaged_file_is_replaced_and_the_parser_does_not_start_on_it(source: Path) -> None:
     install_spice(source)
     path = spice_folder() / "parser-1.0.jar"
