@@ -7,8 +7,8 @@ python scripts/leaderboard.py --add CARD.yaml SCORES.csv...    # store the score
 
 ``leaderboard.json`` is the output of ``capbench leaderboard``, rounded to six digits; ``columns.json`` has the numbers
 of all columns of the score files, with seeds and substitute images, without tests; ``costs.json`` has processor time
-and peak memory by metric. ``scores/`` has score files with their cards (:mod:`capbench.studies.cards`): ids and scores,
-without captions. Score files of others are read from ``../submissions/`` (``capbench submit check``) and from
+and peak memory by metric. ``scores/`` has score files with their cards (:mod:`capbench.studies.submissions`), without
+captions. Score files of others are read from ``../submissions/`` (``capbench submit check``) and from
 ``external_scores/`` of the data folder.
 
 The data is read from ``CAPBENCH_DATA``. Without it, ``--check`` checks only schemas and checksums. Metrics whose
@@ -50,11 +50,20 @@ from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.from_file import ScoresEntry  # noqa: E402
 from capbench.metrics.score_files import read_score_file  # noqa: E402
 from capbench.metrics.score_joining import item_id, join  # noqa: E402
-from capbench.studies.cards import Card, load_card, read_cards, score_entries, score_file, write_sums  # noqa: E402
 from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.run import run_plan  # noqa: E402
-from capbench.studies.submissions import check_names, read_submissions, submission_entries  # noqa: E402
+from capbench.studies.submissions import (  # noqa: E402  # noqa: E402
+    Card,
+    check_names,
+    load_card,
+    read_cards,
+    read_submissions,
+    score_entries,
+    score_file,
+    submission_entries,
+    write_sums,
+)
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child, processor  # noqa: E402
 

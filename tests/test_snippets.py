@@ -29,8 +29,8 @@ import capbench as library
 from capbench.cli.app import app
 from capbench.core.files import sha256_file
 from capbench.datasets.root import sample_dir
-from capbench.studies.cards import load_card
 from capbench.studies.study_file import load_study
+from capbench.studies.submissions import load_card
 from capbench.studies.task_file import load_tasks
 from tests.cli.commands import commands
 from tests.conftest import Ran

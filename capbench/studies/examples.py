@@ -1,4 +1,4 @@
-"""Scores paired with ratings: means by rating, score groups, and examples of (dis)agreement (TIGEr, Table 3)."""
+"""Scores paired with ratings: means by rating, percentiles, score groups, and examples (TIGEr, Table 3)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from capbench.core.typed_json import Strict
 from capbench.datasets.protocol import Aggregation, Protocol
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.ties import merged
+from capbench.studies.item_scores import ItemScores
 from capbench.studies.score_files import Incomplete
 from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
 
@@ -249,3 +250,28 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
         examples=tuple(chosen),
         version=rated.version,
     )
+
+
+def percentiles(values: FloatArray) -> FloatArray:
+    """(n,) percentiles in (0, 100): the share of smaller values, plus half the share of equal values.
+
+    >>> percentiles(np.array([3.0, 1.0, 2.0, 2.0])).tolist()
+    [87.5, 12.5, 50.0, 50.0]
+    """
+    from scipy.stats import rankdata
+
+    return np.asarray(100 * (rankdata(merged(values)) - 0.5) / max(len(values), 1), dtype=np.float64)
+
+
+def human_percentiles(table: ItemScores) -> FloatArray:
+    """(n,) percentiles of the human ratings. For pairs it is 100: the preferred order is the maximum."""
+    return np.full(len(table), 100.0) if table.kind == "preferences" else percentiles(table.human_values)
+
+
+def disagreement(table: ItemScores) -> FloatArray:
+    """(n,) largest distance between the human percentile and a metric's, over all metrics of a table."""
+    human, greatest = human_percentiles(table), np.zeros(len(table))
+    for name in table.scores:
+        places, scores = table.points(name)
+        greatest[places] = np.maximum(greatest[places], np.abs(percentiles(scores) - human[places]))
+    return greatest

@@ -19,10 +19,10 @@ from capbench.api.resolve import PYTHON, MetricInputs
 from capbench.core.files import unpack_gzip
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
-from capbench.studies.cards import read_cards, score_entries
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard, published_numbers
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
+from capbench.studies.submissions import read_cards, score_entries
 from scripts import leaderboard as script
 
 EXPERT = "flickr8k-expert/no-own-captions/unaggregated-tau-c"

@@ -25,8 +25,7 @@ from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.variance import share_between
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
-from capbench.studies.examples import score_groups
-from capbench.studies.score_profiles import percentiles
+from capbench.studies.examples import percentiles, score_groups
 
 
 def test_values_that_agree_to_twelve_digits_are_one_value() -> None:

@@ -19,14 +19,12 @@ from capbench.studies.examples import (
     RatedScores,
     binned,
     choose_examples,
-    group_differences,
-    rated_scores,
-    score_groups,
-)
-from capbench.studies.score_profiles import (
     disagreement,
+    group_differences,
     human_percentiles,
     percentiles,
+    rated_scores,
+    score_groups,
 )
 from capbench.studies.scoring import load_scorable
 from tests.errors import raises

@@ -19,7 +19,7 @@ from capbench.core.files import sha256_file
 from capbench.core.records import photograph
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
-from capbench.studies.cards import load_card, read_cards, score_entries, write_sums
+from capbench.studies.submissions import load_card, read_cards, score_entries, write_sums
 from scripts import leaderboard as script
 from tests.conftest import Ran
 from tests.errors import raises

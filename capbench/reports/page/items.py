@@ -17,9 +17,9 @@ from capbench.features.images import decode
 from capbench.metrics.abilities import Explains
 from capbench.reports.page.elements import Html, ReportSource, tag, wide
 from capbench.reports.page.overview import best_first, copy_buttons, signature_of
+from capbench.studies.examples import disagreement, human_percentiles, percentiles
 from capbench.studies.item_scores import ItemScores
 from capbench.studies.results import StudyResult
-from capbench.studies.score_profiles import disagreement, human_percentiles, percentiles
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 # Thumbnails of the captions that are listed first.

@@ -131,7 +131,7 @@ def test_what_is_missing_is_said_with_the_reason_and_items_with_the_command_that
 
 
 def test_a_large_study_keeps_the_captions_on_which_metrics_and_people_part_most() -> None:
-    from capbench.studies.score_profiles import disagreement
+    from capbench.studies.examples import disagreement
 
     items = make_items(MAX_ITEMS + 500, ["cider", "meteor"])
     (panel,) = panels([ReportSource(make_result(), (items,))])
