@@ -491,13 +491,6 @@ def test_the_shipped_studies_print_every_published_number() -> None:
     assert printed == set(every)
 
 
-@pytest.mark.parametrize(("name", "same"), [("fleur", True), ("FLEUR", True), ("fleur_raw", False), ("cider", False)])
-def test_scores_from_elsewhere_stand_beside_the_published_row_of_their_name(name: str, same: bool) -> None:
-    printed = parse_table("made-up", MADE_UP.replace("title: Sum", "title: Fleur")).rows[2]
-    assert printed.metric is None
-    assert is_printed_as(metric_request.Row(ScoreColumn("file", name), "file", name, name), printed) is same
-
-
 def test_a_row_of_a_metric_that_is_not_ours_is_found_by_its_label() -> None:
     table = load_published("field-2025")
     (fleur,) = [row for row in table.rows if row.key == "fleur"]

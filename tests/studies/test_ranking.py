@@ -244,16 +244,6 @@ def test_the_shipped_tasks_cover_all_published_judgements_with_equal_weights() -
     assert load_tasks("configs/tasks/default.yaml") == load_tasks(DEFAULT_TASKS)
 
 
-@pytest.mark.parametrize("file", ["default", "leaderboard"])
-def test_the_name_of_a_data_set_means_its_default_protocol(file: str) -> None:
-    """Of a group, too: composite-8k would be composite@8k; other items have another name."""
-    for task in resolve_tasks(load_tasks(file), file, find_root("sample")):
-        dataset = open_dataset(task.protocol.dataset, find_root("sample"))
-        short = dataset.name.partition("-")[0]
-        if task.name in (dataset.name, *(f"{name}-{task.group}".lower() for name in (dataset.name, short))):
-            assert task.protocol == dataset.protocol(), task.name
-
-
 @pytest.mark.parametrize(
     ("task", "code", "value"),
     [

@@ -93,16 +93,6 @@ def test_a_curve_at_five_references_is_the_protocol_with_five_drawn_references()
         assert point.n == 160
 
 
-def test_with_all_references_there_is_nothing_to_draw() -> None:
-    found = _curves(["cider"], counts=None)
-    assert found.counts == (1, 2, 5, 10, 20, 50)
-    last = found.curve("cider", "cider")[-1]
-    assert (last.count, len(last.values), last.sd) == (50, 1, None)
-    assert found.groups == ("HC", "HI", "HM", "MM")
-    assert found.curve("cider", "cider", "MM")[0].n == 40
-    assert len(found.curve("cider", "cider", "MM")[0].values) == 5
-
-
 def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_references() -> None:
     dataset = Flickr8kExpert(_sample())
     found = curves_of(dataset, [SHARED], counts=(0, 2, 5), draws=3)

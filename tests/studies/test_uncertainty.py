@@ -149,26 +149,6 @@ def test_tests_are_those_of_all_pairs(root: DataRoot, test: str) -> None:
     assert (found.test, found.resamples, found.requested, found.units) == (test, 400, None, 6)
 
 
-def test_each_group_has_intervals_and_tests_of_its_own(root: DataRoot) -> None:
-    study = {"bootstrap": BootstrapSettings(200), "compare": TestSettings()}
-    result = run(root, protocols=(f"{TOY}/all/mean-pearson", f"{TOY}/all/votes-strict"), **study)
-    assert [(c.protocol.split("/")[2], c.group) for c in result.comparisons] == [
-        ("mean-pearson", ""),
-        ("mean-pearson", "odd"),
-        ("mean-pearson", "even"),
-        ("votes-strict", ""),
-        ("votes-strict", "A"),
-    ]
-    # One pair of one image cannot be resampled, and that is said.
-    cell = result.cell("toy/all/votes-strict", "length", "B")
-    assert cell is not None
-    assert cell.low is None
-    assert cell.value == 1.0
-    notes = result.protocols[1].notes
-    assert any("votes-strict B: no intervals" in note and "one unit" in note for note in notes)
-    assert any("votes-strict B: no tests" in note for note in notes)
-
-
 def test_too_few_permutations_are_made_more_and_that_is_said(root: DataRoot) -> None:
     result = run(root, compare=TestSettings(resamples=100, alpha=0.001))
     found = result.comparison(DEFAULT)
