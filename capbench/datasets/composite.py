@@ -29,7 +29,7 @@ import numpy as np
 from pydantic import Field
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError, check_choice
 from capbench.core.records import Item, Judgements, Ratings, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
@@ -125,8 +125,11 @@ def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
         raise file_error("is not a JSON object of lists", "wrong-format", path)
     of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
     blank = 0
+    for source in data:
+        check_choice("source", source, _SOURCES, DataError, path=path)
     for source in sorted(data, key=list(_SOURCES).index):
         for number, entry in enumerate(data[source], 1):
+            entry = entry if isinstance(entry, dict) else {}
             cells = {"image": entry.get("image"), "candidate": entry.get("caption"), "subset": _SOURCES[source]}
             if (rating := entry.get("human")) != rating:
                 blank += 1

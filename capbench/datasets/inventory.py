@@ -285,6 +285,8 @@ def _entries(path: Path, count: Count) -> int:
     lists: list[Any]
     if count.how == "json":
         lists = [value.get(at) if at is not None and isinstance(value, dict) else value]
+    elif not isinstance(value, dict | list):
+        lists = [None]
     else:
         entries = value.values() if isinstance(value, dict) else value
         lists = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]

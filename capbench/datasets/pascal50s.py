@@ -205,7 +205,8 @@ def _plain(value: Any) -> Any:
         value = value.ravel()[0]
     if isinstance(value, np.ndarray):
         return [_plain(cell) for cell in value.ravel()] or ""
-    return int(value) if isinstance(value, np.number) and value == int(value) else value
+    is_whole = isinstance(value, np.integer | np.floating) and np.isfinite(value) and value == int(value)
+    return int(value) if is_whole else value
 
 
 _PAIRS = "pascal50s/pair_pascal.mat"

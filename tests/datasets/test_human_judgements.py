@@ -154,3 +154,20 @@ def test_a_rating_that_is_nan_is_counted(sample: Path, tmp_path: Path) -> None:
     (travelled,) = Composite(root(tmp_path)).load(Composite.selections["all-references"])
     assert len(travelled.items) == 209
     assert "composite.json: 1 candidates have no correctness rating" in travelled.notes
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "row", "value"),
+    [
+        ([], "wrong-format", None, None),
+        ({"coc": []}, "unknown-name", None, "coc"),
+        ({"coco": [1]}, "wrong-type", "coco entry 1", "image"),
+        ({"coco": [{"image": "a.jpg", "caption": "a dog", "human": 6}]}, "out-of-range", "coco entry 1", 6),
+    ],
+)
+def test_a_wrong_entry_of_composite_is_named(
+    data: object, code: str, row: str | None, value: object, tmp_path: Path
+) -> None:
+    write_json(tmp_path / "composite/composite.json", data)
+    with raises(DataError, code, path=tmp_path / "composite/composite.json", row=row, value=value):
+        Composite(root(tmp_path)).load(Composite.selections["all-references"])

@@ -71,6 +71,7 @@ def test_mat_counts_the_variable_that_is_there(tmp_path: Path) -> None:
         (b'{"images": [1', "json", {}, "wrong-format", 1, None),
         (b'{"pictures": []}', "json", {"at": "images"}, "missing-key", None, "images"),
         (b'{"a": 1}', "json-lists", {}, "missing-key", None, None),
+        (b"5", "json-lists", {}, "missing-key", None, None),
         (b"no matlab", "mat", {"variable": "refs"}, "wrong-format", None, None),
     ],
 )
