@@ -31,7 +31,7 @@ from capbench.api.resolve import (
 from capbench.core.arguments import Expected
 from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
-from capbench.metrics.requests import require_resources
+from capbench.metrics.requests import require_resources, resolve_metrics
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -184,6 +184,32 @@ def plan_agreement(
     if all_required:
         require_resources(plan.requests, plan.resources)
     caller.on_data(root, plan.uses_root)
+    return plan
+
+
+def plan_judged(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven,
+    protocol: str | None,
+    inputs: Inputs,
+    caller: Caller,
+    statistics: Mapping[str, object] = NO_STATISTICS,
+    *,
+    at_least: int = 1,
+    sentinels: bool = False,
+) -> Plan:
+    """A plan of one protocol whose metrics, ``at_least`` this number of columns, are all required."""
+    named, few = asked(metrics, inputs.get("version")), "a comparison requires two metrics"
+    if not inputs.get("scores"):
+        if not named:
+            raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
+        if "all" not in named and sum(len(request.rows) for request in resolve_metrics(named)) < at_least:
+            raise UsageError(few, code="too-few", hint="Name two or more")
+    study = study_of(dataset, metrics, protocol, inputs, caller)
+    study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
+    plan = plan_agreement(study, inputs, caller, statistics, all_required=True)
+    if len(plan.rows) < at_least:
+        raise UsageError(few, code="too-few", hint="Name two or more")
     return plan
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
+from capbench.api.agreement import plan_judged
 from capbench.api.arguments import CombinationChoices
 from capbench.api.checking import checked
 from capbench.api.resolve import (
@@ -14,7 +15,6 @@ from capbench.api.resolve import (
     MetricsGiven,
     ProgressGiven,
     python_caller,
-    resolve_judged,
     texts,
 )
 from capbench.core.files import check_writable
@@ -48,19 +48,18 @@ def combine(
         check_writable(path)
     if out is not None:
         check_ending(out)
-    judged = resolve_judged(metrics, dataset, protocol, inputs, caller)
+    plan = plan_judged(dataset, metrics, protocol, inputs, caller)
     if save is not None:
-        for request in judged.requests:
+        for request in plan.requests:
             saved_name(request)
     result, tables = combine_metrics(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
+        *plan.protocols[0],
+        plan.requests,
         CombineSettings(inputs.get("learner", "auto"), inputs.get("folds", 10), inputs.get("inner_folds", 5), seed),
         lower=texts(inputs.get("lower")),
         compare=TestSettings(correction=inputs.get("correction", "holm"), resamples=inputs.get("resamples"), seed=seed),
-        resources=judged.resources,
-        cache=judged.cache,
+        resources=plan.resources,
+        cache=inputs.get("cache", True),
         progress=caller.progress,
     )
     if out is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from typing_extensions import Unpack
 
-from capbench.api.agreement import plan_agreement, study_of, warn_of_missing
+from capbench.api.agreement import plan_judged, warn_of_missing
 from capbench.api.arguments import Statistics
 from capbench.api.checking import checked
 from capbench.api.resolve import (
@@ -16,13 +14,10 @@ from capbench.api.resolve import (
     MetricInputs,
     MetricsGiven,
     ProgressGiven,
-    asked,
     python_caller,
-    resolve_judged,
 )
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
-from capbench.core.errors import StatisticError, UsageError, count
-from capbench.metrics.requests import resolve_metrics
+from capbench.core.errors import StatisticError, count
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
 from capbench.studies.plan import Plan
@@ -74,19 +69,10 @@ def plan_comparison(
     sentinels: bool,
 ) -> Plan:
     """A comparison for Python or the command line: two metrics or more, which are all required; see :func:`compare`."""
-    named, few = asked(metrics, inputs.get("version")), "a comparison requires two metrics"
-    if not inputs.get("scores"):
-        if not named:
-            raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-        if sum(len(request.rows) for request in resolve_metrics(named)) < 2:
-            raise UsageError(few, code="too-few", hint="Name two or more")
-    study = study_of(dataset, metrics, protocol, inputs, caller)
-    study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
     usual: Statistics = {"bootstrap": RESAMPLES, "compare": "permutation"}
     stated = {name: value for name, value in statistics.items() if value is not None}
-    plan = plan_agreement(study, inputs, caller, {**usual, **stated}, all_required=True)
-    if len(plan.rows) < 2:
-        raise UsageError(few, code="too-few", hint="Name two or more")
+    tests = {**usual, **stated}
+    plan = plan_judged(dataset, metrics, protocol, inputs, caller, tests, at_least=2, sentinels=sentinels)
     for _, chosen in plan.protocols:
         refuse_means(chosen)
     return plan
@@ -127,22 +113,22 @@ def power(
     ``gap`` is the difference to find (a share for accuracies), by default the measured one; ``power`` the probability
     with which it should be found. Other inputs: :class:`capbench.api.resolve.MetricInputs`.
     """
-    judged = resolve_judged(metrics, dataset, protocol, inputs, python_caller(progress))
+    caller = python_caller(progress)
+    plan = plan_judged(dataset, metrics, protocol, inputs, caller)
     result = metric_power(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
+        *plan.protocols[0],
+        plan.requests,
         target=power,
         alpha=alpha,
         gap=gap,
         resamples=resamples,
         seed=seed,
         unit=unit,
-        resources=judged.resources,
-        cache=judged.cache,
-        progress=judged.caller.progress,
+        resources=plan.resources,
+        cache=inputs.get("cache", True),
+        progress=caller.progress,
     )
     if result.power.units < FEWEST_UNITS:
         have = count(result.power.units, result.power.unit)
-        judged.caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
+        caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
     return result

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from typing_extensions import Unpack
 
+from capbench.api.agreement import plan_judged
 from capbench.api.arguments import CurveChanges
 from capbench.api.checking import checked, refuse_with_study, refuse_without
 from capbench.api.resolve import (
@@ -19,7 +20,6 @@ from capbench.api.resolve import (
     asked,
     plan_task,
     python_caller,
-    resolve_judged,
     texts,
 )
 from capbench.core.errors import CapbenchError, UsageError
@@ -63,9 +63,15 @@ def references(
     if study is None:
         refuse_without(omitted, caller)
         named = metrics if asked(metrics) else _METRICS
-        found = resolve_judged(named, dataset or _DATASET, protocol, inputs, caller, find_protocol=curve_protocol)
-        task, judged = CurveTask.read("references", {**asdict(CurveTask()), **changes}), found.judged().require_all()
-        curves = reference_curves(judged, found.protocol, task, sample=found.sample, progress=caller.progress)
+        plan = plan_judged(dataset or _DATASET, named, protocol, inputs, caller)
+        ((opened, _),) = plan.protocols
+        chosen, task = (
+            curve_protocol(opened, protocol),
+            CurveTask.read("references", {**asdict(CurveTask()), **changes}),
+        )
+        judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
+        judged = judged.require_all()
+        curves = reference_curves(judged, chosen, task, sample=plan.on_sample, progress=caller.progress)
         return ReferenceResult(curves=(curves,), missing={})
     refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
     plan, task, missing = plan_task(os.fspath(study), CurveTask, inputs, omitted, caller)

@@ -28,8 +28,7 @@ from capbench.core.arguments import PathGiven as PathGiven
 from capbench.core.errors import ModelError, UsageError, suggest
 from capbench.core.files import check_folder
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
-from capbench.datasets.opening import open_dataset, with_group_of
-from capbench.datasets.protocol import Protocol, base_name
+from capbench.datasets.protocol import base_name
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry
@@ -40,7 +39,6 @@ from capbench.metrics.requests import labels_of, left_out_of_all, requested_metr
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
-    from capbench.studies.scoring import Scorable
     from capbench.studies.study import Study, Task
 
 TaskType = TypeVar("TaskType", bound="Task")
@@ -140,25 +138,6 @@ class Resolved:
         return tuple(row for request in self.requests for row in request.rows)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResolvedJudged(Resolved):
-    """Metrics and a data set under one protocol."""
-
-    dataset: Dataset
-    protocol: Protocol
-
-    @property
-    def sample(self) -> bool:
-        """True if the data is the embedded sample."""
-        return self.root.is_sample and self.dataset.under_root
-
-    def judged(self) -> Scorable:
-        """The judgements with the metrics that can score them."""
-        from capbench.studies.scoring import load_scorable
-
-        return load_scorable(self.dataset, self.protocol.items, self.requests, self.resources, cache=self.cache)
-
-
 def resolve(
     metrics: MetricsGiven,
     inputs: Inputs,
@@ -229,25 +208,6 @@ def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> N
             message = "the model does not exist, and none of these metrics uses it"
             hint = "Correct the path, or omit the model"
             raise ModelError(message, code="missing-file", path=path, hint=hint)
-
-
-def resolve_judged(
-    metrics: MetricsGiven,
-    dataset: DatasetGiven,
-    protocol: str | None,
-    inputs: Inputs,
-    caller: Caller = PYTHON,
-    *,
-    find_protocol: Callable[[Dataset, str | None], Protocol] | None = None,  # default: ``Dataset.protocol``
-) -> ResolvedJudged:
-    """Resolve metrics, a data set and one of its protocols, and report the data folder to the caller."""
-    name = with_group_of(dataset_name(dataset), protocol)
-    resolved = resolve(metrics, inputs, caller, on_sample=lambda root: is_sample_data(root, name), dataset=name)
-    opened = open_dataset(name, resolved.root, resolved.columns)
-    chosen = opened.protocol(protocol) if find_protocol is None else find_protocol(opened, protocol)
-    caller.on_data(resolved.root, opened.under_root)
-    caller.note_columns(opened)
-    return ResolvedJudged(**vars(resolved), dataset=opened, protocol=chosen)
 
 
 def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:

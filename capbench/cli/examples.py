@@ -38,11 +38,12 @@ def examples(
 
     Example: capbench explore examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
-    from capbench.api.resolve import resolve_judged
+    from capbench.api.agreement import plan_judged
     from capbench.core.files import write_text
     from capbench.reports.examples import examples_document, examples_lines, examples_page, examples_table
     from capbench.reports.markup import markdown
     from capbench.studies.examples import choose_examples, rated_scores
+    from capbench.studies.scoring import load_scorable
 
     endings = (".md", ".html", ".json") if study is None else (".json",)
     if out is not None and out.suffix.lower() not in endings:
@@ -59,9 +60,11 @@ def examples(
         run_study(study, inputs, left_out, out, json_output=json_output)
         return
     metrics = [metric] if metric else [] if inputs.scores else ["cider"]
-    found = resolve_judged(metrics, target.dataset, target.protocol, inputs.values(), caller)
-    aggregation: Aggregation | None = "median" if found.protocol.statistic.aggregation == "unaggregated" else None
-    rated = rated_scores(found.judged(), found.protocol, aggregation, sample=found.sample, progress=common.progress)
+    plan = plan_judged(target.dataset, metrics, target.protocol, inputs.values(), caller)
+    ((opened, chosen),) = plan.protocols
+    aggregation: Aggregation | None = "median" if chosen.statistic.aggregation == "unaggregated" else None
+    judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.cache)
+    rated = rated_scores(judged, chosen, aggregation, sample=plan.on_sample, progress=common.progress)
     for line in rated.notes:
         common.note(line)
     examples = choose_examples(rated, number=number, seed=seed)

@@ -279,12 +279,15 @@ def _print_rated(
 
 
 def _rated(call: _Call) -> RatedScores:
-    from capbench.api.resolve import resolve_judged
+    from capbench.api.agreement import plan_judged
     from capbench.studies.examples import rated_scores
+    from capbench.studies.scoring import load_scorable
 
     caller = common.caller(json_output=call.json_output, no_metric="Example: capbench figure ratings cider meteor")
-    found = resolve_judged(call.metrics(), call.dataset, call.protocol, call.values(), caller)
-    rated = rated_scores(found.judged(), found.protocol, sample=found.sample, progress=common.progress)
+    plan = plan_judged(call.dataset, call.metrics(), call.protocol, call.values(), caller)
+    ((opened, chosen),) = plan.protocols
+    judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=call.values().get("cache", True))
+    rated = rated_scores(judged, chosen, sample=plan.on_sample, progress=common.progress)
     for line in (*rated.notes, *(f"{title}: {less}" for title, less in rated.incomplete.items())):
         common.note(line)
     return rated
