@@ -35,15 +35,7 @@ from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import CORPORA, load_captions
 from capbench.datasets.judgement_files import ByName, drawn, file_error, require_references
-from capbench.datasets.protocol import (
-    ItemSelection,
-    StatisticSpec,
-    by_name,
-    correlations,
-    system_statistics,
-    within_image_statistics,
-    within_source_statistics,
-)
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, all_statistics, by_name, correlations
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed, read_rows
 from capbench.datasets.tables import read_table
 from capbench.datasets.user.caption_readers import Captions, read_captions_file
@@ -180,15 +172,9 @@ class Composite(Dataset):
     version, versions = AS_PUBLISHED
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(*_SELECTIONS)
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
-        **correlations("correctness", prefix="correctness"),
-        **correlations("thoroughness", prefix="thoroughness"),
+        **all_statistics("correctness", prefix="correctness"),
+        **all_statistics("thoroughness", prefix="thoroughness"),
         **correlations("both", prefix="both"),
-        **{
-            name: spec
-            for aspect in ("correctness", "thoroughness")
-            for statistics_of in (within_image_statistics, within_source_statistics, system_statistics)
-            for name, spec in statistics_of(aspect, prefix=aspect).items()
-        },
     }
     default: ClassVar[tuple[str, str]] = ("any-candidate-out", "correctness-tau-c")
     other_practice: ClassVar[tuple[str, str]] = ("same-text-out/correctness-tau-c", "TIGEr and REO")
