@@ -100,19 +100,14 @@ def weight_map(boxes: FloatArray, weights: FloatArray, height: int, width: int) 
 
 def heat(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
     """The picture in grey (height, width, 3) under the colours of its regions' weights (n,), from low to high."""
+    import matplotlib as mpl
+
     assert scene.boxes is not None
     grey = np.repeat(scene.pixels.mean(axis=2, keepdims=True), 3, axis=2)
     spread = weight_map(scene.boxes, weights, *grey.shape[:2])
-    mixed = (1 - _OPACITY) * grey + _OPACITY * _colours(np.nan_to_num(spread, nan=low), low, high)
+    scaled = np.full(spread.shape, 0.5) if high <= low else (np.nan_to_num(spread, nan=low) - low) / (high - low)
+    mixed = (1 - _OPACITY) * grey + _OPACITY * mpl.colormaps[_COLOUR_MAP](scaled, bytes=True)[..., :3]
     return np.where(np.isnan(spread)[..., None], grey, mixed).astype(np.uint8)
-
-
-def _colours(values: FloatArray, low: float, high: float) -> Pixels:
-    """Colours (..., 3) of values on the scale from low to high."""
-    import matplotlib as mpl
-
-    scaled = np.full(values.shape, 0.5) if high <= low else (values - low) / (high - low)
-    return np.asarray(mpl.colormaps[_COLOUR_MAP](scaled, bytes=True)[..., :3], dtype=np.uint8)
 
 
 # Figures. Lengths are inches at the usual font of 9 points.

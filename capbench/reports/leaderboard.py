@@ -66,17 +66,16 @@ def _cell(row: BoardRow, column: BoardColumn, digits: int) -> Cell:
     return Cell(text, tests, TableStyle(digits=digits).interval(ours.low, ours.high), tip=tip)
 
 
-def _about(row: BoardRow) -> str:
-    reads, trained = row.reads_references is not False, row.uses_ratings
-    return ", ".join(["no references"] * (not reads) + ["trained on ratings"] * bool(trained))
-
-
 def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> Table:
     """The table of a leaderboard, sorted by a column, by default the first of the chosen ones."""
     chosen, style = board.chosen(columns), TableStyle(digits=digits)
     order = board.chosen([sort])[0] if sort else chosen[0]
     shown = [row for row in board.sorted(order.name) if any(_origin(row, column.name) for column in chosen)]
-    rows = [Row(row.title, tuple(_cell(row, column, digits) for column in chosen), about=_about(row)) for row in shown]
+    rows = []
+    for row in shown:
+        about = ["no references"] * (row.reads_references is False) + ["trained on ratings"] * bool(row.uses_ratings)
+        numbers = tuple(_cell(row, column, digits) for column in chosen)
+        rows.append(Row(row.title, numbers, about=", ".join(about)))
     if any(column.ceiling is not None for column in chosen):
         known = [column.ceiling for column in chosen]
         cells = [

@@ -143,7 +143,9 @@ def latex_table(table: Table, label: str) -> str:
             body.append(rf"\emph{{{PUBLISHED}}}{' &' * len(table.columns)} \\")
         for row in rows:
             body += _tex_row(row, table.columns, letters)
-    types = "".join(_tex_type(column) for column in table.columns)
+    types = "".join(
+        rf"p{{{column.width:g}\linewidth}}" if column.width else "l" if column.text else "r" for column in table.columns
+    )
     return "\n".join(
         [
             *(f"% {' '.join(line.split())}" for line in (*table.answer, *table.notes)),
@@ -165,13 +167,10 @@ def latex_table(table: Table, label: str) -> str:
     )
 
 
-def _tex_type(column: Column) -> str:
-    return rf"p{{{column.width:g}\linewidth}}" if column.width else "l" if column.text else "r"
-
-
 def _tex_heads(table: Table) -> list[str]:
     """The heads; neighbours of one group share its head."""
-    inner = " & ".join(tex_text(" ".join(head.split())) for head in _tex_head_texts(table)) + r" \\"
+    texts = [table.head.capitalize(), *(column.full or column.head for column in table.columns)]
+    inner = " & ".join(tex_text(" ".join(head.split())) for head in texts) + r" \\"
     if not any(column.group for column in table.columns):
         return [inner]
     heads, rules, position = [""], [], 2
@@ -182,10 +181,6 @@ def _tex_heads(table: Table) -> list[str]:
             rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
         position += span
     return [" & ".join(heads) + r" \\", "".join(rules), inner]
-
-
-def _tex_head_texts(table: Table) -> list[str]:
-    return [table.head.capitalize(), *(column.full or column.head for column in table.columns)]
 
 
 def _tex_row(row: Row, columns: Sequence[Column], letters: dict[str, str]) -> list[str]:

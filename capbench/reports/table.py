@@ -146,15 +146,9 @@ class TableStyle:
     @classmethod
     def of(cls, columns: str | Sequence[str] | None = None, digits: int | None = None, **choices: Any) -> TableStyle:
         """From the arguments of a Python function, of which the number of digits is checked."""
-        if digits is not None and (
-            isinstance(digits, bool) or not isinstance(digits, int) or not 0 <= digits <= _DIGITS
-        ):
-            raise UsageError(
-                f"digits={digits!r} is not a number of digits from 0 to {_DIGITS}",
-                code="out-of-range",
-                value=digits,
-                hint="Example: digits=3",
-            )
+        if digits is not None and (type(digits) is not int or not 0 <= digits <= _DIGITS):
+            message = f"digits={digits!r} is not a number of digits from 0 to {_DIGITS}"
+            raise UsageError(message, code="out-of-range", value=digits, hint="Example: digits=3")
         names = (columns,) if isinstance(columns, str) else tuple(columns or ())
         return cls(columns=names, digits=digits, **choices)
 

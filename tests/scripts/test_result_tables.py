@@ -27,12 +27,6 @@ def test_a_number_that_differs_is_replaced_and_all_else_stays() -> None:
     assert with_numbers(changed, PAGES[page]())[0] == text
 
 
-def test_a_table_without_a_place_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PAGES, "faier.md", lambda: ["| a |\n|---|\n"])
-    with pytest.raises(ValueError, match="0 of 1 tables"):
-        written("faier.md")
-
-
 def test_the_bounds_that_the_choice_of_a_metric_names_are_those_of_the_results() -> None:
     page, results = read_text(ROOT / "docs" / "which-metric.md"), read_json(RESULTS / "within-source/results.json")
     within, systems = (

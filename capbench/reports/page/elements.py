@@ -239,12 +239,8 @@ def read_source(path: str | Path) -> ReportSource:
         ids = {info.id for info in result.protocols}
         unknown = [name for table in items for name in table.protocols if name not in ids]
         if unknown:
-            raise DataError(
-                f"has items of {unknown[0]}, but {results.name} in the same folder does not have this protocol",
-                code="mismatch",
-                value=unknown[0],
-                path=items_path,
-                hint="Remove it, or write both files again with 'capbench correlate ... --out DIR --items'",
-            )
+            message = f"has items of {unknown[0]}, but {results.name} in the same folder does not have this protocol"
+            hint = "Remove it, or write both files again with 'capbench correlate ... --out DIR --items'"
+            raise DataError(message, code="mismatch", value=unknown[0], path=items_path, hint=hint)
         files.append(SourceFile(str(items_path), sha256_file(items_path)))
     return ReportSource(result, items, tuple(files))

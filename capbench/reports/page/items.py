@@ -150,14 +150,8 @@ def _has_explanations(metric: str) -> bool:
 def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pictures: int) -> Html:
     """The section with controls and an empty table, or with instructions if there are no items."""
     head = tag("h2", "Largest disagreements")
-    missing = [
-        tag(
-            "p",
-            "Some studies have numbers only. This command adds their captions: ",
-            tag("code", command),
-        )
-        for command in commands
-    ]
+    told = "Some studies have numbers only. This command adds their captions: "
+    missing = [tag("p", told, tag("code", command)) for command in commands]
     if not listed:
         return tag("section", head, *missing, id="apart")
     held = [

@@ -29,13 +29,7 @@ def provenance_section(sources: Sequence[ReportSource], command: str, problems: 
     """The provenance section."""
     blocks = [_study(source) for source in sources]
     if problems:
-        blocks.append(
-            tag(
-                "details",
-                tag("summary", "Pictures that could not be read"),
-                lines_list(problems),
-            )
-        )
+        blocks.append(tag("details", tag("summary", "Pictures that could not be read"), lines_list(problems)))
     again = [
         tag("h3", "Command for this page"),
         tag("p", tag("code", command, id="again"), " ", tag("button", "Copy", type="button", data_copies_text="again")),
