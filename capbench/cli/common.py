@@ -51,11 +51,7 @@ MetricsOption = Annotated[
     Help("Metric, column, LABEL=NAME or 'all'; repeatable, or a list: cider,meteor.", ("--metric", "-m"), "NAME"),
 ]
 ReferencesOption = Annotated[
-    Path,
-    Help(
-        "Annotations of COCO, nocaps or Karpathy, {image: [..]}, JSONL, CSV, .token.txt.",
-        metavar="FILE",
-    ),
+    Path, Help("Annotations of COCO, nocaps or Karpathy, {image: [..]}, JSONL, CSV, .token.txt.", metavar="FILE")
 ]
 ReplaceOption = Annotated[bool, Help("Replace existing files.")]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")

@@ -82,4 +82,4 @@ def test_fleurs_scores_give_the_published_number(found: Callable[..., Any], real
     assert round(values["fleur"], 4) == 0.5303  # 53.0 in the paper
     assert round(values["fleur_raw"], 3) == 0.349
     (info,) = answer["protocols"]
-    assert any("fleur_raw has 10 distinct scores" in line and "τ-b is 0.5608" in line for line in info["notes"])
+    assert any("fleur_raw has 10 distinct scores" in line for line in info["notes"])
