@@ -53,13 +53,14 @@ MetricsOption = Annotated[
 ReferencesOption = Annotated[
     Path, Help("Annotations of COCO, nocaps or Karpathy, {image: [..]}, JSONL, CSV, .token.txt.", metavar="FILE")
 ]
+ColumnsOption = Annotated[
+    list[str] | None, Help("Read these columns of your file as these fields; repeatable.", metavar="FIELD=COLUMN,...")
+]
 ReplaceOption = Annotated[bool, Help("Replace existing files.")]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Extensions of files that commands write; a folder of results is not expected to have one."""
 BELOW_BAR = 3  # exit code of --fail-under and --fail-if-worse; 1 is for missing results
-EscapeOption = Annotated[
-    bool, Help("In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.")
-]
+EscapeOption = Annotated[bool, Help("In CSV files, put an apostrophe before texts that look like formulas.")]
 CiteOption = Annotated[bool, Help("Also print a sentence for a paper, and the BibTeX of data sets and metrics.")]
 DetailsOption = Annotated[bool, Help("Also print protocols, counts, methods, remarks and signatures.")]
 DigitsOption = Annotated[int | None, Ge(0), Le(9), Help("Digits after the decimal point. Default: 1.", metavar="N")]

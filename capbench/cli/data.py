@@ -323,9 +323,7 @@ def import_(
     file: Annotated[Path, argument("FILE", "Judgements: .jsonl, .csv or .tsv.")],
     name: Annotated[str, Help("Name of the new data set, for --dataset.", metavar="NAME")],
     settings: JudgementSettings,
-    columns: Annotated[
-        list[str] | None, Help("Read these columns as these fields; repeatable.", metavar="FIELD=COLUMN,...")
-    ] = None,
+    columns: common.ColumnsOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """Import your own judgements as a data set.

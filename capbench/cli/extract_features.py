@@ -38,11 +38,7 @@ def extract_features(
     which: DetectorSettings,
     option: Annotated[list[str] | None, Help("Option of the detector: max_boxes=36.", metavar="NAME=VALUE")] = None,
     dry_run: Annotated[bool, Help("Estimate time and disk space, and write nothing.")] = False,
-    workers: Annotated[
-        int | None,
-        Ge(0),
-        Help("Processes that decode images, or cluster workers. Default: 0; on a GPU up to 8; with --on all that fit."),
-    ] = None,
+    workers: Annotated[int | None, Ge(0), Help("Processes that decode images, or cluster workers.")] = None,
     written: StoreSettings,
     place: Place,
     json_output: common.JsonOption = False,

@@ -38,16 +38,12 @@ class _Own(OptionGroup):
         ),
     ] = None
     metric: common.MetricsOption = None
-    saved: Annotated[
-        Path | None,
-        Help("forest, significance: the output of 'capbench compare --json', or a results.json.", ("--from",), "FILE"),
-    ] = None
-    group: Annotated[list[str] | None, Help("curves: also draw a panel of this group; repeatable.", metavar="NAME")] = (
+    saved: Annotated[Path | None, Help("forest, significance: what compare --json printed.", ("--from",), "FILE")] = (
         None
     )
+    group: Annotated[list[str] | None, Help("curves: also this group; repeatable.", metavar="NAME")] = None
     resamples: Annotated[
-        Resamples | None,
-        Help("Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.", ("--bootstrap",), "N"),
+        Resamples | None, Help("Resamples; of significance also permutations.", ("--bootstrap",), "N")
     ] = None
     seed: Annotated[Seed | None, Help("Seed of resamples and permutations. Default: 0, or the study's.")] = None
     unit: Annotated[Unit, Help("forest, significance: unit of resampling.")] = "image"

@@ -20,11 +20,9 @@ def leaderboard(
     *,
     names: MetricNames,
     dataset: Annotated[
-        list[str] | None, Help("Only this data set, or file of judgements; repeatable.", ("--dataset", "-d"), "NAME")
+        list[str] | None, Help("Only this data set or file; repeatable.", ("--dataset", "-d"), "NAME")
     ] = None,
-    column: Annotated[
-        list[str] | None, Help("Only this column, such as pascal-mm; repeatable, or a list.", metavar="NAME")
-    ] = None,
+    column: Annotated[list[str] | None, Help("Only this column; repeatable, or a list.", metavar="NAME")] = None,
     sort: Annotated[str, Help("Order of the rows. Default: the first column.", metavar="COLUMN")] = "",
     digits: Annotated[int, Ge(0), Le(6), Help("Digits after the decimal point.")] = 1,
     intervals: Annotated[bool, Help("Also print 95 % bootstrap intervals.")] = False,
@@ -32,12 +30,8 @@ def leaderboard(
     permutations: Permutations | None = None,
     seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.")] | None = None,
     html: Annotated[Path | None, Help("Also write an HTML page.", metavar="FILE")] = None,
-    latex: Annotated[
-        Path | None, Help("Also write one compact table for a paper (booktabs, graphicx).", metavar="FILE")
-    ] = None,
-    from_: Annotated[
-        Path | None, Help("Show the leaderboard of a file that --json wrote.", ("--from",), "JSON")
-    ] = None,
+    latex: Annotated[Path | None, Help("Also write a table for a paper.", metavar="FILE")] = None,
+    from_: Annotated[Path | None, Help("Show the leaderboard that --json wrote.", ("--from",), "JSON")] = None,
     compute: Annotated[bool, Help("Compute anew, as do data sets, metrics, --scores and settings of tests.")] = False,
     left_out: LeftOut,
     inputs: ScoringInputs,

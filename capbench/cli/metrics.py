@@ -24,14 +24,10 @@ def metrics(
         str | None, argument("[METRIC]", "Describe this metric, module:Class or module:function.")
     ] = None,
     check: Annotated[bool, Help("Check that METRIC fulfils the contract of metrics.")] = False,
-    option: Annotated[
-        list[str] | None, Help("With --check: option of the metric; repeatable.", metavar="NAME=VALUE")
-    ] = None,
+    option: Annotated[list[str] | None, Help("With --check: its option; repeatable.", metavar="NAME=VALUE")] = None,
     features: Annotated[Path | None, Help("With --check: region features.", metavar="FILE")] = None,
     model: Annotated[str | None, Help("With --check: weights.", metavar="FILE")] = None,
-    image_root: Annotated[
-        Path | None, Help("With --check: folder of the images. Default: the sample's.", metavar="DIR")
-    ] = None,
+    image_root: Annotated[Path | None, Help("With --check: folder of the images.", metavar="DIR")] = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """List metrics, or describe one with all options.

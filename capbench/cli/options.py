@@ -156,15 +156,12 @@ class Inputs(OptionGroup):
     ] = None
     data: common.DataOption = None
     features: Annotated[
-        list[str] | None,
-        Help("Region features of one metric, or FILE for all metrics; repeatable.", metavar="[NAME=]FILE"),
+        list[str] | None, Help("Region features, by default for all metrics; repeatable.", metavar="[NAME=]FILE")
     ] = None
     model: Annotated[
-        list[str] | None, Help("Weights of one metric, or FILE for all metrics; repeatable.", metavar="[NAME=]FILE")
+        list[str] | None, Help("Weights, by default for all metrics; repeatable.", metavar="[NAME=]FILE")
     ] = None
-    image_root: Annotated[
-        Path | None, Help("Folder of the images. Default: the data set's image folders.", metavar="DIR")
-    ] = None
+    image_root: Annotated[Path | None, Help("Folder of the images. Default: the data set's.", metavar="DIR")] = None
 
     def root(self) -> DataRoot:
         """The data folder. Raises UsageError if there is no such folder."""
@@ -204,14 +201,10 @@ class ScoringInputs(Cached):
     """Inputs of metrics, and score files: for all commands that score judgements or captions."""
 
     scores: Annotated[
-        list[str] | None,
-        Help("File of precomputed scores; every numeric column is a metric; repeatable.", metavar="[NAME=]FILE"),
+        list[str] | None, Help("File of scores; each numeric column is a metric; repeatable.", metavar="[NAME=]FILE")
     ] = None
     allow_missing: Annotated[bool, Help("Use only items that have a score in every file of --scores.")] = False
-    columns: Annotated[
-        list[str] | None,
-        Help("With a file as data set: read these columns as these fields; repeatable.", metavar="FIELD=COLUMN,..."),
-    ] = None
+    columns: common.ColumnsOption = None
 
     def values(self) -> MetricInputs:
         """The values as Python objects. See :meth:`Inputs.values`."""
@@ -335,15 +328,9 @@ def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
 class Place(OptionGroup):
     """Workers of a cluster. A command that also has local workers declares ``workers`` and ``threads`` itself."""
 
-    on: Annotated[
-        str | None, Help("Run on a Ray cluster; ray without an address starts one here.", metavar="ray[:ADDRESS]")
-    ] = None
-    gpus_per_worker: Annotated[
-        float | None, Ge(0.0), Help("With --on: GPUs of each worker. Default: none.", metavar="G")
-    ] = None
-    worker_memory: Annotated[
-        int | None, Ge(1), Help("With --on: memory of each worker. Default: usual for this work.", metavar="MB")
-    ] = None
+    on: Annotated[str | None, Help("Run on a Ray cluster; 'ray' starts one here.", metavar="ray[:ADDRESS]")] = None
+    gpus_per_worker: Annotated[float | None, Ge(0.0), Help("With --on: GPUs of each worker.", metavar="G")] = None
+    worker_memory: Annotated[int | None, Ge(1), Help("With --on: memory of each worker.", metavar="MB")] = None
 
     @contextlib.contextmanager
     def engine(self, workers: int | None, threads: int | None) -> Iterator[Engine | None]:
@@ -387,9 +374,7 @@ class FigureLook(OptionGroup):
     """Appearance of a figure."""
 
     title: Annotated[str | None, Help("Title above the figure.", metavar="TEXT")] = None
-    size: Annotated[
-        str | None, Help("Width and height: 6x4 (inches), 15x10cm. Default: fits the content.", metavar="WxH")
-    ] = None
+    size: Annotated[str | None, Help("Width and height: 6x4 (inches), 15x10cm.", metavar="WxH")] = None
     font_size: Annotated[float | None, Ge(4), Le(40), Help("Font size. Default: 9.", metavar="POINTS")] = None
     draw_caption: Annotated[
         bool | None,
@@ -441,8 +426,7 @@ class StudyFlags(OptionGroup):
     dataset: Annotated[list[str] | None, Help("Data set; repeatable, or a list.", ("--dataset", "-d"), "NAME")] = None
     metric: common.MetricsOption = None
     protocol: Annotated[
-        list[str] | None,
-        Help("Protocol dataset/items/statistic, or part of it with --dataset; repeatable.", ("--protocol", "-p"), "ID"),
+        list[str] | None, Help("Protocol dataset/items/statistic, or a part; repeatable.", ("--protocol", "-p"), "ID")
     ] = None
 
 
@@ -451,7 +435,7 @@ class LeftOut(OptionGroup):
     """Metrics of a study file that are left out."""
 
     without: Annotated[
-        list[str] | None, Help("Leave out this metric, label or column; repeatable, or a list.", metavar="NAME")
+        list[str] | None, Help("Leave out this metric or column; repeatable, or a list.", metavar="NAME")
     ] = None
 
     @property

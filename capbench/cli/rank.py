@@ -15,9 +15,7 @@ from capbench.core.arguments import Alpha, Corrected, Help, Permutations, Seed, 
 def rank(
     *,
     names: MetricNames,
-    tasks: Annotated[
-        str | None, Help("Task file, or the name of a shipped one. Default: default.", metavar="FILE")
-    ] = None,
+    tasks: Annotated[str | None, Help("Task file, or a shipped one. Default: default.", metavar="FILE")] = None,
     sentinels: Sentinels = True,
     permutations: Permutations | None = None,
     correction: Corrected = "holm",

@@ -25,9 +25,7 @@ class CurveFlags(OptionGroup):
         str | None, Help("Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all.", metavar="LIST")
     ] = None
     draws: Annotated[int | None, Ge(1), Le(10_000), Help("Random orders of the references. Default: 5.")] = None
-    group: Annotated[
-        list[str] | None, Help("Also show this group of pairs or items (MM); repeatable.", metavar="NAME")
-    ] = None
+    group: Annotated[list[str] | None, Help("Also show this group (MM); repeatable.", metavar="NAME")] = None
 
 
 def references(

@@ -105,29 +105,24 @@ def score(
     *,
     metric: common.MetricsOption = None,
     dataset: Annotated[
-        str | None, Help("Data set, or a file of judgements. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME")
+        str | None, Help("Data set or file. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME")
     ] = None,
-    protocol: Annotated[
-        str | None, Help("Items to score: dataset/items, or a protocol id.", ("--protocol", "-p"), "ID")
-    ] = None,
+    protocol: Annotated[str | None, Help("dataset/items, or a protocol id.", ("--protocol", "-p"), "ID")] = None,
     draw: Draw = 1,
     candidates: Annotated[
-        Path | None,
-        Help(
-            "Your captions: COCO results, {image: caption} JSON, JSONL, CSV, TSV or xlsx; - for stdin.", metavar="FILE"
-        ),
+        Path | None, Help("COCO results, {image: caption}, JSONL, CSV, TSV, xlsx; - for stdin.", metavar="FILE")
     ] = None,
     references: common.ReferencesOption | None = None,
     keep_first: KeepFirst = False,
     split: Split | None = None,
     restrict: Restrict = False,
     categories: Categories = False,
-    out: Annotated[Path | None, common.output("Write every caption's score: .csv, .jsonl or .parquet.")] = None,
+    out: Annotated[Path | None, common.output("Write all scores: .csv, .jsonl or .parquet.")] = None,
     escape_formulas: common.EscapeOption = False,
     fail_under: Annotated[
         list[str] | None,
         Help(
-            "Exit code 3 if the corpus score is lower than VALUE; repeatable, or a list: cider=1,meteor=0.3.",
+            "Exit code 3 below VALUE; repeatable, or a list.",
             metavar="METRIC=VALUE",
         ),
     ] = None,

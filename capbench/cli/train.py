@@ -91,13 +91,9 @@ def _command(network: str) -> Callable[..., None]:
             argument("[CONFIG]", "Training file (YAML), or the name of a shipped one. Without it: list these."),
         ] = None,
         settings: RunSettings,
-        change: Annotated[
-            list[str] | None, Help("Setting that overrides the file's; repeatable.", ("--set",), "KEY=VALUE")
-        ] = None,
+        change: Annotated[list[str] | None, Help("Overrides a setting; repeatable.", ("--set",), "KEY=VALUE")] = None,
         restart: Annotated[bool, Help("Discard the content of the run folder.")] = False,
-        evaluate: Annotated[
-            str | None, Help("Do not train; measure recall on train, dev or test.", metavar="SPLIT")
-        ] = None,
+        evaluate: Annotated[str | None, Help("Only measure on train, dev or test.", metavar="SPLIT")] = None,
         measured: MeasureSettings,
         json_output: common.JsonOption = False,
     ) -> None:
