@@ -454,7 +454,8 @@ WHICH_SENTINELS = ("candidate-only", "source", "length")
 
 def which_metric() -> list[str]:
     """Overall value and rank over all tasks, and intervals on three of them; sentinels below."""
-    ranking, expert = _results("rank/ranking.json"), _results("flickr8k-expert/comparison.json")["intervals"]
+    ranking, comparison = _results("rank/ranking.json"), _results("flickr8k-expert/comparison.json")
+    expert = {cell["title"]: cell for cell in comparison["cells"]}
     study = _results("within-source/results.json")
     places = ("composite/no-human/correctness-tau-c", "thumb/no-human/total-pearson")
     machine = {(c["title"], c["protocol"]): c for c in study["cells"] if not c["group"]}
