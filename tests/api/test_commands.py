@@ -138,6 +138,7 @@ def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
     ]
     assert found.pairs_to_frame()["p_value"].tolist() == [pair["p_value"] for pair in command["ranking"]["pairs"]]
     assert found.ranking.metrics[0].title in str(found)
+    assert (found.seed, found.permutations) == (3, 100)
     assert found.write(tmp_path / "out")[0].name == "ranking.json"
 
 
