@@ -230,26 +230,16 @@ class Engine:
         """Number of workers for which there are resources, at most the requested number."""
         cluster = self._cluster
         needs = {"CPU": cluster.threads, "GPU": cluster.gpus_per_worker, "memory": memory_mb * _MB}
-        room, short = 0, set()
-        for node in self._ray.nodes():
-            if not node["Alive"]:
-                continue
-            fits = {name: int(node["Resources"].get(name, 0) / need) for name, need in needs.items() if need}
-            room += min(fits.values())
-            short.add(min(fits, key=lambda name: fits[name]))
-        requested = cluster.workers
-        scarce = " and ".join(sorted(short))
+        alive = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        room = sum(min(int(node.get(name, 0) / need) for name, need in needs.items() if need) for node in alive)
+        requested = cluster.workers or room
         if not room:
-            raise ToolError(
-                f"no machine can run a worker with {cluster.threads} cores, {cluster.gpus_per_worker:g} GPUs and "
-                f"{memory_mb:,} MB: not enough {scarce}",
-                code="unsupported",
-                value=scarce,
-                hint="Reduce --threads, --gpus-per-worker or --worker-memory",
-            )
-        if requested is not None and requested > room:
-            self._note(f"{room} of {requested} workers start: not enough {scarce} for more")
-        return room if requested is None else min(requested, room)
+            worker = f"{cluster.threads} cores, {cluster.gpus_per_worker:g} GPUs and {memory_mb:,} MB"
+            hint = "Reduce --threads, --gpus-per-worker or --worker-memory"
+            raise ToolError(f"no machine can run a worker with {worker}", code="unsupported", hint=hint)
+        if requested > room:
+            self._note(f"{room} of {requested} workers start: there are no cores, GPUs or memory for more")
+        return min(requested, room)
 
 
 def _connected(cluster: Cluster) -> Any:
