@@ -38,28 +38,6 @@ def test_the_example_metric_runs(tmp_path: Path, capbench: Callable[..., Ran], m
     )
 
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-
-
-def test_the_pages_import_names_that_exist() -> None:
-    imports = {
-        (page.name, line)
-        for page in PAGES
-        for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-        for line in re.findall(
-            r"^(?:from capbench[\w.]* import \([^)]*\)|(?:from|import) capbench\b.*)$", code, re.MULTILINE
-        )
-    }
-    assert len({page for page, _ in imports}) > 3
-    missing = []
-    for page, line in sorted(imports):
-        try:
-            exec(line, {})
-        except ImportError as error:
-            missing.append((page, str(error)))
-    assert missing == []
-
-
 def installed_example(heading: str, name: str, folder: Path) -> Path:
     """Install the package that a section of docs/extend.md shows; the folder it is installed into."""
     page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
