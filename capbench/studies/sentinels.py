@@ -156,12 +156,6 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     return _Data(draws, unit, fold, total, number, pairs, ranks, protocol.statistic.level)
 
 
-def _decided(pairs: Preferences) -> Preferences:
-    kept = np.flatnonzero(np.asarray(pairs.preferred) != 0)
-    groups = tuple(pairs.group[place] for place in kept.tolist())
-    return Preferences(pairs.first[kept], pairs.second[kept], pairs.preferred[kept], groups, pairs.votes[kept])
-
-
 def _checksum(protocol: Protocol, judgements: Judgements) -> str:
     """Checksum of captions, sources and human judgements, 16 hex digits."""
     state = hashlib.blake2b(digest_size=8)
