@@ -206,8 +206,7 @@ def dual_encoder() -> list[str]:
 def vilbert() -> list[str]:
     """Agreement of F."""
     results = _results("vilbert-flickr8k/results.json")
-    rows = {name: name for name in results["expert"]["intervals"]}
-    return [_agreement(results, rows, "τ-c, mean over seeds")]
+    return [_agreement(results, {name: name for name in results["expert"]["intervals"]}, "τ-c, mean over seeds")]
 
 
 # FAIEr

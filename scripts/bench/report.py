@@ -1,7 +1,6 @@
 """Size of an HTML report and time until it is usable: 17,000 judged captions, 12 metrics, without pictures.
 
-The time is that of the page's main thread (layout and scripts, by Chromium's counters).
-Goals: below 15 MB, usable within 2 s.
+Goals: below 15 MB, usable within 2 s of the page's main thread (layout and scripts, by Chromium's counters).
 """
 
 from __future__ import annotations

@@ -126,7 +126,6 @@ TWINS = CARD.replace("{image: none}", "{}\n  words-mean: {image: mean, twin_of: 
 
 
 def test_the_difference_from_a_substitute_image_is_that_of_the_values(tmp_path: Path) -> None:
-    """Values by scipy; the interval by a plain paired bootstrap over images with other random numbers."""
     judgements = capbench.load("flickr8k-expert", data=sample_dir())
     items = list(dict.fromkeys(judgements.items))
     generator = np.random.default_rng(5)
