@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, MetricError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, MetricError, MissingFileError, UsageError
 from capbench.core.machine import choose_device
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
-from capbench.metrics.needs import Image, ImageArgument, References, Resources, images_of
+from capbench.metrics.needs import Features, Image, ImageArgument, Images, References, Resources, images_of
 from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.score_cache import item_name
 from capbench.metrics.signing import version_signature
@@ -133,11 +133,25 @@ class FunctionScores(Metric):
     def unmet_by(
         cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
     ) -> CapbenchError | None:
-        """Items with another number of references than one for ``reference``."""
+        """Items with another number of references than one for ``reference``; images without a file or features, if
+        the function fails on the first of them: it may read the picture, the region features, or neither."""
         if "reference" in cls.arguments:
             unlike = [item for item in items if len(item.references) != 1]
             if unlike:
                 return _not_one_reference(cls.name, unlike[0])
+        given, chosen = cls.given(resources, label or cls.name), cls.option_type()
+        needs = (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ()
+        lacking = [error for need in needs if (error := need.unmet_by(items, given, chosen))]
+        for image in [error.value for error in lacking]:
+            try:
+                cls(given).statistics([next(item for item in items if item.image == image)], lambda _: None)
+            except MetricError as failure:
+                cause = failure.__cause__
+                read = FeatureError if isinstance(cause, FeatureError) else MissingFileError
+                error = next((error for error in lacking if isinstance(error, read)), lacking[0])
+                why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
+                message = f"{error.message}; without, the function {cls.name} fails ({why})"
+                return type(error)(message, code=error.code, value=error.value, path=error.path, hint=error.hint)
         return None
 
 

@@ -79,6 +79,15 @@ def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(root: DataR
     assert len(Brightness.asked) == len(set(Brightness.asked))
 
 
+def opened(image: Image, candidate: str) -> float:
+    assert image.path is not None
+    return float(image.path.stat().st_size + len(candidate))
+
+
+def seen(images: Sequence[Image], candidates: Sequence[str]) -> list[float]:
+    return [float(np.abs(image.features.features).mean()) if image.features else 0.0 for image in images]
+
+
 def careful(image: Image, candidate: str) -> float:
     return float(len(candidate) + (image.path is None))
 
@@ -90,6 +99,8 @@ def of_one(candidate: str, reference: str) -> float:
 @pytest.mark.parametrize(
     ("metric", "code"),
     [
+        ("opened", "missing-image"),
+        ("seen", "missing-features"),
         ("Brightness", "missing-features"),
         ("of_one", "wrong-shape"),
         ("careful", ""),
