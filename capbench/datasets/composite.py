@@ -34,8 +34,9 @@ from capbench.core.records import Item, Judgements, Ratings, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import CORPORA, load_captions
-from capbench.datasets.judgement_files import ByName, drawn, file_error, require_references
+from capbench.datasets.judgement_files import ByName, file_error, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, all_statistics, by_name, correlations
+from capbench.datasets.reference_draws import drawn
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed, read_rows
 from capbench.datasets.tables import read_table
 from capbench.datasets.user.caption_readers import Captions, read_captions_file

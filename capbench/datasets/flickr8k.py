@@ -22,8 +22,9 @@ from capbench.core.errors import MissingFileError
 from capbench.core.records import Item, Judgements, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import drawn, require_references, split_caption_id
+from capbench.datasets.judgement_files import require_references, split_caption_id
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
+from capbench.datasets.reference_draws import drawn
 from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 

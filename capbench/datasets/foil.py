@@ -29,8 +29,9 @@ from pydantic import BaseModel, Field
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import drawn, file_error, paired, require_references
+from capbench.datasets.judgement_files import file_error, paired, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
+from capbench.datasets.reference_draws import drawn
 from capbench.datasets.root import DataRoot
 from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file

@@ -1,12 +1,10 @@
-"""Helpers of the readers of published judgements: checks of texts, ratings by name, sampled references."""
+"""Helpers of the readers of published judgements: checks of texts, ratings by name."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -15,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from capbench.core.errors import CapbenchError, DataError
-from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, Ratings, image_id
-from capbench.datasets.protocol import ItemSelection
+from capbench.core.records import FloatArray, IntArray, Item, Preferences, Ratings, image_id
 from capbench.datasets.tables import plain_text
 
 T = TypeVar("T")
@@ -141,62 +138,3 @@ def paired(
     other = at + 1 if second is None else np.asarray(second, dtype=np.int64)
     chosen = np.full(len(names), preferred, dtype=np.int64)
     return Preferences(at, other, chosen, names, np.zeros((len(names), 0), np.int64) if votes is None else votes, grade)
-
-
-def drawn(judgements: Judgements, selection: ItemSelection, count: int = 1) -> tuple[Judgements, ...]:
-    """The judgements, or one per draw of ``count`` references if the selection samples them."""
-    if selection.seed is None:
-        return (judgements,)
-    draws = draw_references(judgements.items, count, selection.seed, selection.draws)
-    return tuple(replace(judgements, items=items, draw=draw) for draw, items in enumerate(draws))
-
-
-def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) -> list[tuple[Item, ...]]:
-    """Items with the first ``count`` references of each in :func:`reference_orders`, in published order, per draw."""
-    items_by_draw = []
-    for orders in reference_orders(items, seed, draws):
-        sampled: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
-        for item, order in zip(items, orders, strict=True):
-            key = (item.image, item.references)
-            if key not in sampled:
-                sampled[key] = tuple(item.references[i] for i in sorted(order[:count]))
-        items_by_draw.append(tuple(replace(item, references=sampled[item.image, item.references]) for item in items))
-    return items_by_draw
-
-
-def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Random orders of every item's references (n tuples of indices from 0), one per draw.
-
-    All items of an image get the same random order of its references, so that candidates that are compared with each
-    other get the same references where the protocol allows it. The order comes from numpy's PCG64 generator seeded
-    with (seed, number of the draw) and depends on nothing else; images are processed in the order of their ids.
-    """
-    named = {references: _numbered(references) for references in {item.references for item in items}}
-    pools: dict[str, set[tuple[str, int]]] = {}
-    for image, references in dict.fromkeys((item.image, item.references) for item in items):
-        pools.setdefault(image, set()).update(named[references])
-    # Sorted, so that the order in which a file lists an image's references does not matter.
-    ordered = {image: sorted(pools[image]) for image in sorted(pools)}
-    for draw in range(draws):
-        generator = np.random.default_rng([seed, draw])
-        places = {
-            image: dict(zip(pool, generator.permutation(len(pool)).tolist(), strict=True))
-            for image, pool in ordered.items()
-        }
-        known: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
-        for item in items:
-            key = (item.image, item.references)
-            if key not in known:
-                place = [places[item.image][reference] for reference in named[item.references]]
-                known[key] = tuple(sorted(range(len(place)), key=place.__getitem__))
-        yield tuple(known[item.image, item.references] for item in items)
-
-
-def _numbered(references: Sequence[str]) -> list[tuple[str, int]]:
-    """References as (text, number of earlier occurrences), so that a text that occurs twice can be sampled twice."""
-    before: Counter[str] = Counter()
-    numbered = []
-    for text in references:
-        numbered.append((text, before[text]))
-        before[text] += 1
-    return numbered

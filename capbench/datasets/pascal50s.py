@@ -29,8 +29,9 @@ from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import ByName, drawn, file_error, paired
+from capbench.datasets.judgement_files import ByName, file_error, paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
+from capbench.datasets.reference_draws import drawn
 from capbench.datasets.row_models import Image, Row, Text, distinct, parsed
 
 CATEGORIES = ("HC", "HI", "HM", "MM")

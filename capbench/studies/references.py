@@ -22,8 +22,8 @@ from capbench.core.progress import Progress
 from capbench.core.records import Item, ScoreTable
 from capbench.core.typed_json import Strict, Tidy, read_versioned
 from capbench.datasets.base import Dataset
-from capbench.datasets.judgement_files import reference_orders
 from capbench.datasets.protocol import Protocol
+from capbench.datasets.reference_draws import reference_orders
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest

@@ -13,9 +13,7 @@ import torch
 from capbench.core.errors import DataError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Detector, load_detector, names
-from capbench.features.detectors.bottom_up import (
-    hf_detections,
-)
+from capbench.features.detectors.box_selection import hf_detections
 from tests.errors import raises
 from tests.features.networks import CAFFE, SMALL, drawn
 

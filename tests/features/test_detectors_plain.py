@@ -10,12 +10,7 @@ import torch
 
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
-from capbench.features.detectors.bottom_up import (
-    caffe_proposals,
-    caffe_selection,
-    hf_detections,
-    hf_proposals,
-)
+from capbench.features.detectors.box_selection import caffe_proposals, caffe_selection, hf_detections, hf_proposals
 from tests.features import plain_frcnn as plain
 from tests.features.networks import CAFFE, SMALL, drawn
 

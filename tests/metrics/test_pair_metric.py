@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray, Item
-from capbench.datasets.judgement_files import reference_orders
+from capbench.datasets.reference_draws import reference_orders
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.pair_metric import Pair, PairMetric
 from tests.metrics.captions import invented

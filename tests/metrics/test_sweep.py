@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray, Item
-from capbench.datasets.judgement_files import reference_orders
+from capbench.datasets.reference_draws import reference_orders
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.meteor import Meteor

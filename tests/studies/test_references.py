@@ -99,7 +99,7 @@ def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_refe
     points = {point.count: point for point in found.points}
     assert [len(points[count].values) for count in (0, 2, 5)] == [1, 3, 1]
     # By hand, at two references in the second draw: the first two of its order.
-    from capbench.datasets.judgement_files import reference_orders
+    from capbench.datasets.reference_draws import reference_orders
     from capbench.stats.correlation import correlation
 
     (judgements,) = dataset.load(curve_protocol(dataset, None).items)

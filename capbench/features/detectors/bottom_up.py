@@ -33,142 +33,19 @@ from capbench.features.detectors.bottom_up_network import (
     HeadOutputs,
     load_bottom_up,
 )
+from capbench.features.detectors.box_selection import (
+    DELTA_WEIGHTS,
+    Chosen,
+    caffe_proposals,
+    caffe_selection,
+    hf_detections,
+    hf_proposals,
+)
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
 from capbench.weights.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
-
-# Proposals and selected regions of the two modes, as functions of tensors.
-
-
-@dataclasses.dataclass(frozen=True)
-class Chosen:
-    """Regions that a mode selects, in its order."""
-
-    rows: Tensor  # int64 (n,), indices of their proposals
-    boxes: Tensor  # float (n, 4) in pixels of the original image
-    class_ids: Tensor  # int64 (n,), 0 for the first class after the background
-    class_scores: Tensor  # float (n,)
-
-
-def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
-    """Scores (h * w * a,) and deltas (h * w * a, 4) of one image, in the order of :func:`boxes.grid`."""
-    if len(logits) == 2 * anchors:
-        # Background logits of all anchors come first; Caffe's softmax runs over the two.
-        logits = logits.reshape(2, anchors, *logits.shape[1:]).softmax(dim=0)[1]
-    scores = logits.permute(1, 2, 0).reshape(-1)
-    moves = deltas.reshape(anchors, 4, *deltas.shape[1:]).permute(2, 3, 0, 1).reshape(-1, 4)
-    return scores, moves
-
-
-def hf_proposals(
-    logits: Tensor,  # (a, h, w), or (2 * a, h, w) with all background logits first, of one image
-    deltas: Tensor,  # (4 * a, h, w)
-    anchors: Tensor,  # (a, 4) of one cell
-    size: tuple[int, int],  # height and width of the image in the network's pixels, without padding
-    *,
-    stride: int = 16,  # pixels per cell
-    before: int = 6000,  # number of proposals before suppression
-    after: int = 300,  # maximum number of proposals after suppression
-    nms: float = 0.7,  # maximum IoU
-    min_size: float = 0.0,  # sides must be longer than this
-) -> tuple[Tensor, Tensor]:
-    """Proposals of detectron2's proposal network: the best, then clipped, then those with an area.
-
-    Returns boxes (n, 4), and their logits (n,) (with two logits per anchor: probabilities), best first.
-    """
-    scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
-    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
-    order = scores.sort(descending=True, stable=True).indices[:before]
-    boxes = bx.clip(bx.decode(all_anchors[order], moves[order]), *size)
-    scores = scores[order]
-    wide = bx.wide_enough(boxes, min_size)
-    boxes, scores = boxes[wide], scores[wide]
-    keep = bx.nms(boxes, scores, nms)[:after]
-    return boxes[keep], scores[keep]
-
-
-def caffe_proposals(
-    logits: Tensor,
-    deltas: Tensor,
-    anchors: Tensor,
-    size: tuple[int, int],
-    *,
-    stride: int = 16,
-    before: int = 6000,
-    after: int = 300,
-    nms: float = 0.7,
-    min_size: float = 16.0,
-) -> tuple[Tensor, Tensor]:
-    """Proposals of py-faster-rcnn's proposal layer: clipped, without small ones, then the best; inclusive boxes.
-
-    Arguments as of :func:`hf_proposals`. Returns boxes (n, 4), and probabilities (n,) (with one logit per anchor:
-    logits), best first.
-    """
-    scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
-    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
-    boxes = bx.clip(bx.decode(all_anchors, moves, inclusive=True, limit=None), *size, inclusive=True)
-    wide = bx.wide_enough(boxes, min_size, inclusive=True)
-    boxes, scores = boxes[wide], scores[wide]
-    order = scores.sort(descending=True, stable=True).indices[:before]
-    boxes, scores = boxes[order], scores[order]
-    keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
-    return boxes[keep], scores[keep]
-
-
-_DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # factors of the box deltas in training
-
-
-def caffe_selection(
-    regions: Tensor,  # (n, 4), inclusive, in pixels of the original image
-    probabilities: Tensor,  # (n, classes), without the background
-    *,
-    threshold: float = 0.2,  # minimum best score
-    nms: float = 0.3,  # maximum IoU within a class
-    min_boxes: int = 10,  # if fewer reach the threshold, the best ``min_boxes`` are selected
-    max_boxes: int = 100,  # if more reach it, the best ``max_boxes`` are selected
-) -> tuple[Tensor, Tensor]:
-    """Proposals that Caffe mode selects: those whose best class score after class-wise suppression reaches a threshold.
-
-    Returns rows int64 (k,), in the proposals' order, or best first if a limit applies; and all best scores (n,).
-    """
-    best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
-    rows = (best >= threshold).nonzero()[:, 0]
-    if not min_boxes <= len(rows) <= max_boxes:
-        limit = min_boxes if len(rows) < min_boxes else max_boxes
-        rows = best.sort(descending=True, stable=True).indices[:limit]
-    return rows, best
-
-
-def hf_detections(
-    proposals: Tensor,  # (n, 4) in the network's pixels
-    classes: Tensor,  # logits (n, c + 1), the background last
-    deltas: Tensor,  # (n, 4 * c), or (n, 4) for all classes
-    size: tuple[int, int],  # height and width of the image in the network's pixels
-    scales_yx: tuple[float, float] = (1.0, 1.0),  # original pixels per network pixel, vertically and horizontally
-    *,
-    nms: Sequence[float] = (0.5, 0.6, 0.7),  # thresholds
-    min_boxes: int = 36,  # minimum number of regions
-    max_boxes: int = 36,  # maximum number of regions
-) -> Chosen:
-    """Regions that HF mode selects: each proposal's best class and its regressed box, suppressed over all classes.
-
-    Thresholds are tried in turn until ``min_boxes`` regions remain. If none leaves that many, the original code
-    crashes; here, the ``min_boxes`` regions with the best scores are selected.
-    """
-    scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
-    class_boxes = bx.decode(proposals.float(), deltas.float(), weights=_DELTA_WEIGHTS).reshape(len(proposals), -1, 4)
-    column = ids if class_boxes.shape[1] > 1 else torch.zeros_like(ids)
-    boxes = bx.clip(class_boxes[torch.arange(len(ids), device=ids.device), column], *size)
-    for threshold in nms:
-        rows = bx.nms(boxes, scores, threshold)[:max_boxes]
-        if len(rows) >= min_boxes:
-            break
-    else:
-        rows = scores.sort(descending=True, stable=True).indices[:min_boxes]
-    y, x = scales_yx
-    return Chosen(rows, boxes[rows] * boxes.new_tensor([x, y, x, y]), ids[rows], scores[rows])
 
 
 def hf_chosen(image: Prepared, options: Any, proposals: Tensor, classes: Tensor, deltas: Tensor) -> Chosen:
@@ -349,7 +226,7 @@ class BottomUpHF(_BottomUp):
 
     def selection(self) -> tuple[str, str]:
         o = self.options
-        deltas = ",".join(f"{weight:g}" for weight in _DELTA_WEIGHTS)
+        deltas = ",".join(f"{weight:g}" for weight in DELTA_WEIGHTS)
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}", f", deltas {deltas}"
 
     def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:

@@ -20,8 +20,9 @@ from capbench.core.files import read_json
 from capbench.core.options import Count, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Network, NetworkOptions, Numbers, region_features
-from capbench.features.detectors.bottom_up import hf_chosen, hf_proposals
+from capbench.features.detectors.bottom_up import hf_chosen
 from capbench.features.detectors.bottom_up_network import HeadOutputs
+from capbench.features.detectors.box_selection import hf_proposals
 from capbench.features.detectors.images import Prepared, SamplePreparation, pad_batch
 from capbench.weights.checkpoints import Checkpoint, fit_state
 
