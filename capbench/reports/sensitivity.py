@@ -1,7 +1,4 @@
-"""Dependence of the ranking of metrics on the protocol, as tables and files.
-
-A pair is really reversed if its difference is significant under both protocols, in opposite directions.
-"""
+"""Dependence of the ranking of metrics on the protocol, as tables and files."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from capbench.reports import methods
 from capbench.reports.markup import comparisons_to_csv, write_files
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table
 from capbench.reports.tables import result_signatures
-from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
+from capbench.studies.all_protocols import ProtocolRanking, Sensitivity, SensitivityResult
 from capbench.studies.results import NO_TESTS, is_left_out
 
 _SYMBOLS = {
@@ -29,7 +26,7 @@ _SYMBOLS = {
 
 
 def tables(found: SensitivityResult) -> list[Table]:
-    """For each data set, a table for each *items* part of its protocols, and one of the real reversals."""
+    """For each data set, a table for each *items* part of its protocols."""
     made: list[Table] = []
     versioned = {info.id: info.versioned_id for info in found.result.protocols}
     for data in found.datasets:
@@ -41,7 +38,6 @@ def tables(found: SensitivityResult) -> list[Table]:
             *methods.legend(found.result, [(p.id, "") for p in data.protocols]),
         )
         made[-1] = replace(made[-1], answer=tuple(summary(found, data)), legend=legend)
-        made += [table] if (table := reversals_table(found, data)) is not None else []
     if made:
         made[-1] = replace(made[-1], warnings=tuple(_not_computed(found)))
     return made
@@ -108,10 +104,8 @@ def summary(found: SensitivityResult, data: Sensitivity) -> list[str]:
 
 def _tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
     """Results of the tests of changes of rank, one line each; none if metrics were not tested."""
-    if data.reversals is None:
+    if not found.result.comparisons:
         return []
-    if all(len(p.values) < 2 for p in data.protocols):
-        return ["one metric: there is no pair to test"]
     notes = {info.id: info.notes for info in found.result.protocols}
     tests = {p.id: tests for p in data.protocols if (tests := found.result.comparison(p.id)) is not None}
     untested: dict[str, list[str]] = {}
@@ -123,13 +117,6 @@ def _tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
         f"{': ' + reason if reason else ''}"
         for reason, ids in untested.items()
     ]
-    if len(data.protocols) == 1 or not tests:
-        return lines
-    real = sum(reversal.real for reversal in data.reversals)
-    lines.append(
-        f"of {len(data.reversals)} pairs × protocols with another order than under *, {real} "
-        f"{'is' if real == 1 else 'are'} significant in both (really reversed)"
-    )
     others = [id_ for id_ in tests if id_ != data.default]
     if data.default in tests and others:
         best = tests[data.default].top[0]
@@ -139,32 +126,6 @@ def _tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
             f"{len(others)} other protocols"
         )
     return lines
-
-
-def reversals_table(found: SensitivityResult, data: Sensitivity) -> Table | None:
-    """The pairs whose order is significant under *, and significantly reversed elsewhere, most reversed first."""
-    by_pair: dict[tuple[str, str], list[Reversal]] = {}
-    for reversal in data.reversals or ():
-        if reversal.real:
-            by_pair.setdefault((reversal.better, reversal.worse), []).append(reversal)
-    if not by_pair:
-        return None
-    titles, rows = found.result.columns, []
-    for (better, worse), reversals in sorted(by_pair.items(), key=lambda entry: -len(entry[1])):
-        places = [f"{r.protocol.removeprefix(f'{data.dataset}/')} {_signed(r.difference)}" for r in reversals]
-        cells = Cell(_signed(reversals[0].default_difference)), Cell(", ".join(places))
-        rows.append(Row(f"{titles[better]} over {titles[worse]}", cells))
-    return Table(
-        f"{data.title}: pairs in an order that is significant under *, and significantly reversed elsewhere",
-        (Column("under *"), Column("reversed under", text=True, width=0.6)),
-        tuple(rows),
-        legend=("numbers are the differences of the two metrics",),
-        head="pair",
-    )
-
-
-def _signed(difference: float) -> str:
-    return f"{'+' if difference > 0 else ''}{USUAL_TABLE.number(difference)}"
 
 
 def _not_computed(found: SensitivityResult) -> list[str]:
@@ -186,21 +147,13 @@ def sensitivity_document(found: SensitivityResult) -> Document:
 
 
 def write_sensitivity(found: SensitivityResult, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
-    """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths; with tests also the CSV files
-    ``all-protocols-comparisons`` and ``all-protocols-reversals``, one line per pair."""
+    """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths; with tests also the CSV file
+    ``all-protocols-comparisons``, one line per pair."""
     rows = found.rows()
-    reversals = [
-        {"dataset": data.dataset, "default": data.default, **reversal.model_dump()}
-        for data in found.datasets
-        for reversal in data.reversals or ()
-    ]
-    heads = ["dataset", "default", *Reversal.model_fields]
-    tested = any(data.reversals is not None for data in found.datasets)
     texts = {
         "all-protocols.csv": csv_text(list(rows[0]), rows, escape_formulas=escape_formulas),
         "all-protocols-comparisons.csv": comparisons_to_csv(found.result, escape_formulas=escape_formulas),
-        "all-protocols-reversals.csv": csv_text(heads, reversals, escape_formulas=escape_formulas),
     }
-    if not tested:
-        texts |= dict.fromkeys([*texts][1:], "")
+    if not found.result.comparisons:
+        texts["all-protocols-comparisons.csv"] = ""
     return write_files(folder, "all-protocols", found.model_dump(mode="json"), sensitivity_document(found), texts)

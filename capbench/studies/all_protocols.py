@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 from capbench.core.errors import ProtocolError, StatisticError, UsageError
@@ -35,19 +34,6 @@ class ProtocolRanking(Strict):
     tau: float | None  # Kendall's tau-b with the ranking under the default protocol; None if undefined
 
 
-class Reversal(Strict):
-    """Two metrics whose order under a protocol differs from their order under the default protocol."""
-
-    protocol: str
-    better: str  # under this protocol
-    worse: str  # better under the default protocol
-    difference: float  # better minus worse under the protocol, > 0
-    default_difference: float  # the same under the default protocol, < 0
-    p_adjusted: float | None  # of the pair's test under the protocol, after its correction; None without one
-    default_p_adjusted: float | None
-    real: bool  # the difference is significant under both protocols
-
-
 class Sensitivity(Strict):
     """Dependence of the ranking of metrics on the protocol of one data set."""
 
@@ -55,7 +41,6 @@ class Sensitivity(Strict):
     title: str
     default: str  # the protocol that the others are compared with: the default one, or else the first available one
     protocols: tuple[ProtocolRanking, ...]
-    reversals: tuple[Reversal, ...] | None = None  # None if metrics were not tested against each other
 
 
 class SensitivityResult(Tidy):
@@ -67,7 +52,7 @@ class SensitivityResult(Tidy):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each metric under each protocol; with tests, ``top`` marks the best and those not worse."""
-        tested = any(data.reversals is not None for data in self.datasets)
+        tested = bool(self.result.comparisons)
         return [
             {
                 "dataset": data.dataset,
@@ -108,7 +93,7 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
 def rank_protocols(plan: Plan, result: StudyResult) -> SensitivityResult:
     """Rank the metrics by their overall values under each protocol of a plan of :func:`plan_all_protocols`."""
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
-    ranked = [_sensitivity(result, dataset, plan.study.compare is not None) for dataset in datasets.values()]
+    ranked = [_sensitivity(result, dataset) for dataset in datasets.values()]
     return SensitivityResult(result=result, datasets=tuple(entry for entry in ranked if entry is not None))
 
 
@@ -125,7 +110,7 @@ def _protocols(dataset: Dataset) -> list[Protocol]:
     return sorted(everything, key=lambda protocol: protocol.items.name != default.items.name)
 
 
-def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensitivity | None:
+def _sensitivity(result: StudyResult, dataset: Dataset) -> Sensitivity | None:
     values: dict[str, dict[str, float]] = {}
     ids = [info.id for info in result.protocols if info.dataset == dataset.name]
     for id_ in ids:
@@ -159,33 +144,7 @@ def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensiti
         title=dataset.title,
         default=default,
         protocols=tuple(rankings),
-        reversals=tuple(_reversals(result, default, values)) if tested else None,
     )
-
-
-def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[str, float]]) -> Iterator[Reversal]:
-    """Pairs of metrics whose order differs from that under the default protocol; equal values have no order."""
-    comparisons = {tests.protocol: tests.pairs for tests in result.comparisons if not tests.group}
-    tested = {id_: {(pair.better, pair.worse): pair for pair in pairs} for id_, pairs in comparisons.items()}
-    base, base_tests = values[default], tested.get(default, {})
-    for id_, of_protocol in values.items():
-        tests = tested.get(id_, {})
-        for pair in combinations([column for column in base if column in of_protocol], 2):
-            worse, better = sorted(pair, key=of_protocol.__getitem__)
-            difference, before = of_protocol[better] - of_protocol[worse], base[better] - base[worse]
-            if not (difference > 0 > before):
-                continue
-            here, there = tests.get((better, worse)), base_tests.get((worse, better))
-            yield Reversal(
-                protocol=id_,
-                better=better,
-                worse=worse,
-                difference=difference,
-                default_difference=before,
-                p_adjusted=None if here is None else here.p_adjusted,
-                default_p_adjusted=None if there is None else there.p_adjusted,
-                real=here is not None and there is not None and here.significant and there.significant,
-            )
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:

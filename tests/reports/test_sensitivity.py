@@ -15,7 +15,7 @@ from capbench.reports.markup import latex, markdown
 from capbench.reports.sensitivity import sensitivity_document, write_sensitivity
 from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
-from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
+from capbench.studies.all_protocols import ProtocolRanking, Sensitivity, SensitivityResult
 from capbench.studies.results import Missing
 from tests.reports.golden import assert_golden
 from tests.reports.latex import assert_well_formed
@@ -64,7 +64,7 @@ def found() -> SensitivityResult:
 
 @pytest.fixture
 def tested(found: SensitivityResult) -> SensitivityResult:
-    """Tests under all protocols but one; ROUGE over CIDEr is real under two of the other ones."""
+    """Tests under all protocols but one."""
     tops = {"mean-tau-b": ("cider",), "mean-spearman": ("bleu_4", "cider"), "votes-strict": ("cider", "bleu_4")}
     pair = Pair(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
     how: dict[str, Any] = {"test": "permutation", "correction": "bh", "alpha": 0.05, "unit": "image", "units": 6}
@@ -74,27 +74,8 @@ def tested(found: SensitivityResult) -> SensitivityResult:
     )
     note = {"notes": ("toy/all_pairs/single-tau-b: no tests between metrics: one image",)}
     infos = tuple(info.model_copy(update=note if "single" in info.id else {}) for info in found.result.protocols)
-    reversals = tuple(
-        Reversal(
-            protocol=f"toy/{protocol}",
-            better=better,
-            worse="cider",
-            difference=difference,
-            default_difference=-0.2 if better == "rouge" else -0.1,
-            p_adjusted=0.01 if real else None,
-            default_p_adjusted=0.03,
-            real=real,
-        )
-        for protocol, better, difference, real in (
-            ("all_pairs/mean-spearman", "bleu_4", 0.05, True),
-            ("all_pairs/mean-spearman", "rouge", 0.04, True),
-            ("all_pairs/single-tau-b", "rouge", 0.2, False),
-            ("few/votes-strict", "rouge", 0.025, True),
-        )
-    )
     result = found.result.model_copy(update={"comparisons": comparisons, "protocols": infos})
-    toy = found.datasets[0].model_copy(update={"reversals": reversals})
-    return found.model_copy(update={"result": result, "datasets": (toy,)})
+    return found.model_copy(update={"result": result})
 
 
 def test_tables_are_those_of_the_golden_files(found: SensitivityResult, tested: SensitivityResult) -> None:
@@ -117,15 +98,9 @@ def test_tests_are_written_and_removed_by_a_run_without_them(
     rows = list(csv.DictReader(io.StringIO(paths[3].read_text(encoding="utf-8"))))
     assert [row["top"] for row in rows[:9]] == ["True", "False", "False", "True", "True", "False", "", "", ""]
     assert (len(rows), rows[4]["move"], rows[3]["used_by"]) == (12, "1", "paper-table1")
-    assert [path.name for path in paths[4:]] == ["all-protocols-comparisons.csv", "all-protocols-reversals.csv"]
-    tests, reversals = (list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))) for path in paths[4:])
+    assert [path.name for path in paths[4:]] == ["all-protocols-comparisons.csv"]
+    tests = list(csv.DictReader(io.StringIO(paths[4].read_text(encoding="utf-8"))))
     assert [test["protocol"] for test in tests] == [id_ for id_ in VALUES if "single" not in id_]
-    assert [(row["better"], row["real"], row["p_adjusted"]) for row in reversals] == [
-        ("bleu_4", "True", "0.01"),
-        ("rouge", "True", "0.01"),
-        ("rouge", "False", ""),
-        ("rouge", "True", "0.01"),
-    ]
     again = write_sensitivity(found, tmp_path)
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith("all")} == {path.name for path in again}
     assert "top" not in again[-1].read_text(encoding="utf-8").split("\n")[0]
