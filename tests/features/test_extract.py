@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -184,7 +187,8 @@ def test_kills_at_random_moments_lose_nothing(tmp_path: Path, batch: int, worker
     rng, sizes = np.random.default_rng(kills), []
     run = [sys.executable, "-m", "tests.features.extraction_run", str(folder), str(store), str(batch), str(workers)]
     for done in range(kills):
-        process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(run, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "ready\n"
@@ -200,7 +204,8 @@ def test_kills_at_random_moments_lose_nothing(tmp_path: Path, batch: int, worker
                     time.sleep(0.001)
             limit = time.monotonic() + float(rng.uniform(0, 0.35))
         time.sleep(max(0.0, limit - time.monotonic()))
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGKILL)  # its workers hold the pipes, too
         rest, errors = process.communicate()
         assert "Traceback" not in errors
         if store.exists():  # whatever has its name is whole
