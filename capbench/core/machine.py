@@ -12,7 +12,7 @@ from pathlib import Path
 from capbench.core.errors import UsageError
 
 _GROUP_CORES = Path("/sys/fs/cgroup/cpu.max")
-_GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_GROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -25,8 +25,8 @@ _STARTUP_OBJECTS = 200_000
 _core_limit: int | None = None
 
 
-def keep_freed_memory() -> bool:
-    """Let this process reuse the memory of freed arrays (glibc only). Returns True if the setting was made.
+def keep_freed_memory() -> None:
+    """Let this process reuse the memory of freed arrays (glibc only).
 
     glibc returns arrays of more than 32 MB to the system at once, and the next one of that size gets fresh, zeroed
     pages. This took a quarter of the processor time of bottom-up attention. In return, the process keeps its peak
@@ -35,28 +35,25 @@ def keep_freed_memory() -> bool:
     import ctypes
     import platform
 
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _TOP_PAD))
-    done = [mallopt(name, value) == 1 for name, value in settings]
-    return all(done)
+    if platform.libc_ver()[0] == "glibc":
+        for name, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _TOP_PAD)):
+            ctypes.CDLL(None).mallopt(name, value)
 
 
 def usable_cores() -> int:
     """Cores that this process may use, with a container's share rounded up; all if the system does not report it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _group_cores() or cores, _core_limit or cores)
+    quota = _group_limit(_GROUP_CORES)  # processor time per period
+    share = math.ceil(quota[0] / quota[1]) if quota else cores
+    return min(cores, max(1, share), _core_limit or cores)
 
 
-def _group_cores() -> int | None:
-    """Cores of the container: processor time per period."""
+def _group_limit(file: Path) -> list[int]:
+    """The numbers in a file of the container's control group; none if it has no limit."""
     try:
-        numbers = _GROUP_CORES.read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return None
-    is_limited = len(numbers) == 2 and all(number.isdigit() and int(number) for number in numbers)
-    return max(1, math.ceil(int(numbers[0]) / int(numbers[1]))) if is_limited else None
+        return [int(number) for number in file.read_text(encoding="ascii").split()]
+    except (OSError, ValueError):  # ``max``
+        return []
 
 
 def limit_cores(count: int) -> None:
@@ -67,19 +64,11 @@ def limit_cores(count: int) -> None:
 
 def total_memory() -> int | None:
     """Bytes of memory of this machine or its container; None if the system does not report it."""
-    limits = []
     try:
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # Windows
         return None
-    for limit in _GROUP_LIMITS:
-        try:
-            text = limit.read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            continue
-        if text.isdigit():
-            limits.append(int(text))
-    return min(limits)
+    return min([machine, *_group_limit(_GROUP_MEMORY)])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ A metric, a detector or a training file lists its options as fields::
 
     CiderOptions.read("cider", {"sigma": -1})     # UsageError: cider.sigma=-1: not a number above 0
 
-Each field has a *kind*, which defines the valid values and their form in help texts and signatures.
+Each field has a *kind*: its valid values, and their form in help texts and signatures.
 """
 
 from __future__ import annotations
@@ -24,26 +24,10 @@ from capbench.core.errors import UsageError, suggest
 
 
 class Kind:
-    """The set of valid values of an option.
+    """The set of valid values of an option, in words; ``remedy``: the hint for an invalid one."""
 
-    ``schema``: as a JSON schema, for editors; ``hint``: the remedy for an invalid value; by default the example.
-    """
-
-    def __init__(self, words: str, example: str, schema: Mapping[str, Any] | None = None, hint: str = "") -> None:
-        self._words, self._example = words, example
-        self._schema, self._hint = dict(schema or {}), hint or f"Example: {example}"
-
-    def describe(self) -> str:
-        """The valid values in words."""
-        return self._words
-
-    def example(self) -> str:
-        """A valid value."""
-        return self._example
-
-    def schema(self) -> dict[str, Any]:
-        """The valid values as a JSON schema."""
-        return self._schema
+    def __init__(self, words: str, remedy: str) -> None:
+        self.words, self._remedy = words, remedy
 
     def read(self, value: object) -> Any:
         """The parsed value. Raises ValueError if it is invalid."""
@@ -51,7 +35,7 @@ class Kind:
 
     def hint(self, value: object) -> str:
         """The remedy for an invalid value."""
-        return self._hint
+        return self._remedy
 
     def sign(self, value: Any) -> str:
         """The value's form in a signature."""
@@ -62,7 +46,7 @@ class Choice(Kind):
     """One of several names."""
 
     def __init__(self, *choices: str) -> None:
-        super().__init__(f"one of {', '.join(choices)}", choices[0], {"enum": list(choices)})
+        super().__init__(f"one of {', '.join(choices)}", "")
         self.choices = choices
 
     def read(self, value: object) -> str:
@@ -78,7 +62,7 @@ class Flag(Kind):
     """True or false; ``words`` are the forms of false and true in a signature."""
 
     def __init__(self, words: tuple[str, str] = ("false", "true")) -> None:
-        super().__init__("true or false", "true", hint="Write true or false")
+        super().__init__("true or false", "Write true or false")
         self._signed = words
 
     def read(self, value: object) -> bool:
@@ -96,7 +80,7 @@ class Number(Kind):
     def __init__(self, minimum: float = -math.inf, maximum: float = math.inf, words: str = "") -> None:
         limits = f" from {minimum:g}" if minimum > -math.inf else ""
         limits += f" to {maximum:g}" if limits and maximum < math.inf else ""
-        super().__init__(words or f"a number{limits}", f"{max(minimum, min(maximum, 1.5)):g}")
+        super().__init__(words or f"a number{limits}", f"Example: {max(minimum, min(maximum, 1.5)):g}")
         self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> float:
@@ -125,16 +109,14 @@ class Share(Number):
 
     def __init__(self) -> None:
         super().__init__(math.ulp(0), math.nextafter(1, 0), "a number between 0 and 1")
-        self._schema = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 
 
 class Count(Kind):
     """A whole number from ``minimum`` to ``maximum``."""
 
     def __init__(self, minimum: int = 0, maximum: int = 2**53) -> None:
-        limit = {"maximum": maximum} if maximum < 2**53 else {}
-        words = f"a whole number from {minimum}" + (f" to {maximum}" if limit else "")
-        super().__init__(words, str(max(minimum, 1)), {"type": "integer", "minimum": minimum} | limit)
+        words = f"a whole number from {minimum}" + (f" to {maximum}" if maximum < 2**53 else "")
+        super().__init__(words, f"Example: {max(minimum, 1)}")
         self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> int:
@@ -147,7 +129,7 @@ class Text(Kind):
     """A text that is not empty, such as the example."""
 
     def __init__(self, such_as: str) -> None:
-        super().__init__(f"a text such as {such_as}", such_as, {"type": "string"})
+        super().__init__(f"a text such as {such_as}", f"Example: {such_as}")
 
     def read(self, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -159,7 +141,7 @@ class File(Kind):
     """The path of a file of ``content`` (``word vectors``); signed by the first 16 digits of the file's SHA-256."""
 
     def __init__(self, content: str) -> None:
-        super().__init__(f"a file of {content}", "FILE", hint="Pass the path of a file")
+        super().__init__(f"a file of {content}", "Pass the path of a file")
 
     def read(self, value: object) -> str:
         if not isinstance(value, str | Path) or not str(value).strip():
@@ -189,7 +171,7 @@ class Declaration:
         default = "none" if self.default is None else self.kind.sign(self.default)
         if isinstance(self.kind, Flag):
             default = str(self.default).lower()
-        return f"{self.name}: {self.kind.describe()} (default: {default}); {self.help}"
+        return f"{self.name}: {self.kind.words} (default: {default}); {self.help}"
 
     def read(self, owner: str, value: object) -> Any:
         """The parsed value."""
@@ -199,7 +181,7 @@ class Declaration:
             return self.kind.read(value)
         except (ValueError, OverflowError):
             shown = str(value).lower() if isinstance(value, bool) else str(value)
-            message = f"{owner}.{self.name}={shown[:80]}: not {self.kind.describe()}"
+            message = f"{owner}.{self.name}={shown[:80]}: not {self.kind.words}"
             raise UsageError(message, code="wrong-value", value=value, hint=self.kind.hint(value)) from None
 
 

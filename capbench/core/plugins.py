@@ -72,7 +72,7 @@ _all_listed = cache(importlib.metadata.entry_points)
 
 def registered(group: Group) -> list[Plugin]:
     """Registered names of a group, built-in ones first, otherwise in the order of registration."""
-    return sorted(_plugins(group).values(), key=lambda plugin: not plugin.is_built_in)
+    return list(_plugins(group).values())
 
 
 def names(group: Group) -> list[str]:
@@ -92,39 +92,27 @@ def load(group: Group, name: str) -> type[Any]:
 @stdout_to_stderr()
 def load_any(group: Group, name: str) -> Any:
     """The class or function behind a name. Errors as of :func:`load`."""
-    kind = _KINDS[group]
+    kind, known = _KINDS[group], names(group)
     if ":" in name:
-        return _import(name, kind, names(group))
-    check_choice(kind, name, names(group))
-    plugin = _plugins(group)[name]
+        plugin = Plugin(name, name)
+        # For a console command the current folder is not on sys.path, but users expect ./my_metric.py to be found.
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.append(os.getcwd())
+    else:
+        check_choice(kind, name, known)
+        plugin = _plugins(group)[name]
+    module, _, attribute = plugin.target.partition(":")
     try:
-        if plugin.point is not None:
-            return plugin.point.load()
-        module, _, attribute = plugin.target.partition(":")
-        return getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
+        return plugin.point.load() if plugin.point else getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+        hint = f"Update or remove the package '{plugin.package}'"
+        if ":" in name:
+            hint = "Write module:Class, with a module that can be imported from the current folder"
+            near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
+            if near and isinstance(error, ModuleNotFoundError):  # names such as grid:resnet50 contain a colon, too
+                hint = f"Did you mean '{near[0]}'? {hint}"
         raise missing_package(error) or UsageError(
             f"the {kind} '{name}' cannot be imported from {plugin.target} ({type(error).__name__}: {error})",
-            code="import-failed",
-            value=name,
-            hint=f"Update or remove the package '{plugin.package}'",
-        ) from error
-
-
-def _import(name: str, kind: str, known: list[str]) -> Any:
-    module, _, attribute = name.partition(":")
-    # For a console command the current folder is not on sys.path, but users expect ./my_metric.py to be found.
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        hint = "Write module:Class, with a module that can be imported from the current folder"
-        near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
-        if near and isinstance(error, ModuleNotFoundError):  # names such as grid:resnet50 contain a colon, too
-            hint = f"Did you mean '{near[0]}'? {hint}"
-        raise missing_package(error) or UsageError(
-            f"the {kind} '{name}' cannot be imported ({type(error).__name__}: {error})",
             code="import-failed",
             value=name,
             hint=hint,

@@ -130,10 +130,7 @@ _CHECK_S = 1.0
 
 
 class Display(ABC):
-    """Shows the whole work on stderr, or the task in progress, if tasks are distinguished.
-
-    Tasks exclude cached results, so their estimates are better.
-    """
+    """Shows the whole work on stderr, or the task in progress, if tasks (without cached results) are distinguished."""
 
     def __init__(self, description: str, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._description, self._clock = description, clock
@@ -143,27 +140,23 @@ class Display(ABC):
         """Count completed steps of the whole."""
         self._whole.add(done)
         if self._current is self._whole:
-            self.update()
+            self.show()
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
         """See :class:`Parts`."""
         tally = self._current = Tally(name, total, unit, self._clock)
-        self._begin(expected_s)
+        self.show(expected_s)
 
         def step(done: int) -> None:
             tally.add(done)
             self._current = tally
-            self.update()
+            self.show()
 
         return step
 
     @abstractmethod
-    def update(self) -> None:
-        """Show the task in progress."""
-
-    @abstractmethod
-    def _begin(self, expected_s: float | None) -> None:
-        """Show that a task begins."""
+    def show(self, expected_s: float | None = None) -> None:
+        """Show the task in progress; ``expected_s``: the seconds expected of one that begins."""
 
 
 class Lines(Display):
@@ -177,20 +170,13 @@ class Lines(Display):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(description, total, clock)
-        self._write = write
-        self._last_line = clock()
-        self._is_announced = False
-        self._lock = threading.Lock()
+        self._write, self._last_line, self._is_announced = write, clock(), False
 
-    def update(self) -> None:
-        left = self._current.left()
-        is_long = left is not None and left > LONG_S
-        if self._clock() - self._last_line >= LONG_S or (is_long and not self._is_announced):
-            self._write_line()
-
-    def _begin(self, expected_s: float | None) -> None:
-        if expected_s is not None and expected_s > LONG_S:
-            self._write_line()
+    def show(self, expected_s: float | None = None) -> None:
+        left = (None if self._is_announced else self._current.left()) if expected_s is None else expected_s
+        if self._clock() - self._last_line >= LONG_S or (left is not None and left > LONG_S):
+            self._last_line, self._is_announced = self._clock(), True
+            self._write(f"{self._description}: {self._current}")
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Lines]:
@@ -199,7 +185,7 @@ class Lines(Display):
 
         def watch() -> None:
             while not ended.wait(_CHECK_S):
-                self.update()
+                self.show()
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -209,11 +195,6 @@ class Lines(Display):
             ended.set()
             thread.join()
 
-    def _write_line(self) -> None:
-        with self._lock:
-            self._last_line, self._is_announced = self._clock(), True
-            self._write(f"{self._description}: {self._current}")
-
 
 class Bars(Display):
     """A progress bar."""
@@ -222,14 +203,11 @@ class Bars(Display):
         super().__init__(description, total)
         self._bar, self._task = bar, bar.add_task(description, total=total, left="")
 
-    def update(self) -> None:
+    def show(self, expected_s: float | None = None) -> None:
         tally, left = self._current, self._current.left()
         text = f"{self._description}: {tally.name}, {tally.unit}" if tally.name else self._description
         shown = "" if left is None else f"{words(left)} left"
         self._bar.update(self._task, description=text, total=tally.total, completed=tally.done, left=shown)
-
-    def _begin(self, expected_s: float | None) -> None:
-        self.update()
 
 
 def console(file: TextIO, **settings: Any) -> Console:

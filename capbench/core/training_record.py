@@ -11,7 +11,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Self
 
@@ -47,9 +47,9 @@ class Digests:
     size: int = _SIZE  # number of these bytes, 1 to 8
 
     @classmethod
-    def of(cls, names: Iterable[str], size: int = _SIZE) -> Self:
+    def of(cls, names: Iterable[str]) -> Self:
         """The digests of some names."""
-        return cls(np.unique(_hashed(names, size)), size)
+        return cls(np.unique(_hashed(names, _SIZE)))
 
     @classmethod
     def of_hex(cls, texts: Iterable[str], size: int) -> Self:
@@ -148,28 +148,23 @@ class TrainingRecord:
         )
 
 
-def _shared(one: TrainingRecord, other: TrainingRecord) -> TrainingRecord:
-    def both(first: Digests | None, second: Digests | None) -> Digests | None:
-        if first is None or second is None:  # what is not recorded leaves nothing
-            return None
-        if first.size != second.size:  # of an earlier version
-            return first
-        return Digests(np.intersect1d(first.values, second.values), first.size)
-
-    return replace(
-        one,
-        photographs=both(one.photographs, other.photographs),
-        captions=both(one.captions, other.captions),
-        selected=both(one.selected, other.selected),
-        selected_by=one.selected_by or other.selected_by,
-        fitted=both(one.fitted, other.fitted),
-    )
-
-
 def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecord:
     """The photographs and captions that all of one or more files were made from; ``name`` is their ensemble's."""
-    shared = reduce(_shared, records)
-    return replace(shared, name=name, unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)))
+
+    def shared(key: str) -> Digests | None:
+        each: list[Digests] = [known for one in records if (known := getattr(one, key)) is not None]
+        if len(each) < len(records):  # what is not recorded leaves nothing
+            return None
+        same = [known.values for known in each if known.size == each[0].size]  # others are of an earlier version
+        return Digests(reduce(np.intersect1d, same), each[0].size)
+
+    return TrainingRecord(
+        name,
+        **{key: shared(key) for key in ("photographs", "captions", "selected", "fitted")},
+        selected_by=next((one.selected_by for one in records if one.selected_by), ""),
+        unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)),
+        judged=records[0].judged,
+    )
 
 
 @dataclass(frozen=True)

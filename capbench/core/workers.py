@@ -15,11 +15,9 @@ import pickle
 import signal
 import socket
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from capbench.core.errors import CapbenchError, CapbenchWarning, ToolError, UsageError, require
@@ -85,7 +83,6 @@ _RETRIES = 2
 _CONNECT_S = 10.0
 _STORE_MB_A_WORKER = 128
 _MB = 1 << 20
-_LISTENS_OUTSIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",  # Ray reports usage statistics by default
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # hides GPUs from workers without one, and avoids a warning
@@ -115,40 +112,23 @@ def parse_engine(text: str) -> str | None:
 
 
 class Engine:
-    """A connection to Ray; a context manager in which SIGTERM raises KeyboardInterrupt.
+    """A connection to Ray, a context manager; processes that it starts on this machine listen on loopback only."""
 
-    Processes that it starts on this machine listen only on the loopback address.
-    """
-
-    def __init__(self, cluster: Cluster, note: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, cluster: Cluster, note: Callable[[str], None]) -> None:
         self._cluster, self._note = cluster, note
-        # Ray replaces the handler of SIGTERM when it starts; its own one prints a stack and leaves processes running.
-        self._takes_sigterm = threading.current_thread() is threading.main_thread()
-        self._before = signal.getsignal(signal.SIGTERM)
-        self._handle_sigterm(signal.default_int_handler)  # also while Ray starts
-        try:
-            self._ray = _connected(cluster)
-        except BaseException:
-            self._handle_sigterm(self._before)
-            raise
-        self._handle_sigterm(signal.default_int_handler)
+        self._on_sigterm = signal.getsignal(signal.SIGTERM)
+        self._ray = _connected(cluster)
+        signal.signal(signal.SIGTERM, self._on_sigterm)  # Ray's own handler leaves processes running
 
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle_sigterm(signal.SIG_IGN)  # a second one would leave processes running
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would leave processes running
         try:
             self._ray.shutdown()
         finally:
-            self._handle_sigterm(self._before)
-
-    def _handle_sigterm(self, handler: Any) -> None:
-        """SIGTERM (from ``kill`` and job schedulers) is handled like Ctrl-C, so that Ray is shut down."""
-        if self._takes_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if handler is None else handler)
+            signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def run(
         self, opener: Callable[[], Callable[[PartT], ResultT]], parts: Sequence[PartT], *, memory_mb: int
@@ -246,6 +226,10 @@ def _connected(cluster: Cluster) -> Any:
     for name, value in _RAY_VARIABLES.items():
         os.environ.setdefault(name, value)
     require("ray", purpose="--on ray")
+    if cluster.address is None:
+        # Processes listen on the loopback address, as is the default on Windows and macOS. Ray reads this when it is
+        # imported, and has no other setting: it replaces a node address of 127.0.0.1 by a public one.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     import ray
 
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -261,8 +245,7 @@ def _connected(cluster: Cluster) -> Any:
         settings["address"] = cluster.address
         _check_reachable(cluster.address)
     try:
-        with _loopback_only(ray) if cluster.address is None else contextlib.nullcontext():
-            ray.init(**settings)
+        ray.init(**settings)
     except KeyboardInterrupt:
         ray.shutdown()
         raise
@@ -275,28 +258,8 @@ def _connected(cluster: Cluster) -> Any:
             if cluster.address
             else "Try 'ray start --head'",
         ) from error
-    if hasattr(ray._private.worker, "_worker_logs_enabled"):
-        ray._private.worker._worker_logs_enabled = False  # reports of dead workers on stdout, which is for results
+    ray._private.worker._worker_logs_enabled = False  # reports of dead workers on stdout, which is for results
     return ray
-
-
-@contextlib.contextmanager
-def _loopback_only(ray: Any) -> Iterator[None]:
-    """Make the processes that Ray starts listen on the loopback address, as is the default on Windows and macOS.
-
-    Ray has no other setting for this: it replaces a node address of 127.0.0.1 by a public one.
-    """
-    constants = ray._private.ray_constants
-    in_environment, is_enabled = os.environ.get(_LISTENS_OUTSIDE), constants.ENABLE_RAY_CLUSTER
-    os.environ[_LISTENS_OUTSIDE], constants.ENABLE_RAY_CLUSTER = "0", False  # read when Ray is imported
-    try:
-        yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = is_enabled
-        if in_environment is None:
-            del os.environ[_LISTENS_OUTSIDE]
-        else:
-            os.environ[_LISTENS_OUTSIDE] = in_environment
 
 
 def _check_reachable(address: str) -> None:
