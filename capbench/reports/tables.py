@@ -362,7 +362,6 @@ class _Builder:
         ]
         notes = [
             *(line for info in first for line in _size(result, info)),
-            *_practices(result, first, style),
             *([f"published: {result.published}"] if compared else []),
             *basis(result, [(*place.key, place.column.name) for place in compared]),
             *(own_models(result) if compared else []),
@@ -569,25 +568,8 @@ def _changed(result: StudyResult, infos: Sequence[ProtocolInfo]) -> list[str]:
         lines += [
             f"{info.dataset_title}: {re.split('[:;]', note)[0]}"
             for note in info.notes
-            if re.match(r"[\d,]+ of [\d,]|the scores are those", note)
+            if re.match(r"[\d,]+ of [\d,]|the scores are those", note) or note.endswith(results.OTHER_NUMBERS)
         ]
-        for practice in (one for one in result.practices if one.protocol == info.id):
-            other = practice.other.partition("/")[2]
-            lines.append(f"{info.dataset_title}: {practice.other_used_by} use {other}, with other numbers")
-    return lines
-
-
-def _practices(result: StudyResult, infos: Sequence[ProtocolInfo], style: TableStyle) -> list[str]:
-    """The papers that use another protocol, with the other numbers; a line for each."""
-    lines = []
-    for info in infos:
-        for practice in (one for one in result.practices if one.protocol == info.id):
-            values = ", ".join(
-                f"{title} {style.number(practice.values[column], share=info.kind != 'mean')}"
-                for column, title in result.columns.items()
-                if column in practice.values
-            )
-            lines.append(f"{practice.other_used_by} use {with_version(practice.other, info.version)}: {values}")
     return lines
 
 

@@ -27,10 +27,11 @@ RESULT_SCHEMA_VERSION = 4
 LEFT_OUT = "left out (--without)"  # reason of rows that the user leaves out
 LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"  # that of rows which require parses, without SPICE
 OURS = "ours, after the paper"  # in the title of a study, and of its tables, whose data is a substitute for a paper's
+OTHER_NUMBERS = ", with other numbers"  # end of a note on the protocol of other papers
 NO_TESTS = ": no tests between metrics: "  # in a note, between the protocol with its group and the reason
 ON_SAMPLE = ", on the embedded synthetic sample"
 # Newer than schema 4: written only if they have content, since earlier programs reject unknown keys.
-_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns", "sentinels", "training")
+_OMITTED_IF_EMPTY = ("answers", "file_columns", "sentinels", "training")
 
 
 class _Growing(Strict):
@@ -156,16 +157,6 @@ class Answer(Strict):
     reasons: dict[str, str] = Field(default_factory=dict)  # of what is missing: intervals, groups, needed
 
 
-class Practice(Strict):
-    """The numbers of a published data set under the protocol of other papers, which are often confused."""
-
-    protocol: str  # the protocol of the result
-    used_by: str  # papers that use it
-    other: str  # the other protocol
-    other_used_by: str  # papers that use that
-    values: dict[str, float]  # the statistic under the other protocol, by column
-
-
 class SentinelTest(Strict):
     """The test of one metric against the sentinels."""
 
@@ -274,7 +265,7 @@ class StudyResult(_Growing):
     seconds: dict[str, float]  # wall-clock time of scoring by dataset/items, of statistics by protocol, and total
     cached: dict[str, int] = Field(default_factory=dict)  # items with scores from the cache, by dataset/items|metric
     answers: tuple[Answer, ...] = ()  # the best metric for each of the user's data sets, in a study without a file
-    practices: tuple[Practice, ...] = ()  # numbers under the protocols of other papers, if none was named
+    practices: tuple[Any, ...] = Field(default=(), exclude=True)  # of earlier versions
     sentinels: tuple[Sentinels, ...] = ()  # agreement of the sentinels by protocol; empty if none were requested
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)  # by dataset/items
 

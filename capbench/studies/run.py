@@ -17,11 +17,11 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Scores
-from capbench.studies.evaluate import check_defined, evaluate
+from capbench.studies.evaluate import check_defined
 from capbench.studies.numbers import Numbers, protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
-from capbench.studies.results import Missing, Practice, StudyResult
+from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable, training_overlaps
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def run_plan(
         for protocol in protocols:
             try:
                 tables, notes = _with_combinations(plan, protocol, scored, run, progress)
+                if (other := datasets[key].other_practice) and plan.study.practices and not plan.on_sample:
+                    notes.append(f"{other[1]} use {other[0]}{OTHER_NUMBERS}")
                 began = time.perf_counter()
                 made = protocol_numbers(
                     plan.study,
@@ -130,7 +132,6 @@ def run_plan(
         check_defined(cells)
     if not cells and absent and not any(missing.planned for missing in run.missing):
         raise absent[0]
-    practices = [_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols]
     run.seconds["total"] = time.perf_counter() - started
     titles = {row.name: row.title for row in plan.rows}
     answers = [found for one in run.numbers for found in one.answers]
@@ -147,7 +148,6 @@ def run_plan(
         missing=tuple(run.missing),
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
-        practices=tuple(filter(None, practices)),
         training=run.training,
     )
     if plan.published is None or plan.on_sample:
@@ -191,25 +191,6 @@ def _announce(plan: Plan, judged: Sequence[Scorable], announce: Callable[[SlowPa
     if sum(work.seconds for work in joined) > LONG_S:
         slow = {label for of_items in works for label in of_items}
         announce(SlowPart(joined, tuple(request.label for request in plan.requests if request.label in slow)))
-
-
-def _practice(
-    plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
-) -> Practice | None:
-    """The numbers under another common protocol; None if there is none, or its files or all scores are missing."""
-    if dataset.other_practice is None or not plan.study.practices or plan.on_sample:
-        return None
-    other, papers = dataset.protocol(dataset.other_practice[0]), dataset.other_practice[1]
-    try:
-        scored = load_scorable(dataset, other.items, plan.requests, plan.resources, cache=cache).score(progress)
-        cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
-    except MissingFileError:
-        return None
-    values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
-    if not values:
-        return None
-    used_by = protocol.items.source
-    return Practice(protocol=str(protocol), used_by=used_by, other=str(other), other_used_by=papers, values=values)
 
 
 def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], bool]:

@@ -337,7 +337,7 @@ class Study:
     words: WordTask | None = None
     answers: bool = False  # finds the best metric for each of the user's data sets, with intervals and tests
     columns: Mapping[str, str] = field(default_factory=dict)  # column of a field, for data sets that are files
-    practices: bool = False  # computes the numbers under the protocols of other papers, too
+    practices: bool = False  # notes the protocols of other papers
     own: Study | None = None  # as its file defines it, without options, features and weights of a command
 
     def __post_init__(self) -> None:
