@@ -202,6 +202,8 @@ def _fields(structure: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """The text, whole number or list in a cell; ``""`` for an empty one."""
+    if isinstance(value, str | int):
+        return value
     while isinstance(value, np.ndarray) and value.size == 1:
         value = value.ravel()[0]
     if isinstance(value, np.ndarray):

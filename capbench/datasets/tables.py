@@ -114,9 +114,9 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
         rows = list(_parquet_rows(path))
     else:
         cells, mark = _sheet_cells(path) if form == ".xlsx" else _separated_cells(path, form, quotes)
-        numbers, columns = _named(path, cells, header, mark)
-        blank = sum(len(of_row) > 1 and not _is_filled(of_row) for _, of_row in cells)
-        return Table(path, numbers, columns, "." if mark == "," else ".,", blank)
+        filled = [row for row in cells if _is_filled(row[1])]
+        blank = sum(len(of_row) > 1 for _, of_row in cells) - sum(len(of_row) > 1 for _, of_row in filled)
+        return Table(path, *_named(path, filled, header, mark), "." if mark == "," else ".,", blank)
     if not rows:
         raise _no_rows(path)
     columns = {}
@@ -184,8 +184,7 @@ def _is_filled(cells: list[str]) -> bool:
 def _named(
     path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], mark: str
 ) -> tuple[list[Number], dict[str, list[Any]]]:
-    """The place of each row that is not blank, and the cells by column."""
-    rows = [(number, cells) for number, cells in rows if _is_filled(cells)]
+    """The place of each row, and the cells by column."""
     names = list(header) or [name.strip() for name in rows.pop(0)[1]]
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         problem = f"the column '{twice[0]}' occurs twice"
