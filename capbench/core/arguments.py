@@ -1,15 +1,7 @@
 """Arguments declared once: type and range in ``Annotated``, with what a type does not say beside them.
 
 One declaration is an argument of ``import capbench``, checked by :func:`capbench.api.checking.checked`, and an option
-of the command line, made by :func:`capbench.cli.options.with_groups`::
-
-    Permutations = Annotated[Resamples, Help("Of the tests. Default: 10,000, or more if needed.", metavar="N")]
-    Draw = Annotated[int, Ge(1), Help("Number of the sample of references, from 1.")]
-
-    @checked
-    def load(dataset: DatasetGiven, *, draw: Draw = 1) -> Judgements: ...
-
-    def score(*, draw: Draw = 1) -> None: ...        # a command: --draw
+of the command line, made by :func:`capbench.cli.options.with_groups`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""Options declared once: a frozen dataclass that defines their checks, help texts and signatures.
-
-A metric, a detector or a training file lists its options as fields::
-
-    @dataclass(frozen=True)
-    class CiderOptions(Options):
-        sigma: float = option(6.0, Positive(), "width of the length penalty")
-
-    CiderOptions.read("cider", {"sigma": -1})     # UsageError: cider.sigma=-1: not a number above 0
+"""Options of a metric, detector or training file, declared once as fields of a frozen dataclass.
 
 Each field has a *kind*: its valid values, and their form in help texts and signatures.
 """

@@ -47,11 +47,6 @@ class Plugin:
     point: importlib.metadata.EntryPoint | None = field(default=None, repr=False)
 
     @property
-    def is_built_in(self) -> bool:
-        """True if it is part of capbench."""
-        return self.point is None
-
-    @property
     def package(self) -> str:
         """The installed package that registers it; reads the package's metadata."""
         return self.point.dist.name if self.point is not None and self.point.dist else "capbench"

@@ -85,16 +85,11 @@ class Tally:
         self._measured_s = 0.0  # until the end of the last step, since an unfinished step has no speed
         self._first = (0, 0.0)  # the first step and its end: it includes the start of networks and other programs
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return self._clock() - self._start
-
     def add(self, done: int) -> None:
         """Count completed steps."""
         if done:
             self.done += done
-            self._measured_s = self.seconds
+            self._measured_s = self._clock() - self._start
             self._first = self._first if self._first[0] else (self.done, self._measured_s)
 
     def left(self) -> float | None:

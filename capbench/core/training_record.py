@@ -224,23 +224,14 @@ def training_overlap(
         texts |= dict.fromkeys(item.references)
     ids = list(images.values())
 
-    def photographs(key: str) -> int:
-        known = np.zeros(len(ids), dtype=np.bool_)
-        for record in records:
-            digests: Digests | None = getattr(record, key)
-            if digests is not None:
-                known |= digests.has_photographs(ids)
-        return int(known.sum())
-
-    def captions(keys: Sequence[str]) -> int | None:
-        recorded = [record.captions for record in records if record.captions is not None]
-        if not recorded:
-            return None
-        return int(np.logical_or.reduce([digests.has(keys) for digests in recorded]).sum()) if keys else 0
+    def number(key: str, names: Sequence[str]) -> int | None:
+        recorded: list[Digests] = [digests for one in records if (digests := getattr(one, key)) is not None]
+        known = [each.has(names) if key == "captions" else each.has_photographs(names) for each in recorded]
+        return int(np.logical_or.reduce(known).sum()) if known else None
 
     judged, others = (list(dict.fromkeys(map(caption_key, of))) for of in (candidates, texts))
-    trained, selected, fitted = (photographs(key) for key in ("photographs", "selected", "fitted"))
-    read_candidates, read_references = captions(judged), captions(others)
+    trained, selected, fitted = (number(key, ids) or 0 for key in ("photographs", "selected", "fitted"))
+    read_candidates, read_references = number("captions", judged), number("captions", others)
     read = (read_candidates or 0) + (read_references or 0)
     return TrainingOverlap(
         label,

@@ -1,10 +1,7 @@
 """Parallel work in other processes by Ray (``--on ray``).
 
-The split into parts does not depend on the number of workers, and one process gathers all results. The number of
-workers therefore changes no byte of the output.
-
-The workers are Ray actors: one whose process dies is restarted (``max_restarts``), and the interrupted call is repeated
-(``max_task_retries``), also after an exception (``retry_exceptions``).
+The split into parts does not depend on the number of workers, and one process gathers all results: the number changes
+no byte of the output. A worker is a Ray actor, which is restarted if its process dies.
 """
 
 from __future__ import annotations

@@ -19,10 +19,6 @@ from capbench.core.files import read_text
 _TAG = "tag:yaml.org,2002:"
 
 
-class _DuplicateKeyError(yaml.constructor.ConstructorError):
-    pass
-
-
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[tuple[str, str]] = set()
@@ -30,7 +26,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
                     problem = f"the key '{key.value}' occurs twice in one mapping"
-                    raise _DuplicateKeyError(None, None, problem, key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
@@ -68,7 +64,7 @@ def read_yaml(path: str | os.PathLike[str], expected: str) -> dict[Any, Any]:
     except yaml.MarkedYAMLError as error:
         row = error.problem_mark.line + 1 if error.problem_mark else None
         code, problem, hint = "wrong-format", f"is not YAML: {error.problem}", "Correct the file at that position"
-        if isinstance(error, _DuplicateKeyError):
+        if "occurs twice in one mapping" in str(error.problem):
             code, problem, hint = "duplicate", str(error.problem), "Keep one of the two"
         elif "'\\t'" in str(error.problem):
             hint = "Indent with spaces"

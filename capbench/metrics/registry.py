@@ -36,7 +36,7 @@ def columns_by_metric() -> dict[str, tuple[str, ...]]:
     """Columns by metric, capbench's metrics first. Imports only metrics of other packages."""
     by_name: dict[str, tuple[str, ...]] = {}
     for plugin in plugins.registered("capbench.metrics"):
-        if plugin.is_built_in:
+        if plugin.point is None:
             by_name[plugin.name] = COLUMNS.get(plugin.name, (plugin.name,))
             continue
         try:

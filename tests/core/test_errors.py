@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import pickle
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,12 +43,3 @@ def test_an_error_keeps_its_parts_when_pickled(kind: type[CapbenchError]) -> Non
     assert type(copy) is kind
     assert vars(copy) == vars(error)
     assert str(copy) == "f.csv, row 3: bad. Remove it."
-
-
-PACKAGE = Path(__file__).resolve().parents[2] / "capbench"
-
-
-def test_no_hint_asks_an_index_for_capbench_itself() -> None:
-    asking = re.compile(r"pip install ['\"]?capbench\b|pip install -[^\n`]* capbench\b|_INSTALL} capbench")
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "docs").glob("*.md"), PACKAGE.parent / "README.md"]
-    assert [str(file) for file in files if asking.search(file.read_text(encoding="utf-8"))] == []

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import MetricError
-from capbench.core.explanations import (
-    Bars,
-    ExplainedCandidate,
-    Explanation,
-    Matrix,
-    RegionMaps,
-    Regions,
-)
+from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Matrix, RegionMaps, Regions
 from tests.errors import raises
 
 NAN = float("nan")

@@ -131,5 +131,5 @@ def test_npy_of_numbers_and_of_objects(tmp_path: Path) -> None:
     arrays = load_npz(tmp_path / "numbers.npz")
     assert {name: array.tolist() for name, array in arrays.items()} == {"x": [0, 1, 2], "y": 2.0}
     np.savez(tmp_path / "both.npz", x=np.arange(3), info=np.array({"a": 1}, dtype=object))
-    with raises(DataError, "wrong-type", path=f"{tmp_path / 'both.npz'}[info]"):
+    with raises(DataError, "wrong-format", path=tmp_path / "both.npz"):
         load_npz(tmp_path / "both.npz")

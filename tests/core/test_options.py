@@ -55,14 +55,8 @@ def test_an_invalid_value_is_rejected(name: str, value: object) -> None:
 
 
 def test_a_signature_says_every_option_that_is_declared_to(tmp_path: Path) -> None:
-    assert Sample().signature_parts() == {
-        "sigma": "6",
-        "df": "items",
-        "norm": "none",
-        "minmax": "yes",
-        "cover": "0.95",
-        "bias": "0",
-    }
+    signed = {"sigma": "6", "df": "items", "norm": "none", "minmax": "yes", "cover": "0.95", "bias": "0"}
+    assert Sample().signature_parts() == signed
     assert "minmax" not in Sample(minmax=False).signature_parts(recombining=False)
     vectors = tmp_path / "v.bin"
     vectors.write_bytes(b"abc")
