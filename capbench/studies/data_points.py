@@ -112,14 +112,6 @@ def item_column(judgements: Judgements, item: IntArray, name: str) -> NDArray[np
     return np.array([getattr(entry, name) for entry in judgements.items], dtype=np.str_)[item]
 
 
-def points_of_group(judgements: Judgements, item: IntArray, group: str) -> NDArray[np.intp]:
-    """Indices of the data points whose item is in the group."""
-    if not group:
-        return np.arange(len(item))
-    groups = np.array([entry.group for entry in judgements.items])
-    return np.flatnonzero(groups[item] == group)
-
-
 def unit_labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | None:
     """(n,) the unit of resampling of each data point; None if each is a separate unit."""
     return {"image": images[item], "item": item, "rating": None}[unit]

@@ -226,7 +226,6 @@ def _mean(parts: Sequence[Any]) -> _Number:
 
 
 def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | None]) -> Cell:
-    """The cell of some draws' numbers: None for a draw without data of the group."""
     known = [number for number in numbers if number is not None]
     values = [number.value for number in known if number.value is not None]
     chances = [number.chance for number in known if number.chance is not None]

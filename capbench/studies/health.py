@@ -69,7 +69,6 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
 
 
 def _packages() -> list[Check]:
-    """Every dependency that capbench declares for this platform, and the extras."""
     checks, good = [], []
     for text in importlib.metadata.requires("capbench") or []:
         requirement, _, marker = text.partition(";")
@@ -180,7 +179,6 @@ def _metrics(data: str | os.PathLike[str] | None) -> list[Check]:
 
 
 def _weights() -> list[Check]:
-    """Installed weights of detectors and metrics; all of them are optional."""
     from capbench.weights.registry import entries, models_dir, status
 
     states = [status(name) for name in entries()]

@@ -15,7 +15,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.human_ceiling import leave_one_rater_out, pairwise_tau_b, vote_credit
 from capbench.stats.pairs import Unit
 from capbench.stats.resampling import observed_value, unit_codes
-from capbench.studies.data_points import in_decided_groups, points_of_group, unit_labels
+from capbench.studies.data_points import in_decided_groups, item_column, unit_labels
 from capbench.studies.results import Ceiling
 
 FEWEST_IN_CEILING = 30
@@ -47,7 +47,7 @@ def human_ceiling(
     images = np.array([photograph(item.image) for item in judgements.items])
     if spec.kind == "correlation" and spec.coefficient is not None and spec.aggregation == "unaggregated":
         ratings = judgements.ratings[spec.human]
-        chosen = points_of_group(judgements, ratings.item, group)
+        chosen = np.full(len(ratings), True) if not group else item_column(judgements, ratings.item, "group") == group
         item, value = ratings.item[chosen], ratings.value[chosen]
         if not len(item) or int(np.bincount(item).max()) < 2:
             return None

@@ -156,7 +156,6 @@ def _pairs(judgements: Judgements, side: str, values: dict[str, FloatArray]) -> 
 
 
 def _of_items(judgements: Judgements, places: Sequence[int]) -> dict[str, Any]:
-    """Fields of :class:`ItemScores` that describe the points' items."""
     items = [judgements.items[place] for place in places]
     lists: dict[tuple[str, ...], int] = {}
     return {

@@ -147,7 +147,6 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
 
 
 def _name(request: MetricRequest, row: Row) -> str:
-    """Name of a row on a command line."""
     several = len(request.metric.columns) > 1  # the metric's name selects all of them
     return f"{request.metric.name}.{row.key.column}" if several and row.name == request.metric.name else row.name
 

@@ -179,7 +179,6 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
 
 
 def _check_files(study: Study, problems: Problems) -> None:
-    """Check that weights and features belong to metrics, and that weights exist."""
     known = [*labels_of(study.metrics), *plugins.names("capbench.metrics")]
     for key, files in (("models", study.models), ("features", study.features_of)):
         for name in files:
@@ -217,7 +216,6 @@ def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources
 def _combinations(
     study: Study, requests: Sequence[MetricRequest], rows: Sequence[Row], problems: Problems
 ) -> list[PlannedCombination]:
-    """The study's combinations; an unknown name is a problem."""
     taken = {name for row in rows for name in (row.name, row.key.label)}
     planned: list[PlannedCombination] = []
     if not study.combine:
@@ -242,7 +240,6 @@ def _combinations(
 
 
 def _is_named(row: Row, name: str) -> bool:
-    """True if a name is that of the row, its label or its metric."""
     return name.lower() in (row.name.lower(), row.key.label.lower(), row.metric, f"{row.metric}.{row.key.column}")
 
 

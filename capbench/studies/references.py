@@ -193,7 +193,6 @@ def reference_curves(
 
 
 def _check(protocol: Protocol, judged: Scorable) -> None:
-    """Raise ProtocolError if the number of references cannot be varied under a protocol."""
     judgements, code, problem = judged.draws[0], "unsupported", ""
     if protocol.statistic.kind == "mean":
         problem = "has no human judgements to compare with"
@@ -263,7 +262,6 @@ def _tables(
 
 
 def _free(request: MetricRequest) -> MetricRequest:
-    """The request with only the columns that work without references."""
     free = request.metric.reference_free()
     return replace(request, columns=tuple(column for column in request.columns if column in free))
 

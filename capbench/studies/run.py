@@ -249,7 +249,6 @@ def _with_combinations(
 
 
 def _note_scored(key: str, scored: Scored, run: _Run) -> None:
-    """Record signatures, numbers of cached scores, and missing requests."""
     if scored.signatures:
         run.signatures[key] = scored.signatures
     if scored.training:

@@ -91,11 +91,7 @@ class Scored:
     def incomplete(self) -> dict[str, Incomplete]:
         """By title, rows without a number and the reason: columns of incomplete score files."""
         of_files = [entry for entry in self.unscored if entry.of_file]
-        return {
-            row.title: Incomplete(entry.in_words(), str(entry.error))
-            for entry in of_files
-            for row in entry.request.rows
-        }
+        return {row.title: entry.as_incomplete() for entry in of_files for row in entry.request.rows}
 
     @property
     def all_tables(self) -> tuple[ScoreTable, ...]:
@@ -298,9 +294,8 @@ def _unscored_columns(
 ) -> Unscored | None:
     """A score file's columns if items have no score, with the groups that are complete; None if all have one."""
     worst = max(joins, key=lambda joined: len(joined.missing))
-    error = next((joined for joined in joins if len(joined.missing)), worst).complaint(
-        f"{dataset.name}/{selection.name}"
-    )
+    first = next((joined for joined in joins if len(joined.missing)), worst)
+    error = first.complaint(f"{dataset.name}/{selection.name}")
     if error is None:
         return None
     scored = {"": (worst.scored, len(worst.items))}

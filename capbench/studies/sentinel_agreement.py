@@ -29,7 +29,6 @@ def assess_sentinels(
     bootstrap: BootstrapSettings | None,
     tests: TestSettings,
     groups: bool = True,
-    seed: int = 0,
 ) -> Sentinels:
     """Agreement of all sentinels under a protocol, and tests of metrics against them.
 
@@ -38,7 +37,7 @@ def assess_sentinels(
     p-values form a family of their own. The test is a permutation test (PERM-BOTH), whatever test the settings name.
     Tau-c has the same denominator for metrics and sentinels, from the number of distinct ratings.
     """
-    made = sentinel_scores(protocol, draws, seed=seed)
+    made = sentinel_scores(protocol, draws)
     found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
     result: list[Cell] = []
     tested: list[SentinelTests] = []

@@ -26,14 +26,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from capbench.core.errors import ProtocolError, StatisticError, check_choice, count
+from capbench.core.errors import ProtocolError, StatisticError, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.nested_cross_validation import deal
@@ -94,19 +94,15 @@ class _Sentinel:
 
 
 def sentinel_scores(
-    protocol: Protocol, draws: Sequence[Judgements], names: Collection[str] | None = None, *, seed: int = 0
+    protocol: Protocol, draws: Sequence[Judgements], *, seed: int = 0
 ) -> dict[str, SentinelScores | str]:
-    """Scores of sentinels (all by default) for a protocol's captions, or the reason why one is undefined, by name."""
-    for name in names or ():
-        check_choice("sentinel", name, SENTINELS)
+    """Scores of all sentinels for a protocol's captions, or the reason why one is undefined, by name."""
     if protocol.statistic.kind == "mean":
         raise ProtocolError(f"{protocol} has no human judgements", code="unsupported", value=str(protocol))
     data = _data(protocol, draws, seed)
     judged = _checksum(protocol, draws[0])
     made: dict[str, SentinelScores | str] = {}
     for name, sentinel in _SENTINELS.items():
-        if names is not None and name not in names:
-            continue
         try:
             values = np.atleast_2d(sentinel.scores(data))
         except StatisticError as error:

@@ -79,7 +79,6 @@ def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Ite
 
 
 def _section(annotation: Any) -> Any:
-    """The class of settings in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return annotation
     return next(filter(None, map(_section, get_args(annotation))), None)

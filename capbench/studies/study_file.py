@@ -78,7 +78,6 @@ def study_schema() -> dict[str, Any]:
 
 
 def _fields(given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
-    """The fields of a study from the keys of a file."""
     made = {key: value for key, value in given.items() if value is not None}
     for key, of_owner in (("features", "features_of"), ("models", "model")):
         paths = made.get(key)
@@ -152,7 +151,6 @@ def _scores(entry: Any, problems: Problems) -> ScoresEntry:
 
 
 def _check_keys(given: Mapping[str, Any], metrics: Sequence[str], problems: Problems) -> None:
-    """Add problems of combinations of keys, and of repeated protocols and labels."""
     tasks = [key for key in TASKS if key in given]
     for key in tasks:
         if given[key] is None:

@@ -92,7 +92,6 @@ def resolve_tasks(
 
 
 def _refuse_untestable(protocol: Protocol) -> None:
-    """Raise ProtocolError for a statistic without human judgements or without a permutation test."""
     spec = protocol.statistic
     reasons = {
         "has no human judgements to rank metrics on": (spec.kind == "mean", "Choose a correlation or an accuracy"),

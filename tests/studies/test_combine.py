@@ -92,11 +92,6 @@ class Distance(Noisy):
     seed: ClassVar[int] = 1
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> DataRoot:
-    return DataRoot(tmp_path, False, "test")
-
-
 def run(root: DataRoot, *protocols: str, combine: Sequence[CombineEntry], **changes: Any) -> StudyResult:
     study = Study("s", "S", tuple(f"{MANY}/{protocol}" for protocol in protocols), METRICS, combine=tuple(combine))
     return run_plan(plan_study(replace(study, **changes), root), no_progress, cache=False)

@@ -67,7 +67,8 @@ def _curves(names: list[str], counts: tuple[int, ...] | None = (1, 5, 50), **tas
     return curves_of(Pascal50S(_sample()), resolve_metrics(names), counts=counts, **task)
 
 
-SHARED = MetricRequest(Shared, ("shared",), {})
+SHARED, LENGTH = MetricRequest(Shared, ("shared",), {}), MetricRequest(Length, ("length",), {})
+DRAWN = "pascal-50s/random-5-refs/direct-strict"
 
 
 def test_a_curve_at_five_references_is_the_protocol_with_five_drawn_references() -> None:
@@ -127,25 +128,9 @@ class NoReferences(Toy):
     [
         (Pascal50S, None, ["cider"], (51,), UsageError, "out-of-range", 51),
         (Flickr8kExpert, None, [SHARED, "bleu-1"], (0,), UsageError, "missing-references", "bleu"),
-        (
-            Pascal50S,
-            "random-5-refs",
-            ["cider"],
-            None,
-            ProtocolError,
-            "conflict",
-            "pascal-50s/random-5-refs/direct-strict",
-        ),
+        (Pascal50S, "random-5-refs", ["cider"], None, ProtocolError, "conflict", DRAWN),
         (Nocaps, None, ["cider"], None, ProtocolError, "unsupported", "nocaps/first-vs-rest/mean"),
-        (
-            NoReferences,
-            None,
-            [MetricRequest(Length, ("length",), {})],
-            None,
-            MetricError,
-            "missing-references",
-            "length",
-        ),
+        (NoReferences, None, [LENGTH], None, MetricError, "missing-references", "length"),
     ],
 )
 def test_what_gives_no_curve_is_refused(

@@ -35,10 +35,7 @@ RESULT = {
             "statistic": "τ-c",
             "kind": "correlation",
             "description": "rules",
-            "groups": [],
-            "notes": [],
             "n_items": 3,
-            "draws": 1,
         }
     ],
     "columns": {"cider": "CIDEr"},
@@ -49,25 +46,11 @@ RESULT = {
             "metric": "cider",
             "column": "cider",
             "title": "CIDEr",
-            "group": "",
             "value": 0.5,
-            "sd": None,
             "n": 9,
-            "p_value": 0.1,
-            "ties": 0,
-            "chance": None,
-            "published": None,
-            "published_digits": None,
-            "published_sd": None,
-            "published_note": None,
         }
     ],
-    "missing": [
-        {"protocol": "", "column": "tiger", "title": "TIGEr", "reason": "weights", "planned": True, "published": {}}
-    ],
-    "published": None,
     "seconds": {"total": 0.1},
-    "cached": {},
 }
 
 
@@ -79,9 +62,8 @@ def _write(folder: Path, value: object) -> Path:
 
 def test_a_cell_without_a_value_is_read_with_its_reason_and_its_text(tmp_path: Path) -> None:
     cell: dict[str, object] = RESULT["cells"][0]  # type: ignore[index]
-    without = {"value": None, "p_value": None, "undefined": "too few scores", "placeholder": "scores for 4 of 9"}
-    change = {"columns": {"cider": "CIDEr"}, "missing": []}
-    result = load_result(_write(tmp_path, RESULT | change | {"cells": [cell | without]}))
+    without = {"value": None, "undefined": "too few scores", "placeholder": "scores for 4 of 9"}
+    result = load_result(_write(tmp_path, RESULT | {"cells": [cell | without]}))
     (found,) = result.undefined
     assert (found.value, found.undefined, found.shown_instead) == (None, "too few scores", "scores for 4 of 9")
     with raises(StatisticError, "undefined", value="cider"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,6 @@ from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.scoring import no_progress
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTH, LENGTHS, STUDY, TOY, Slow, run
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> DataRoot:
-    return DataRoot(tmp_path, False, "test")
 
 
 def test_correlations_equal_scipys(root: DataRoot) -> None:

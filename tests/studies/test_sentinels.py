@@ -91,14 +91,14 @@ def folds(data: Judgements) -> list[int]:
 
 
 def scores(data: Judgements, name: str, statistic: str = "tau-c", **settings: int) -> FloatArray:
-    made = sentinel_scores(protocol(statistic), [data], [name], **settings)[name]
+    made = sentinel_scores(protocol(statistic), [data], **settings)[name]
     assert isinstance(made, SentinelScores), made
     assert made.values.shape == (1, len(data.items))
     return np.asarray(made.values[0])
 
 
 def reason(data: Judgements, name: str, statistic: str = "tau-c") -> str:
-    made = sentinel_scores(protocol(statistic), [data], [name])[name]
+    made = sentinel_scores(protocol(statistic), [data])[name]
     assert isinstance(made, str)
     return made
 
@@ -396,7 +396,7 @@ def test_agreement_of_sentinels_with_published_judgements(
     seeds = range(5 if dataset == "nebula" else 1)
     values = []
     for seed in seeds:
-        made = sentinel_scores(of, draws, [sentinel], seed=seed)[sentinel]
+        made = sentinel_scores(of, draws, seed=seed)[sentinel]
         assert isinstance(made, SentinelScores)
         group = "HC" if dataset == "pascal-50s" else ""
         measured = agreement(of, draws[0], {sentinel: made.values}, "image", group, rating_levels=True)
