@@ -101,10 +101,9 @@ def test_scans_folder_has_one_row_for_five_captions_or_for_each(tmp_path: Path) 
 
 def test_invalid_captions_are_named(tmp_path: Path) -> None:
     folder = _scan_folder(tmp_path / "s", [f"caption {i}" for i in range(9)], ["1", "2"], 2)
-    with raises(DataError, "mismatch", path=folder / "train_ids.txt", value=2):
-        read(folder, "train")
-    with raises(DataError, "mismatch", path=folder / "train_ims.npy", value=2):
-        read(folder, "train", "ims")
+    for features, file in (("f.h5", "train_ids.txt"), ("ims", "train_ims.npy")):
+        with raises(DataError, "mismatch", path=folder / file, value=2):
+            read(folder, "train", features)
     (folder / "train_caps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     with raises(DataError, "missing-caption", path=folder / "train_caps.txt", row=2):
         read(folder, "train")

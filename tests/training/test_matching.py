@@ -10,12 +10,9 @@ from capbench.training.matching import LossOptions, hinge_loss, info_nce
 SCORES = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.5, 0.6], [0.2, 0.7, 0.4]], dtype=torch.float64)
 
 
-def test_all_negatives_within_the_margin_are_summed() -> None:
+def test_all_negatives_within_the_margin_are_summed_or_the_hardest_of_each_row_and_column() -> None:
     # Rows: .1; 0 and .3; 0 and .5. Columns: 0 and 0; .5 and .4; 0 and .4.
     assert hinge_loss(SCORES, 0.2, hardest=False).item() == pytest.approx(0.9 + 1.3)
-
-
-def test_the_hardest_negative_of_each_row_and_column_is_kept() -> None:
     assert hinge_loss(SCORES, 0.2, hardest=True).item() == pytest.approx(0.9 + 0.5 + 0.4)
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,38 +60,32 @@ def test_the_best_weights_by_the_tasks_own_score_are_saved(tmp_path: Path) -> No
         assert torch.equal(tensor, seen[1][name])
 
 
-@pytest.mark.parametrize(("score", "step"), [(0.5, 8), (float("nan"), 2)])
-def test_patience_counts_evaluations_without_a_better_score_and_nan_is_an_error(
-    tmp_path: Path, score: float, step: int
-) -> None:
+def test_patience_counts_evaluations_without_a_better_score(tmp_path: Path) -> None:
     class Level(Toy):
         def validate(self, model: nn.Sequential, pause: Any) -> dict[str, Any]:
-            return {"accuracy": score}
+            return {"accuracy": 0.5}
 
-    chosen = settings(evaluation={"every": 2, "patience": 3})
-    if score == 0.5:
-        result = train(Level, chosen, tmp_path / "run")
-        assert (result.ended, result.step) == ("patience", step)
-    else:
-        with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
-            train(Level, chosen, tmp_path / "run")
-        assert f"step {step}" in caught.value.message
+    result = train(Level, settings(evaluation={"every": 2, "patience": 3}), tmp_path / "run")
+    assert (result.ended, result.step) == ("patience", 8)
 
 
-@pytest.mark.parametrize("broken", ["loss", "gradient"])
+@pytest.mark.parametrize("broken", ["loss", "gradient", "score"])
 def test_what_is_no_number_stops_the_run_and_never_reaches_the_weights(tmp_path: Path, broken: str) -> None:
     class Diverging(Toy):
         def loss(self, batch: Points, step: int) -> Tensor:
             loss = super().loss(batch, step)
-            if step != 7:
+            if step != 7 or broken == "score":
                 return loss
             return loss * float("nan") if broken == "loss" else loss + (loss * 0).sqrt()  # an infinite slope
 
+        def validate(self, model: nn.Sequential, pause: Any) -> dict[str, Any]:
+            return {"accuracy": float("nan")} if broken == "score" else super().validate(model, pause)
+
+    chosen = settings(optimiser={"clip": None}, evaluation={"every": 8})
     with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
-        train(Diverging, settings(optimiser={"clip": None}), tmp_path / "run")
+        train(Diverging, chosen, tmp_path / "run")
     assert "step 8" in caught.value.message
     assert not (tmp_path / "run/model.safetensors").exists()
-    chosen = settings(optimiser={"clip": None})
     assert train(Toy, chosen, tmp_path / "run").sha256 == train(Toy, chosen, tmp_path / "whole").sha256
 
 
@@ -184,9 +178,7 @@ def test_prefetching_changes_nothing_hands_errors_on_and_ends_with_its_reader() 
     assert next(items) == 1
     with raises(DataError, "unreadable", path="captions.txt"):
         next(items)
-    before = threading.active_count()
-    endless = prefetch(iter(range(1, 10**9)))
+    before, endless = threading.active_count(), prefetch(iter(range(1, 10**9)))
     assert next(endless) == 1
-    assert isinstance(endless, Generator)
     endless.close()
     assert threading.active_count() == before

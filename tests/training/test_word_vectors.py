@@ -39,28 +39,15 @@ def test_a_seed_gives_vectors_of_words_most_frequent_first() -> None:
         train_sequence_vectors([["a", "dog"]], SMALL)
 
 
-def _corpus(folder: Path) -> Path:
-    path = folder / "captions.json"
-    path.write_text(json.dumps({"first.jpg": CAPTIONS[:2], "second.jpg": CAPTIONS[2:4]}), "utf-8")
-    return path
-
-
-def _judged(folder: Path, captions: Path) -> Path:
-    ratings = folder / "ratings.csv"
-    texts = json.loads(captions.read_text("utf-8"))["first.jpg"]
-    rows = "".join(f"first.jpg,{text},{number}\n" for number, text in enumerate(texts, 1))
-    ratings.write_text(f"image,candidate,rating\n{rows}", "utf-8")
-    data = folder / "data"
-    data.mkdir()
-    cb.import_data(ratings, "mine", data=data)
-    return data
-
-
 @pytest.mark.java
 def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
-    corpus = _corpus(tmp_path)
-    data = _judged(tmp_path, corpus)
+    corpus, ratings, data = (tmp_path / name for name in ("captions.json", "ratings.csv", "data"))
+    corpus.write_text(json.dumps({"first.jpg": CAPTIONS[:2], "second.jpg": CAPTIONS[2:4]}), "utf-8")
+    rows = "".join(f"first.jpg,{text},{number}\n" for number, text in enumerate(CAPTIONS[:2], 1))
+    ratings.write_text(f"image,candidate,rating\n{rows}", "utf-8")
+    data.mkdir()
+    cb.import_data(ratings, "mine", data=data)
     items = [Item("first", text, ()) for text in CAPTIONS[:2]]
     found = {}
     for name, flags in {"without": [], "with": ["--include-judged"]}.items():
