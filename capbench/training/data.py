@@ -102,10 +102,6 @@ class Pairs:
         ends = [*self.firsts()[1:], len(self.captions)]
         return [list(of_captions[first:end]) for first, end in zip(self.firsts(), ends, strict=True)]
 
-    def by_image(self) -> dict[str, list[str]]:
-        """Image → captions."""
-        return dict(zip(self.images, self.of_images(self.captions), strict=True))
-
     def firsts(self) -> NDArray[np.int64]:
         """(images,) index of the first caption of each image."""
         return np.searchsorted(self.image_of, np.arange(len(self.images)))

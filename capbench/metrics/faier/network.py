@@ -7,12 +7,7 @@ Wang, Yao, Wang, Wu and Chen, "FAIEr: Fidelity and Adequacy Ensured Image Captio
 section 3.1 (eq. 1), fusion in 3.2 (eq. 2), matching in 3.3 (eq. 3), variants in 4.2. They published no weights.
 
 Shapes: B images have R regions each, C captions K nodes of a level (words or triplets, padded), an image J references
-(padded), of which the first are read, for each of P numbers; a node has d components. Order of the calls::
-
-    images = network.encode_images(features, boxes)              # nodes (B, R, d) of each level
-    captions = network.encode_captions(collate(codes))           # nodes (C, K, d), each distinct caption once
-    union = network.fuse(images, captions, places, counts)       # places (B, J) in the captions, counts (P, B) from 1
-    scores = network.scores(union, captions)                     # (P, B, C, 3): S, S^o, S^r
+(padded), of which the first are read, for each of P numbers; a node has d components.
 """
 
 from __future__ import annotations

@@ -91,8 +91,7 @@ class FaierTraining(MatchingTraining):
     order: Literal["captions", "rounds"] = "rounds"
 
     def dev_captions(self) -> int | None:
-        """Number of captions of each dev image: the candidate and its references."""
-        return 1 + max(self.evaluation.references)
+        return 1 + max(self.evaluation.references)  # the candidate and its references
 
 
 class GraphReader(Reader[CaptionCode]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from capbench.metrics.image_metric import (
 from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.weights.training_files import record_in_facts
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

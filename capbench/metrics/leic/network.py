@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.core.errors import UsageError
 from capbench.core.options import Count, Options, Positive, option
 from capbench.core.records import FloatArray
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
@@ -49,10 +48,8 @@ class LeicOptions(Options):
     image_scale: float = option(1.0, Positive(), "factor of the image's vector")
 
     def __post_init__(self) -> None:
-        def reject(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        self.checked("leic", vars(self), reject)
+        for declared in self.declared():
+            declared.read("leic", getattr(self, declared.name))
 
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:

@@ -40,7 +40,6 @@ class LeicOptimiser(settings.OptimiserOptions):
     lr_decay: Annotated[float, Field(ge=0, le=1)] = 0.9  # factor of the learning rate after each epoch
 
     def share(self, epoch: int) -> float:
-        """The share of the learning rate in an epoch, counted from 0."""
         return super().share(epoch) * self.lr_decay**epoch
 
 
@@ -180,7 +179,8 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         self.config, self.device = config, device
         roles = read_images(config, root, watcher)
         train, dev = roles
-        people = {image: texts for pairs in roles for image, texts in pairs.by_image().items()}
+        of_roles = (zip(pairs.images, pairs.of_images(pairs.captions), strict=True) for pairs in roles)
+        people = {image: texts for of_role in of_roles for image, texts in of_role}
         self.systems = _systems(config.machine, root, people, watcher)
         self.vocabulary = data.build_vocabulary(train.captions, config.min_count, watcher.say)
         with open_store(data.locate(config.features, root, "features")) as store:

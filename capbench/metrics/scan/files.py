@@ -65,24 +65,17 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         chosen: dict[str, Any] = dict(zip(sizes, (*words.shape, *matrix.shape), strict=True))
         chosen["layers"] = sum(re.fullmatch(r"text\.rnn\.weight_hh_l\d+", name) is not None for name in state)
         chosen |= {"bidirectional": "text.rnn.weight_hh_l0_reverse" in state, "weight_norm": weight_norm}
+        for ours, theirs in _RELEASED.items():
+            if theirs in settings:
+                value = settings[theirs]
+                value = value.item() if hasattr(value, "item") else value  # a NumPy or PyTorch scalar
+                chosen[ours] = not value if theirs.startswith("no_") else value
+        name = settings.get("data_name")
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         hint = "Use a checkpoint of SCAN's training code, or model.safetensors of a training by capbench"
         message = f"is not a checkpoint of SCAN ({type(error).__name__}: {str(error)[:60]})"
         raise ModelError(message, code="wrong-weights", path=file, hint=hint) from error
-    for ours, theirs in _RELEASED.items():
-        if theirs in settings:
-            value = _plain(settings[theirs])
-            chosen[ours] = not value if theirs.startswith("no_") else value
-    name = settings.get("data_name")
     return state, ScanOptions(**chosen), {"source": "released"}, name if isinstance(name, str) else None
-
-
-def _plain(value: Any) -> Any:
-    """The Python value of a NumPy or PyTorch scalar; other values unchanged."""
-    try:
-        return value.item()
-    except (AttributeError, RuntimeError, ValueError):
-        return value
 
 
 KIND = "capbench.scan/1"

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capbench.core.errors import UsageError
 from capbench.core.options import Choice, Count, Flag, Options, Positive, option
 
 ATTENTIONS = ("t2i", "i2t")
@@ -71,10 +70,8 @@ class ScanOptions(Options):
     lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
     def __post_init__(self) -> None:
-        def reject(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        self.checked("scan", vars(self), reject)
+        for declared in self.declared():
+            declared.read("scan", getattr(self, declared.name))
 
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:

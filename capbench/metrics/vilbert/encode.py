@@ -103,8 +103,8 @@ def attention(
 ) -> NDArray[np.float32]:
     """(m, n) attention of a caption's tokens to the image's rows in one connection, the mean over heads."""
     maps: list[Tensor] = []
-    numbers, _, tasks = _numbers(network, task, [ids])
-    network(numbers, *_inputs(network, rows), tasks=tasks, last=layer, maps=maps)
+    streams = Streams(network.read_text(*_numbers(network, task, [ids])), network.read_image(*_inputs(network, rows)))
+    network.connect(streams, last=layer, maps=maps)
     return np.asarray(maps[-2][0].mean(dim=0).cpu().numpy())
 
 

@@ -325,26 +325,6 @@ class Vilbert(nn.Module):
             streams = Streams(text_layer(streams.text, text_mask), image_layer(streams.image, image_mask))
         return layers, streams
 
-    def forward(
-        self,
-        ids: Tensor,  # (b, m) word pieces; with tasks, the text in the result has m + 1 tokens
-        features: Tensor,  # (b, n, feature_dim)
-        places: Tensor,  # (b, n, 5)
-        *,
-        words: Tensor | None = None,  # (b, m) bool, False for padding; all True by default
-        regions: Tensor | None = None,  # (b, n) bool, False for padding; all True by default
-        tasks: Tensor | None = None,  # (b,) tasks; None for none
-        types: Tensor | None = None,  # (b, m) token types
-        last: int | None = None,
-        maps: list[Tensor] | None = None,
-    ) -> tuple[list[Streams], Streams]:
-        """Apply the whole network; result, ``last`` and ``maps`` as in :meth:`connect`."""
-        if words is not None and tasks is not None:
-            words = torch.cat((words[:, :1], words), dim=1)
-        text_mask, image_mask = mask_of(words, features.dtype), mask_of(regions, features.dtype)
-        streams = Streams(self.read_text(ids, text_mask, tasks, types), self.read_image(features, places, image_mask))
-        return self.connect(streams, text_mask, image_mask, last=last, maps=maps)
-
     def pool(self, streams: Streams) -> tuple[Tensor, Tensor]:
         """One vector (b, B) each for text, from [CLS], and image, from its first row, the mean of all regions."""
         text = functional.relu(self.text_pooler(streams.text[:, 0]))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from capbench.core.errors import ModelError
 from capbench.features.records import RegionFeatures
@@ -63,6 +64,17 @@ def _random_sizes(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def _whole(
+    network: Vilbert, ids: Tensor, features: Tensor, places: Tensor, words: Any = None, regions: Any = None,
+    tasks: Any = None, types: Any = None,
+) -> tuple[list[Streams], Streams]:  # fmt: skip
+    if words is not None and tasks is not None:
+        words = torch.cat((words[:, :1], words), dim=1)
+    text, image = mask_of(words, features.dtype), mask_of(regions, features.dtype)
+    streams = Streams(network.read_text(ids, text, tasks, types), network.read_image(features, places, image))
+    return network.connect(streams, text, image)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("with_task", [True, False])
 @pytest.mark.parametrize(("tokens", "regions"), [(37, 1), (37, 101), (2, 1), (11, 6)])
@@ -84,7 +96,8 @@ def test_networks_of_any_sizes_give_what_a_plain_implementation_gives_at_every_l
             arrays(state), config, all_ids, rows.astype(float), boxes.astype(float), task=task,
             real_tokens=tokens, real_regions=regions,
         )  # fmt: skip
-        layers, end = network(
+        layers, end = _whole(
+            network,
             torch.tensor([all_ids]),
             torch.from_numpy(rows)[None],
             torch.from_numpy(boxes)[None],
@@ -116,7 +129,8 @@ def test_it_gives_the_numbers_of_the_original(tmp_path: Path, parity: Path) -> N
         network = _network(state, tmp_path, config)
         given = {name: torch.from_numpy(numbers[name]) for name in numbers.files if "__" not in name}
         with torch.inference_mode():
-            layers, end = network(
+            layers, end = _whole(
+                network,
                 given["input_ids"],
                 given["features"],
                 given["spatials"],
@@ -188,7 +202,8 @@ def test_states_are_those_of_the_whole_network(tmp_path: Path, layers: tuple[int
     assert sum(read) == 2 * len(texts)  # once for each number of regions
     for (image, ids), of_pair in found.items():
         rows = images[image]
-        whole, _ = network(
+        whole, _ = _whole(
+            network,
             torch.tensor([ids]),
             torch.from_numpy(rows.features)[None],
             torch.from_numpy(rows.places)[None],
