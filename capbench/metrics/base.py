@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, MetricError
+from capbench.core.errors import MetricError
 from capbench.core.options import Options
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
@@ -59,9 +59,8 @@ class Metric(abc.ABC):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         self.resources = resources or Resources()
         self.options = self.option_type.read(self.name, options)
-        unmet = [each for each in self.missing(self.resources, options) if not each[0].may_be_spared]
-        if unmet:
-            raise unmet_needs(self.name, unmet)
+        if error := unmet_needs(self.name, self.missing(self.resources, options)):
+            raise error
 
     def __getstate__(self) -> dict[str, Any]:
         """State for another process: everything but cached properties, which hold open files."""
@@ -246,13 +245,11 @@ class Metric(abc.ABC):
         return [(need, reason) for need, reason in reasons if reason]
 
     @classmethod
-    def unmet_by(
-        cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
-    ) -> CapbenchError | None:
-        """The error of scoring items that lack features, an image file or the like; None if all can be scored."""
-        given, chosen = cls.given(resources, label or cls.name), cls.option_type.read(cls.name, options or {})
-        single = (single for need in cls.needs for single in need.each())
-        return next(filter(None, (need.unmet_by(items, given, chosen) for need in single)), None)
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any], label: str) -> None:
+        """Raise CapbenchError for items that lack features, an image file or the like."""
+        given, chosen = cls.given(resources, label), cls.option_type.read(cls.name, options)
+        for single in (single for need in cls.needs for single in need.each()):
+            single.check_items(items, given, chosen)
 
 
 def terms_of_means(metric: Metric, statistics: FloatArray) -> FloatArray:

@@ -58,8 +58,6 @@ class SavedInput(Strict):
         if self.levels:
             if not len(self.means) == len(self.weights) == 1 or len(self.levels) != len(self.knots):
                 raise ValueError("an input with levels must have one mean, one weight, and as many levels as knots")
-            if any(high < low for low, high in zip(self.levels, self.levels[1:], strict=False)):
-                raise ValueError("levels must not descend")
         elif not len(self.means) == len(self.weights) == len(self.knots) + 1:
             raise ValueError("the numbers of means and weights must be one more than the number of knots")
         if any(high <= low for low, high in zip(self.knots, self.knots[1:], strict=False)):
@@ -89,14 +87,6 @@ class CombinationFile(Strict):
         names = [entry.name for entry in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have the same name")
-        if any(bool(entry.levels) != (self.learner == "mean-rank") for entry in self.inputs):
-            raise ValueError("all inputs of a mean rank must have levels, and no others")
-        if self.learner == "monotone" and any(weight < 0 for entry in self.inputs for weight in entry.weights):
-            raise ValueError("a monotone combination has a negative weight")
-        by_label: dict[str, tuple[str, dict[str, Any]]] = {}
-        for entry in self.inputs:
-            if by_label.setdefault(entry.label, (entry.metric, entry.options)) != (entry.metric, entry.options):
-                raise ValueError(f"the label '{entry.label}' stands for two metrics")
         return self
 
     @property
@@ -198,11 +188,10 @@ class SavedCombination(CombinedMetric):
         return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
-    def unmet_by(
-        cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
-    ) -> CapbenchError | None:
-        errors = (request.unmet_by(items, resources) for request in cls.requests().values())
-        return next(filter(None, errors), None)
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any], label: str) -> None:
+        for request in cls.requests().values():
+            if error := request.unmet_by(items, resources):
+                raise error
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:

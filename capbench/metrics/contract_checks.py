@@ -20,8 +20,8 @@ from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.from_function import FunctionScores
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Resources, unmet_needs
-from capbench.metrics.requests import checked_class
+from capbench.metrics.needs import Resources
+from capbench.metrics.requests import checked_class, require_resources
 
 _TOLERANCE = 1e-5  # Relative and absolute. Networks compute with 32 bits, and rounding depends on the size of a batch.
 
@@ -108,11 +108,7 @@ def check_contract(
                 seen, advice = f"a valid item raised an error: {error.message}", error.hint or advice
             yield outcome("failed", *(error.args if isinstance(error, _Failed) else (seen, advice)))
         if check is _declaration and not failed:
-            request = MetricRequest(metric, metric.columns, subject.options)
-            parses = request.takes_parses(resources)
-            missing = [each for each in request.missing(resources) if parses or not each[0].may_be_spared]
-            if missing:
-                raise unmet_needs(request.label, missing)
+            require_resources([MetricRequest(metric, metric.columns, subject.options)], resources)
 
 
 def _declaration(subject: _Subject) -> None:
@@ -125,8 +121,9 @@ def _declaration(subject: _Subject) -> None:
     checked_class(metric, metric.__name__)
     names = metric.columns
     _expect(isinstance(names, tuple) and len(set(names)) == len(names), f"columns are {names!r}", "Use distinct names")
-    for what, named in (("reference_free()", metric.reference_free()), ("lower_is_better", metric.lower_is_better)):
-        _expect(set(named) <= set(names), f"{what} names {set(named) - set(names)}", f"Columns are {', '.join(names)}")
+    unknown = (metric.reference_free() | metric.lower_is_better) - set(names)
+    seen = f"reference_free() or lower_is_better names {unknown}"
+    _expect(not unknown, seen, f"Columns are {', '.join(names)}")
     untitled = ", ".join(column for column in names if column not in metric.titles)
     _expect(not untitled, f"the column '{untitled}' has no title", "Add it to 'titles'")
 
@@ -205,13 +202,6 @@ def _batches(subject: _Subject) -> None:
     subject.same(whole, found, "the items in reverse order", advice)
 
 
-def _signature(subject: _Subject) -> None:
-    """The signature is one line, identical for identical metrics."""
-    first, second = subject.prepared().signature(), subject.prepared().signature()
-    _expect(first == second, f"{first} and {second} with the same options", "Remove from facts() what changes")
-    _expect(len(first.splitlines()) == 1, f"the signature is {first!r}", "Return one line")
-
-
 def _pickling(subject: _Subject) -> str | None:
     """A prepared metric can be pickled, and its copy computes the same."""
     if issubclass(subject.metric, FunctionScores):
@@ -228,8 +218,11 @@ def _pickling(subject: _Subject) -> str | None:
 
 
 def _cache(subject: _Subject) -> None:
-    """Equal metrics have equal cache keys and corpus ids, and different items different keys."""
+    """Equal metrics have one signature of one line, equal cache keys and corpus ids; different items different keys."""
     first, second = subject.prepared(), subject.prepared()
+    signature, other = first.signature(), second.signature()
+    _expect(signature == other, f"{signature} and {other} with the same options", "Remove from facts() what changes")
+    _expect(len(signature.splitlines()) == 1, f"the signature is {signature!r}", "Return one line")
     keys, again = ([metric.cache_key(item) for item in subject.items] for metric in (first, second))
     same = keys == again and first.corpus_id() == second.corpus_id()
     _expect(same, "keys or corpus ids of the same items differ", "Return the same cache_key(item) and corpus_id()")
@@ -276,7 +269,6 @@ _CHECKS: Sequence[Callable[[_Subject], str | None]] = (
     _scores,
     _repeatable,
     _batches,
-    _signature,
     _pickling,
     _cache,
     _references,

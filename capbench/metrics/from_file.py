@@ -106,7 +106,6 @@ class FileScores(Metric):
         return made
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, columns) scores."""
         progress(len(items))
         return np.array([self._scores[item.key] for item in items])
 
@@ -251,15 +250,10 @@ def collisions(requests: Sequence[MetricRequest]) -> list[str]:
     owners: dict[str, MetricRequest] = {}
     for request in requests:
         for row in request.rows:
-            owner = owners.setdefault(row.name, request)
-            if owner is request or not issubclass(request.metric, FileScores):
-                continue
-            path = request.metric.file.path
-            problem, other = f"two rows have the name '{row.name}'", ""
-            if issubclass(owner.metric, FileScores):
-                problem = f"{owner.metric.file.path.name} and {path.name} both have a metric '{row.name}'"
-                other = "put the rows of all data sets into one file, or "
-            problems.append(f"{problem}; {other}name one: --scores NAME={path}")
+            if owners.setdefault(row.name, request) is not request and issubclass(request.metric, FileScores):
+                remedy = f"name one (--scores NAME={request.metric.file.path})"
+                remedy += ", or put the rows of all data sets into one file"
+                problems.append(f"two rows have the name '{row.name}': {remedy}")
     labels = [request.label for request in requests]
     twice = [label for label in labels if labels.count(label) > 1]
     problems += [f"two metrics have the name '{label}'. Rename one of them" for label in twice]

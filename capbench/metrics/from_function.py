@@ -15,7 +15,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, FeatureError, MetricError, MissingFileError, UsageError
+from capbench.core.errors import (
+    CapbenchError,
+    FeatureError,
+    MetricError,
+    MissingFeaturesError,
+    MissingFileError,
+    UsageError,
+)
 from capbench.core.machine import choose_device
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
@@ -53,18 +60,17 @@ class FunctionScores(Metric):
     function: ClassVar[Callable[..., Any]]  # The function, as a static method
     arguments: ClassVar[Mapping[str, bool]]
     """Names of the parameters to pass, in their order; True for those that must be passed by name."""
-    signed_as: ClassVar[str] = ""  # The part of the signature after ``function:``
+    signed_as: ClassVar[str] = ""  # ``module.name,label@version:…``, or ``module.name@unsigned`` without a version
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1) values of the function."""
+        self._check_references(items)
         batched = bool({"candidates", "items"} & set(self.arguments))
         images = images_of((item.image for item in items), self.resources) if self._reads_images else {}
         rows: list[object] = []
         for start in range(0, len(items), len(items) if batched else 1):
             batch = items[start : start + (len(items) if batched else 1)]
             where = f"{len(items):,} items (first: {item_name(items[0])})" if batched else item_name(batch[0])
-            if "reference" in self.arguments and len(batch[0].references) != 1:
-                raise _not_one_reference(self.name, batch[0])
             try:
                 returned = self._called(batch, images)
                 values = [returned] if not batched else None if isinstance(returned, str | bytes) else list(returned)
@@ -98,15 +104,13 @@ class FunctionScores(Metric):
 
     def _number(self, value: object, item: Item) -> float:
         number = _as_float(value)
-        if number is None or not math.isfinite(number):
-            what = f"{value!r:.60}, which is not a {'number' if number is None else 'finite number'}"
-            message, hint = f"the function {self.name} returned {what}, for {item_name(item)}", "Return a number"
-            shown = f"{value!r:.60}" if number is None else number
-            raise MetricError(message, code="not-a-number", value=shown, hint=f"{hint} also for such a caption")
+        if not math.isfinite(number):
+            shown, hint = f"{value!r:.60}", "Return a number also for such a caption"
+            message = f"the function {self.name} returned {shown}, which is not a finite number, for {item_name(item)}"
+            raise MetricError(message, code="not-a-number", value=shown, hint=hint)
         return number
 
     def signature(self) -> str:
-        """``function:module.name,label@version:…``, or ``function:module.name@unsigned`` without a version."""
         return f"function:{self.signed_as}"
 
     def statistics_signature(self) -> str:
@@ -130,18 +134,26 @@ class FunctionScores(Metric):
         return bool({"image", "images"} & set(self.arguments))
 
     @classmethod
-    def unmet_by(
-        cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
-    ) -> CapbenchError | None:
-        """Items with another number of references than one for ``reference``; images without a file or features, if
-        the function fails on the first of them: it may read the picture, the region features, or neither."""
-        if "reference" in cls.arguments:
-            unlike = [item for item in items if len(item.references) != 1]
-            if unlike:
-                return _not_one_reference(cls.name, unlike[0])
-        given, chosen = cls.given(resources, label or cls.name), cls.option_type()
-        needs = (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ()
-        lacking = [error for need in needs if (error := need.unmet_by(items, given, chosen))]
+    def _check_references(cls, items: Sequence[Item]) -> None:
+        """Reject items with another number of references than one for ``reference``."""
+        unlike = next((item for item in items if len(item.references) != 1), None)
+        if unlike is not None and "reference" in cls.arguments:
+            number = len(unlike.references)
+            message = f"the function {cls.name} takes one reference, but {item_name(unlike)} has {number}"
+            raise MetricError(message, code="wrong-shape", value=number, hint="Name its parameter 'references'")
+
+    @classmethod
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any], label: str) -> None:
+        """Reject items with another number of references than one for ``reference``; images without a file or features,
+        if the function fails on the first of them: it may read the picture, the region features, or neither."""
+        cls._check_references(items)
+        given = cls.given(resources, label)
+        lacking: list[CapbenchError] = []
+        for need in (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ():
+            try:
+                need.check_items(items, given, cls.option_type())
+            except (MissingFeaturesError, MissingFileError) as lack:
+                lacking.append(lack)
         for image in [error.value for error in lacking]:
             try:
                 cls(given).statistics([next(item for item in items if item.image == image)], lambda _: None)
@@ -151,8 +163,9 @@ class FunctionScores(Metric):
                 error = next((error for error in lacking if isinstance(error, read)), lacking[0])
                 why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
                 message = f"{error.message}; without, the function {cls.name} fails ({why})"
-                return type(error)(message, code=error.code, value=error.value, path=error.path, hint=error.hint)
-        return None
+                raise type(error)(
+                    message, code=error.code, value=error.value, path=error.path, hint=error.hint
+                ) from failure
 
 
 def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:
@@ -218,18 +231,10 @@ def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool]
     return passed, size if type(size) is int and size > 0 else FunctionScores.batch_size
 
 
-def _not_one_reference(function: str, item: Item) -> MetricError:
-    number = len(item.references)
-    message = f"the function {function} takes one reference, but {item_name(item)} has {number}"
-    return MetricError(message, code="wrong-shape", value=number, hint="Name its parameter 'references'")
-
-
-def _as_float(value: Any) -> float | None:
-    """A number of Python, NumPy or PyTorch as a float; None for any other object."""
-    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy converts texts to numbers
-    if kind not in "fiub" or (not isinstance(value, numbers.Real) and getattr(value, "shape", None) != ()):
-        return None
+def _as_float(value: Any) -> float:
+    """A number of Python, NumPy or PyTorch as a float; NaN for any other object."""
+    is_number = isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
     try:
-        return float(value)
+        return float(value) if is_number else math.nan
     except (TypeError, ValueError, OverflowError):
-        return None
+        return math.nan

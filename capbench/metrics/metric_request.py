@@ -1,7 +1,4 @@
-"""A metric request: class, columns, options and label, and the table rows that it fills.
-
-A request's resources and unmet needs follow from the needs and abilities of its class.
-"""
+"""A metric request: class, columns, options and label, and the table rows that it fills."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capbench.core.errors import CapbenchError, MetricError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, ModelError, UsageError
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Resources
@@ -80,12 +77,8 @@ class MetricRequest:
     def _name(self, column: str) -> str:
         if self.label == self.metric.name:
             return column
-        return self.label if column == self._main else f"{self.label}.{column}"
-
-    @property
-    def _main(self) -> str:
-        """The metric's main column; of several layers, that of the first."""
-        return self.metric.columns_under(self.options, self.metric.columns)[0]
+        main = self.metric.columns_under(self.options, self.metric.columns)[0]  # of several layers, that of the first
+        return self.label if column == main else f"{self.label}.{column}"
 
     def _title(self, column: str) -> str:
         title = self.metric.titles.get(column, column)
@@ -109,9 +102,10 @@ class MetricRequest:
         """The error of scoring items that lack features, an image file or the like; None if all can be scored."""
         try:
             self.metric.check_captions(items)
-        except MetricError as error:
+            self.metric.check_items(items, resources, self.options, self.label)
+        except CapbenchError as error:
             return error
-        return self.metric.unmet_by(items, resources, self.options, self.label)
+        return None
 
     def needs(self, kind: type[Need]) -> bool:
         """True if the metric declares a need of this kind."""

@@ -9,13 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from capbench.core.errors import (
-    CapbenchError,
-    MetricError,
-    MissingFeaturesError,
-    MissingFileError,
-    absent_package,
-)
+from capbench.core.errors import MetricError, MissingFileError, absent_package
 
 if TYPE_CHECKING:
     from capbench.core.options import Options
@@ -41,21 +35,23 @@ class Need:
         return (self,)
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """Description of what is missing and how to provide it, with the flags of a request's label; None if nothing
-        is missing."""
+        """What is missing and how to provide it, with the flags of a request's label; None if nothing is missing."""
         return None
 
-    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """The error of scoring items if one lacks what is needed, such as features of its image; None if none does."""
-        return None
+    def check_items(self, items: Sequence[Item], resources: Resources, options: Options) -> None:
+        """Raise CapbenchError if an item lacks what is needed, such as features of its image."""
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
         """Files that were made by training on photographs or captions; by default none."""
         return ()
 
 
-def unmet_needs(label: str, unmet: Sequence[tuple[Need, str]]) -> MetricError:
-    """The error for a request with unmet needs, at least one, each with the description of :meth:`Need.missing`."""
+def unmet_needs(label: str, missing: Sequence[tuple[Need, str]]) -> MetricError | None:
+    """The error for a request with unmet needs, each with the description of :meth:`Need.missing`; None if the request
+    can do without them."""
+    unmet = [(need, reason) for need, reason in missing if not need.may_be_spared]
+    if not unmet:
+        return None
     reasons = " and ".join(reason for _, reason in unmet)
     return MetricError(f"{label} requires {reasons}", code=unmet[0][0].code, value=label)
 
@@ -93,12 +89,8 @@ class Images(Need):
             return None
         return "image files (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
 
-    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        try:
-            find_pictures((item.image for item in items), resources)
-        except MissingFileError as error:
-            return error
-        return None
+    def check_items(self, items: Sequence[Item], resources: Resources, options: Options) -> None:
+        find_pictures((item.image for item in items), resources)
 
 
 @dataclass(frozen=True)
@@ -129,17 +121,12 @@ class Features(Need):
                     return f"region features of {self.size} columns (those of {store} have {opened.feature_size})"
         return None
 
-    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        if resources.features is None or not self.reads_store(options):
-            return None
-        from capbench.features.store import open_store
+    def check_items(self, items: Sequence[Item], resources: Resources, options: Options) -> None:
+        if resources.features is not None and self.reads_store(options):
+            from capbench.features.store import open_store
 
-        with open_store(resources.features) as store:
-            try:
+            with open_store(resources.features) as store:
                 store.require([item.image for item in items])
-            except MissingFeaturesError as error:
-                return error
-        return None
 
 
 class GivenModel(Need):
@@ -260,9 +247,6 @@ class Columns(Need):
         return tuple(single for metric in loaded for need in metric.needs for single in need.each())
 
 
-# Inputs of metrics besides captions and options: features, weights, images, corpora.
-
-
 @dataclass(frozen=True)
 class Resources:
     """Inputs of metrics besides captions and options."""
@@ -297,16 +281,10 @@ class Resources:
         return replace(self, features=features, model=model, features_of={}, models={})
 
 
-# Image files, for metrics that read the images themselves.
-
-
 def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path]:
-    """The file of each image. The resources have the function ``pictures`` (:func:`.scoring.complete` sets it)."""
-    if resources.pictures is None:
-        message = "the resources have no function that finds image files"
-        raise MetricError(message, code="missing-image", hint="Score with 'capbench score'")
+    """The file of each image, which the resources' function ``pictures`` finds."""
     wanted = list(dict.fromkeys(images))
-    paths = dict(resources.pictures(wanted))
+    paths = {} if resources.pictures is None else dict(resources.pictures(wanted))
     missing = [image for image in wanted if image not in paths]
     if missing:
         first = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")

@@ -167,13 +167,8 @@ def _options_by_label(
         if ":" in owner:
             metric = metric_class(owner).name
         if metric not in metrics:
-            of_file = next((r.label for r in beside for row in r.rows if owner in (row.name, row.key.column)), None)
-            what = "which is not a requested metric" if of_file is None else "a column of a score file"
             hint = suggest(owner, [*classes, *(request.label for request in beside)])
-            if of_file is not None:
-                hint = f"Options belong to the file: {of_file}.{next(iter(values))}. For different options of its "
-                hint += "columns, pass the file twice, each time with another name and the option 'columns'"
-            message = f"there is an option for '{owner}', {what}"
+            message = f"there is an option for '{owner}', which is not a requested metric or score file"
             raise UsageError(message, code="unknown-name", value=owner, hint=hint)
         for option, value in values.items():
             if by_metric.get(metric, {}).get(option, value) != value:
@@ -290,6 +285,5 @@ def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tup
 def require_resources(requests: Sequence[MetricRequest], resources: Resources) -> None:
     """Raise MetricError for the first request that requires something that is missing."""
     for request in requests:
-        unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
-        if unmet:
-            raise unmet_needs(request.label, unmet)
+        if error := unmet_needs(request.label, request.missing(resources)):
+            raise error

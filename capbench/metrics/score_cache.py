@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class Extraction:
         else:
             of_files = [run for run in quick if any(isinstance(need, Scores) for need in run.metric.needs)]
             spread_over = [run for run in quick if run not in of_files]
-            extract_on(self._spread, spread_over, self._distinct, self._groups(spread_over, spread=True))
+            self._extract_on(self._spread, spread_over)
             self._extract(of_files)
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
@@ -90,7 +91,38 @@ class Extraction:
     def _extract(self, runs: Sequence[_Run]) -> None:
         for batch, alike in self._groups(runs):
             for run in alike:
-                run.extract(batch)
+                if missing := run.missing(batch):
+                    items = [self._distinct[place] for place in missing]
+                    run.keep(missing, run.metric.statistics(items, run.progress_of(missing)))
+
+    def _extract_on(self, spread: Engine, runs: Sequence[_Run]) -> None:
+        """Extract in other processes, one unit of work for each batch; only this process stores."""
+        works: list[_Work] = []
+        places: list[dict[int, list[int]]] = []
+        for batch, alike in self._groups(runs, spread=True):
+            missing = {number: left for number, run in enumerate(runs) if run in alike and (left := run.missing(batch))}
+            if missing:
+                works.append({number: [self._distinct[at] for at in left] for number, left in missing.items()})
+                places.append(missing)
+        failed: dict[int, str] = {}
+        opener = partial(_extractor, [run.metric for run in runs])
+        for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
+            if isinstance(rows, PartFailure):
+                failed[unit] = rows.reason
+                continue
+            for number, extracted in rows.items():
+                of_unit = places[unit][number]
+                runs[number].keep(of_unit, extracted)
+                runs[number].progress_of(of_unit)(len(of_unit))
+        if failed:
+            images = sorted({item.image for unit in failed for items in works[unit].values() for item in items})
+            raise UnfinishedError(
+                f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
+                f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
+                f"{next(iter(failed.values()))}",
+                value=images[0],
+                hint="Scores of the other parts are cached. Fix the cause and run the same command again",
+            )
 
     def _groups(self, runs: Sequence[_Run], *, spread: bool = False) -> Iterator[tuple[list[int], list[_Run]]]:
         """Batches of item indices, each with the metrics that use the same batches and can share work."""
@@ -188,12 +220,6 @@ class _Run:
         """The indices in a batch whose items are not extracted yet."""
         return [i for i in batch if not self._done[i]]
 
-    def extract(self, batch: Sequence[int]) -> None:
-        """Extract and store the missing statistics of a batch."""
-        if missing := self.missing(batch):
-            items = [self._items[place] for place in missing]
-            self.keep(missing, self.metric.statistics(items, self.progress_of(missing)))
-
     def keep(self, places: Sequence[int], extracted: FloatArray) -> None:
         """Store extracted statistics (places, k) in memory and in the cache."""
         _check_statistics(self.metric, extracted, [self._items[place] for place in places])
@@ -213,78 +239,34 @@ class _Run:
 
     def progress_of(self, places: Sequence[int]) -> Progress:
         """Progress over these items, which is also reported as progress over all items."""
-        if self._part is None:
-            self._part = part_of(self._progress, self.label, int((~self.known).sum()), "items")
-        return _weighted(self._repeats[places].tolist(), self._step, self._part)
+        part = self._part = self._part or part_of(self._progress, self.label, int((~self.known).sum()), "items")
+        repeats = iter(self._repeats[places].tolist())
+
+        def step(count: int) -> None:
+            part(count)
+            self._step(sum(islice(repeats, count)))
+
+        return step
 
     def _step(self, count: int) -> None:
         if self.shown:
             self._progress(self.shown * count)
 
 
-_Work = tuple[Sequence[Item], Mapping[int, Sequence[int]]]
-"""A unit of work for another process: a batch of items, and for each metric by its index, the items to extract."""
-
-
-def extract_on(
-    spread: Engine, runs: Sequence[_Run], items: Sequence[Item], groups: Iterable[tuple[list[int], list[_Run]]]
-) -> None:
-    """Extract missing statistics in other processes, one unit of work for each group; only this process stores."""
-    works: list[_Work] = []
-    places: list[dict[int, list[int]]] = []
-    for batch, alike in groups:
-        missing = {number: run.missing(batch) for number, run in enumerate(runs) if run in alike}
-        missing = {number: of_run for number, of_run in missing.items() if of_run}
-        if missing:
-            at = {place: in_batch for in_batch, place in enumerate(batch)}
-            wanted = {number: [at[place] for place in of_run] for number, of_run in missing.items()}
-            works.append(([items[place] for place in batch], wanted))
-            places.append(missing)
-    failed: dict[int, str] = {}
-    opener = partial(_extractor, [run.metric for run in runs])
-    for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
-        if isinstance(rows, PartFailure):
-            failed[unit] = rows.reason
-            continue
-        for number, extracted in rows.items():
-            of_unit = places[unit][number]
-            runs[number].keep(of_unit, extracted)
-            runs[number].progress_of(of_unit)(len(of_unit))
-    if failed:
-        images = sorted({item.image for unit in failed for item in works[unit][0]})
-        raise UnfinishedError(
-            f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
-            f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
-            f"{next(iter(failed.values()))}",
-            value=images[0],
-            hint="Scores of the other parts are cached. Fix the cause and run the same command again",
-        )
+_Work = Mapping[int, Sequence[Item]]  # A unit of work for another process: by each metric's index, items to extract
 
 
 def _extractor(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray]]:
     """The function that extracts a unit's statistics in a worker, by the metrics' indices."""
 
     def extract(work: _Work) -> dict[int, FloatArray]:
-        batch, wanted = work
         rows: dict[int, FloatArray] = {}
-        for number, places in wanted.items():
-            items = [batch[place] for place in places]
+        for number, items in work.items():
             metrics[number].open(items)
             rows[number] = metrics[number].statistics(items, lambda _: None)
         return rows
 
     return extract
-
-
-def _weighted(repeats: Sequence[int], progress: Progress, distinct: Progress) -> Progress:
-    """Progress over distinct items that is also reported as progress over all items."""
-    queue = iter(repeats)
-
-    def step(count: int) -> None:
-        distinct(count)
-        progress(sum(next(queue, 0) for _ in range(count)))
-
-    return step
 
 
 def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Item]) -> None:

@@ -244,9 +244,7 @@ class _Distinct:
     @cached_property
     def by_id(self) -> dict[str, list[int]]:
         """Distinct items by their ids."""
-        # Many items share their references, which are hashed once.
-        hashes = {references: references_hash(references)[:8] for references in {i.references for i in self.distinct}}
-        return _places(f"{_caption_id(item)}:{hashes[item.references]}" for item in self.distinct)
+        return _places(map(item_id, self.distinct))
 
     @cached_property
     def by_caption_id(self) -> dict[str, list[int]]:
@@ -324,18 +322,16 @@ class _Joining:
 
     def _join_ids(self, rows: Sequence[int]) -> list[int]:
         ids, known = self.file.names["id"], self.known
-        names = ids if self.check_references else [_without_references(text) for text in ids]
-        by_id = known.by_id if self.check_references else known.by_caption_id
         left = []
         for row in rows:
-            if places := by_id.get(names[row]):
+            alike = known.by_caption_id.get(ids[row].rpartition(":")[0])  # with any references
+            if places := known.by_id.get(ids[row]) if self.check_references else alike:
                 self._take(row, places, "id", self.named)
+            elif alike:  # must not be joined to other references by its caption
+                self.other_references.add(row)
             else:
                 left.append(row)
-        if left and self.check_references:
-            self.other_references.update(row for row in left if _without_references(ids[row]) in known.by_caption_id)
-        # An id includes the references: these rows must not be joined to other references by their captions.
-        return [row for row in left if row not in self.other_references]
+        return left
 
     def _join_candidate_ids(self, rows: Sequence[int]) -> list[int]:
         names = self.file.names
@@ -490,11 +486,6 @@ class _Joining:
                     hint += f"; if '{name}' is not a metric, select the metrics: {columns}"
                 raise self._refusal("duplicate", row, item.candidate, message, hint)
         return first
-
-
-def _without_references(name: str) -> str:
-    """An item's id without the digits of its references."""
-    return name.rpartition(":")[0]
 
 
 # Export of items to score elsewhere: every distinct item once, with a stable id.

@@ -17,7 +17,6 @@ from capbench import __version__
 from capbench.core.options import Options
 
 _ENDINGS = (".py", ".pyx", ".so", ".pyd")
-_MOST_FILES = 2000
 
 
 def signature_line(
@@ -92,7 +91,7 @@ def _files_of(module: str) -> set[Path]:
     files: set[Path] = set()
     seen: set[str] = set()
     waiting = [module]
-    while waiting and len(files) < _MOST_FILES:
+    while waiting:
         name = waiting.pop()
         path = _path(name)
         if name in seen or path is None:
@@ -101,8 +100,7 @@ def _files_of(module: str) -> set[Path]:
         files.add(path)
         package = sys.modules.get(name.partition(".")[0])
         for folder in getattr(package, "__path__", ()):
-            inside = (file for file in sorted(Path(folder).rglob("*")) if file.suffix in _ENDINGS)
-            files.update(file for file, _ in zip(inside, range(_MOST_FILES), strict=False))
+            files.update(file for file in Path(folder).rglob("*") if file.suffix in _ENDINGS)
         waiting += [other for other in _imported(path, name) if _is_users(other)]
     return files
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, DataError, count
+from capbench.core.errors import DataError, count
 from capbench.core.options import Choice, Count, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
@@ -105,15 +105,12 @@ class LabelsNeed(Features):
                 return f"names of the classes in {source} (--option {label}.classes=coco-80, or a FILE of names)"
         return None
 
-    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+    def check_items(self, items: Sequence[Item], resources: Resources, options: Options) -> None:
         assert isinstance(options, VifidelOptions)
         if options.labels is None:
-            return super().unmet_by(items, resources, options)
-        try:
+            super().check_items(items, resources, options)
+        else:
             read_labels(options.labels, options.classes).require([item.image for item in items])
-        except DataError as error:
-            return error
-        return None
 
 
 class Vifidel(Metric):

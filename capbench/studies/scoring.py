@@ -317,9 +317,8 @@ def _unmet(
     inapplicable = imageless(dataset, request)
     if inapplicable is not None:
         return Unscored(request, inapplicable)
-    unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
-    if unmet:
-        return Unscored(request, unmet_needs(request.label, unmet), input_missing=True)
+    if unmet := unmet_needs(request.label, request.missing(resources)):
+        return Unscored(request, unmet, input_missing=True)
     items = draws[0].items
     without = sum(not item.references for item in items)
     if not without or not request.needs_references:

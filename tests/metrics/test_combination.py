@@ -142,11 +142,9 @@ def input_changed(**values: Any) -> Change:
     [
         (lambda raw: [raw], "wrong-format", None),
         (changed(schema_version=1), "wrong-version", 1),
-        (changed(learner="monotone", inputs=[{**BLEU, "weights": [-1.0]}]), "invalid", ""),
         (lambda raw: {**raw, "inputs": [raw["inputs"][0]] * 2}, "invalid", ""),
         (input_changed(scale=0), "invalid", "inputs.0.scale"),
         (input_changed(knots=[1.0, 0.5], means=[0, 0, 0], weights=[1, 1, 1]), "invalid", "inputs.0"),
-        (input_changed(knots=[0.0, 1.0], levels=[0.8, 0.2]), "invalid", "inputs.0"),
         (input_changed(metric="os:system"), "unknown-name", "os:system"),
         (input_changed(options={"size": 3}), "unknown-option", "size"),
     ],

@@ -118,7 +118,7 @@ def test_a_good_metric_passes() -> None:
         (OneRow, "statistics"),
         (Draws, "repeatable"),
         (OtherSums, "scores"),
-        (NewSignature, "signature"),
+        (NewSignature, "cache"),
         (KeepsFunction, "pickling"),
         (OneKey, "cache"),
         (ClaimsToDoWithout, "references"),

@@ -103,21 +103,15 @@ def _cider_of(checkout: Path) -> tuple[float, bool]:
     return json.loads(ran.stdout)["scores"][0]["corpus"], "came from the cache" in ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("edited", "formula", "twice"),
-    [
-        ("metrics/ngram.py", "return cider_d(", "return 2 * cider_d("),
-    ],
-)
-def test_an_edited_formula_in_a_checkout_is_scored_anew(edited: str, formula: str, twice: str, tmp_path: Path) -> None:
+def test_an_edited_formula_in_a_checkout_is_scored_anew(tmp_path: Path) -> None:
     package = tmp_path / "capbench"
     shutil.copytree(Path(capbench.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "sample*"))
     before, cached = _cider_of(tmp_path)
     assert not cached
     assert _cider_of(tmp_path) == (before, True)
-    source = (package / edited).read_text(encoding="utf-8")
-    assert formula in source
-    (package / edited).write_text(source.replace(formula, twice), encoding="utf-8")
+    ngram = package / "metrics" / "ngram.py"
+    source = ngram.read_text(encoding="utf-8")
+    ngram.write_text(source.replace("return cider_d(", "return 2 * cider_d("), encoding="utf-8")
     assert _cider_of(tmp_path) == (2 * before, False)
     (package / "metrics" / "meteor.py").write_text("", encoding="utf-8")  # not a part of CIDEr
     assert _cider_of(tmp_path) == (2 * before, True)
