@@ -35,7 +35,7 @@ class Need:
         return (self,)
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """What is missing and how to provide it, with the flags of a request's label; None if nothing is missing."""
+        """The missing thing and how to provide it, with the flags of a request's label; None if nothing is missing."""
         return None
 
     def check_items(self, items: Sequence[Item], resources: Resources, options: Options) -> None:
