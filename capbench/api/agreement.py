@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Unpack
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.all_protocols import SensitivityResult
 
-NO_STATISTICS: Mapping[str, object] = MappingProxyType({})
 Names = Annotated[str | Sequence[str], Expected("a name or a list of names", "Pass a name, or a list of names")]
 
 
@@ -145,8 +143,7 @@ def study_of(
         )
     from capbench.studies.study_file import find_study, load_study
 
-    if asked(metrics) or protocols:
-        refuse_with_study({"metrics": asked(metrics), "protocol": protocols}, caller)
+    refuse_with_study({"metrics": asked(metrics), "protocol": protocols}, caller)
     study = load_study(find_study(os.fspath(file)))
     if datasets:
         study = replace(study, protocols=_of_datasets(study, datasets, caller))
@@ -164,15 +161,13 @@ def plan_agreement(
     study: Study,
     inputs: Inputs,
     caller: Caller,
-    statistics: Mapping[str, object] = NO_STATISTICS,
+    statistics: Mapping[str, object] = {},
     *,
     all_protocols: bool = False,
-    all_required: bool = False,
 ) -> Plan:
     """Resolve a study, and report the data folder to the caller; nothing is scored.
 
-    ``statistics`` are those of :class:`capbench.api.arguments.Statistics`; other keys are ignored. With
-    ``all_required``, a metric with missing requirements is an error.
+    ``statistics`` are those of :class:`capbench.api.arguments.Statistics`; other keys are ignored.
     """
     root = find_root(inputs.get("data"))
     if study.path is None:
@@ -181,8 +176,6 @@ def plan_agreement(
     if all_protocols:
         study = replace(study, answers=False)
     plan = resolve_study(study, root, caller, all_protocols=all_protocols)
-    if all_required:
-        require_resources(plan.requests, plan.resources)
     caller.on_data(root, plan.uses_root)
     return plan
 
@@ -193,7 +186,7 @@ def plan_judged(
     protocol: str | None,
     inputs: Inputs,
     caller: Caller,
-    statistics: Mapping[str, object] = NO_STATISTICS,
+    statistics: Mapping[str, object] = {},
     *,
     at_least: int = 1,
     sentinels: bool = False,
@@ -207,7 +200,8 @@ def plan_judged(
             raise UsageError(few, code="too-few", hint="Name two or more")
     study = study_of(dataset, metrics, protocol, inputs, caller)
     study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
-    plan = plan_agreement(study, inputs, caller, statistics, all_required=True)
+    plan = plan_agreement(study, inputs, caller, statistics)
+    require_resources(plan.requests, plan.resources)
     if len(plan.rows) < at_least:
         raise UsageError(few, code="too-few", hint="Name two or more")
     return plan

@@ -86,7 +86,6 @@ ColumnsGiven = Annotated[
 ]
 SAMPLE_STORE = Path("features") / "sample.h5"
 """Store of the sample's features, the default output of ``capbench extract-features``."""
-SAMPLE_MODEL = "sample"
 
 
 @strict
@@ -453,11 +452,6 @@ def note_left_out(
         caller.note(f"'all' leaves out metrics with missing requirements: {listed}")
 
 
-def is_sample_data(root: DataRoot, dataset: str) -> bool:
-    """True if a data set is read from the embedded sample, False for files and imported judgements."""
-    return root.is_sample and dataset.partition("@")[0] in dataset_names()
-
-
 def with_sample(
     requests: Sequence[MetricRequest], resources: Resources, root: DataRoot, caller: Caller = PYTHON
 ) -> Resources:
@@ -479,7 +473,7 @@ def with_sample(
         sampled = issubclass(request.metric, GroundedMetric) or has_sample(request.metric.name)
         if files.features or files.model or (request.needs(Weights) and not sampled):
             continue
-        of_label = {request.label: SAMPLE_MODEL} if sampled else {}
+        of_label = {request.label: "sample"} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
         if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.missing(tried)):
             continue  # it also requires an input that the sample does not have
@@ -490,7 +484,7 @@ def with_sample(
         return resources
     _extract_missing(root, caller)
     used = f"the sample's features ({SAMPLE_STORE})"
-    used += f" and the model '{SAMPLE_MODEL}'" if any(label in models for label in completed) else ""
+    used += " and the model 'sample'" if any(label in models for label in completed) else ""
     flags = f"{caller.spelled('features')} and {caller.spelled('model')}"
     caller.note(f"{', '.join(completed)}: using {used}; override with {flags}")
     return replace(resources, features_of=features_of, models=models)

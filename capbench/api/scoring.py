@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,6 @@ from capbench.api.resolve import (
     ProgressGiven,
     Resolved,
     dataset_name,
-    is_sample_data,
     python_caller,
     resolve,
 )
@@ -33,9 +31,10 @@ from capbench.core import records
 from capbench.core.arguments import Bootstrap, Categories, Draw, Expected, KeepFirst, Restrict, Seed, Split
 from capbench.core.errors import MetricError, UsageError, count
 from capbench.core.training_record import training_overlap
+from capbench.datasets.base import dataset_names
 from capbench.datasets.nocaps import DOMAINS
 from capbench.datasets.opening import open_dataset, with_group_of
-from capbench.datasets.protocol import with_version
+from capbench.datasets.protocol import base_name, with_version
 from capbench.datasets.root import find_root
 from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import (
@@ -209,8 +208,8 @@ def _resolve(metrics: MetricsGiven, captions: Captions, inputs: Inputs, caller: 
     if not metrics and not inputs.get("scores") and (name is not None or captions.has_references):
         metrics = TEXT_METRICS
         caller.tell(f"metrics: {', '.join(metrics)}; name others with {caller.spelled('metrics')}")
-    on_sample = partial(is_sample_data, dataset=name) if name is not None else None
-    resolved = resolve(metrics, inputs, caller, on_sample=on_sample, dataset=name or "")
+    published = base_name(name or "") in dataset_names()
+    resolved = resolve(metrics, inputs, caller, on_sample=lambda root: root.is_sample and published, dataset=name or "")
     if name is not None or captions.has_references:
         return resolved
     flag = caller.form.format(argument=caller.spelled("references"))

@@ -47,9 +47,6 @@ def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkey
 
 def test_the_notebook_is_one_and_its_cells_run_in_order() -> None:
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-    assert all(cell.keys() >= {"cell_type", "id", "metadata", "source"} for cell in notebook["cells"])
-    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     namespace: dict[str, Any] = {"__name__": "__main__"}

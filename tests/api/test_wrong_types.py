@@ -69,6 +69,8 @@ def test_a_wrong_type_is_one_line_that_names_the_argument(function: str, name: s
         (lambda: cb.score(CANDIDATES, REFERENCES, length, bootstrap=5), "out-of-range", 5),
         (lambda: cb.score(CANDIDATES, REFERENCES, length, versions="1"), "unknown-option", "versions"),  # type: ignore[call-arg]
         (lambda: cb.score(CANDIDATES, REFERENCES, length, version="a|b"), "wrong-format", "a|b"),
+        (lambda: cb.extract_features("photos", dataset=EXPERT), "conflict", EXPERT),
+        (lambda: cb.evaluate_model("scan", "scan-flickr8k-grid", "tset"), "unknown-name", "tset"),
         (lambda: cb.load(), "missing-option", "dataset"),  # type: ignore[call-arg]
         (lambda: cb.score(CANDIDATES, REFERENCES, length)[3], "unknown-name", 3),  # type: ignore[index]
         (lambda: cb.score([cb.Item(3, "a dog", ())], metrics=length), "wrong-type", None),  # type: ignore[arg-type]
