@@ -92,7 +92,7 @@ def correlate_all_protocols(
 ) -> SensitivityResult:
     """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
 
-    With ``compare``, the result says which changes of rank are significant. The arguments are those of
+    With ``compare``, metrics are tested under each protocol. The arguments are those of
     :func:`correlate`.
     """
     from capbench.studies.all_protocols import rank_protocols

@@ -424,10 +424,8 @@ def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callabl
     for name in chosen:
         if name in _NEEDS and not any(made[need] for need in _NEEDS[name]):
             needed = " or ".join(map(spelled, _NEEDS[name]))
-            message, hint = (
-                f"{spelled(name)} has no effect without {needed}",
-                f"Add {needed}, or remove {spelled(name)}",
-            )
+            message = f"{spelled(name)} has no effect without {needed}"
+            hint = f"Add {needed}, or remove {spelled(name)}"
             raise UsageError(message, code="missing-option", value=spelled(name), hint=hint)
     return replace(study, bootstrap=bootstrap, compare=compare)
 

@@ -131,7 +131,6 @@ def test_a_file_of_one_group_fills_that_groups_cells(root: DataRoot, tmp_path: P
 
 
 def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: DataRoot, tmp_path: Path) -> None:
-    """Against metrics with scores of everything, files of the same group, and sentinels; by no other group."""
     items = items_of("composite", root)
     of_group = write_lengths(tmp_path / "f.csv", items, lambda item: item.group == "8k")
     everything = tmp_path / "g.csv"

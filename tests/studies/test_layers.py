@@ -33,7 +33,6 @@ ROOT = DataRoot(sample_dir(), True, "test")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network of three layers, and features of Flickr8k Expert's images in the sample."""
     folder = tmp_path_factory.mktemp("layers")
     dataset = open_dataset("flickr8k-expert", ROOT)
     items = dataset.load(dataset.protocol(EXPERT).items)[0].items

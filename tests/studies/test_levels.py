@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
+import capbench as cb
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Item, Judgements, Ratings, ScoreColumn, ScoreTable
-from capbench.datasets.base import load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import (
     system_statistics,
@@ -26,7 +25,6 @@ from capbench.stats.system_agreement import Systems
 from capbench.studies.data_points import level_points
 from capbench.studies.evaluate import evaluate
 from capbench.studies.protocol_notes import tie_cautions
-from tests.conftest import Ran
 from tests.errors import raises
 
 EXPERT = "flickr8k-expert/no-own-captions"
@@ -42,10 +40,13 @@ def scored(place: str, sample: Path) -> tuple[Judgements, FloatArray]:
     return judgements, table.values[ScoreColumn("bleu", "bleu-1")]
 
 
-def test_the_number_of_a_protocol_is_the_mean_over_images(capbench: Callable[..., Ran], sample: Path) -> None:
-    ran = capbench("correlate", "-p", f"{EXPERT}/within-image-tau-b", "-m", "bleu.bleu-1", "--json", "--no-cache")
-    assert ran.code == 0, ran.err
-    result = json.loads(ran.out)
+def correlated(*protocols: str, metrics: tuple[str, ...] = ("bleu.bleu-1",), **more: Any) -> dict[str, Any]:
+    result = cb.correlate(metrics=metrics, protocol=protocols, data="sample", **more)
+    return result.model_dump(mode="json")
+
+
+def test_the_number_of_a_protocol_is_the_mean_over_images(sample: Path) -> None:
+    result = correlated(f"{EXPERT}/within-image-tau-b")
     judgements, values = scored(EXPERT, sample)
     ratings = judgements.ratings["expert"]
     human = np.array([ratings.value[ratings.item == i].mean() for i in range(len(judgements.items))])
@@ -66,13 +67,9 @@ def test_the_number_of_a_protocol_is_the_mean_over_images(capbench: Callable[...
         assert any(f"{len(taus)} of {len(np.unique(image))} images are used" in note for note in info["notes"])
 
 
-def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned_of(
-    capbench: Callable[..., Ran], sample: Path
-) -> None:
+def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned_of(sample: Path) -> None:
     protocol = f"{COMPOSITE}/correctness-system-pearson"
-    ran = capbench("correlate", "-p", protocol, "-m", "bleu.bleu-1", "--bootstrap", "100", "--json", "--no-cache")
-    assert ran.code == 0, ran.err
-    result = json.loads(ran.out)
+    result = correlated(protocol, bootstrap=100)
     judgements, values = scored(COMPOSITE, sample)
     human = judgements.ratings["correctness"].value
     systems = np.array([item.system for item in judgements.items])
@@ -86,24 +83,12 @@ def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned
     assert any("only 3 systems" in note and "fewer than 10" in note for note in result["protocols"][0]["notes"])
 
 
-def test_the_number_within_sources_is_that_of_each_source_pooled(capbench: Callable[..., Ran]) -> None:
-    """Overall and by group, on all items and on machine captions only."""
+def test_the_number_within_sources_is_that_of_each_source_pooled(sample: Path) -> None:
     protocols = [f"composite/{items}/correctness-within-source-tau-c" for items in ("same-text-out", "no-human")]
-    flags = [flag for protocol in protocols for flag in ("-p", protocol)]
-    ran = capbench(
-        "correlate", *flags, "-m", "bleu.bleu-1", "-m", "rouge-l", "--bootstrap", "100", "--compare", "permutation",
-        "--json", "--no-cache",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    result = json.loads(ran.out)
+    result = correlated(*protocols, metrics=("bleu.bleu-1", "rouge-l"), bootstrap=100, compare="permutation")
     for protocol, info in zip(protocols, result["protocols"], strict=True):
         assert (info["statistic"], info["level"]) == ("within-source τ-c", "sources")
-        dataset = load_dataset("composite")(find_root("sample"))
-        (judgements,) = dataset.load(dataset.selections[protocol.split("/")[1]])
-        (request,) = resolve_metrics(["bleu.bleu-1"])
-        values = score(judgements.items, [request], dataset="composite", cache=False).values[
-            ScoreColumn("bleu", "bleu-1")
-        ]
+        judgements, values = scored(protocol.rpartition("/")[0], sample)
         human = judgements.ratings["correctness"].value
         systems = np.array([item.system for item in judgements.items])
         assert len(set(systems)) == (3 if "same-text-out" in protocol else 2)
@@ -113,16 +98,10 @@ def test_the_number_within_sources_is_that_of_each_source_pooled(capbench: Calla
             taus = {}
             for name in np.unique(systems):
                 at = (systems == name) & ((groups == group) | (group == ""))
-                taus[name] = (
-                    at.sum() ** 2,
-                    float(scipy.stats.kendalltau(values[at], human[at], variant="c").statistic),
-                )
+                taus[name] = at.sum() ** 2, scipy.stats.kendalltau(values[at], human[at], variant="c").statistic
             want = sum(weight * tau for weight, tau in taus.values()) / sum(weight for weight, _ in taus.values())
-            (cell,) = (
-                cell
-                for cell in result["cells"]
-                if (cell["protocol"], cell["group"], cell["title"]) == (protocol, group, "BLEU-1")
-            )
+            place = (protocol, group, "BLEU-1")
+            (cell,) = (one for one in result["cells"] if (one["protocol"], one["group"], one["title"]) == place)
             assert cell["value"] == pytest.approx(want, abs=1e-12)
             assert cell["low"] < want < cell["high"]
             assert cell["n"] == sum((groups == group) | (group == ""))
@@ -164,18 +143,12 @@ def by_listing_all_pairs(scores: FloatArray, human: FloatArray) -> float:
     )
 
 
-def test_the_number_of_a_protocol_is_that_of_all_pairs_overall_and_by_group(
-    capbench: Callable[..., Ran], sample: Path
-) -> None:
-    ran = capbench("correlate", "--protocol", PROTOCOL, "--metric", "bleu.bleu-1", "--json", "--no-cache")
-    assert ran.code == 0, ran.err
-    cells = {cell["group"]: cell for cell in json.loads(ran.out)["cells"]}
-    dataset = open_dataset("composite", find_root(str(sample)))
-    (judgements,) = dataset.load(dataset.protocol(PROTOCOL).items)
-    (request,) = resolve_metrics(["bleu.bleu-1"])
-    table = score(judgements.items, [request], dataset="composite", cache=False)
+def test_the_number_of_a_protocol_is_that_of_all_pairs_overall_and_by_group(sample: Path) -> None:
+    result = correlated(PROTOCOL)
+    cells = {cell["group"]: cell for cell in result["cells"]}
+    judgements, values = scored(COMPOSITE, sample)
     ratings = judgements.ratings["correctness"]
-    scores = table.values[ScoreColumn("bleu", "bleu-1")][ratings.item]
+    scores = values[ratings.item]
     groups = np.array([judgements.items[item].group for item in ratings.item])
     assert set(cells) == {"", "8k", "30k", "coco"}
     for group, cell in cells.items():
@@ -186,19 +159,13 @@ def test_the_number_of_a_protocol_is_that_of_all_pairs_overall_and_by_group(
     # The table has the chance level: that of a constant score, or of coin flips on untied pairs.
     first, second = np.triu_indices(len(scores), 1)
     tied = float(np.mean(ratings.value[first] == ratings.value[second]))
-    (info,) = json.loads(ran.out)["protocols"]
+    (info,) = result["protocols"]
     (note,) = [note for note in info["notes"] if "chance level" in note]
     assert f" {max(tied, (1 - tied) / 2):.4f}:" in note
-    assert note in " ".join(
-        capbench("correlate", "--protocol", PROTOCOL, "--metric", "bleu.bleu-1", "--details").out.split()
-    )
 
 
-def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbench: Callable[..., Ran]) -> None:
-    protocol = "flickr8k-expert/no-own-captions/unaggregated-acc-eq"
-    ran = capbench("correlate", "-p", protocol, "-m", "bleu.bleu-1", "--bootstrap", "100", "--json")
-    assert ran.code == 0, ran.err
-    result = json.loads(ran.out)
+def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals() -> None:
+    result = correlated("flickr8k-expert/no-own-captions/unaggregated-acc-eq", bootstrap=100)
     assert [cell["low"] for cell in result["cells"]] == [None]
     (ceiling,) = result["ceilings"]
     assert (ceiling["low"], ceiling["high"], ceiling["method"]) == (None, None, "leave-one-rater-out")

@@ -160,7 +160,6 @@ def test_curves_are_read_back_and_other_files_are_refused(tmp_path: Path) -> Non
 
 @pytest.mark.real_data
 def test_figure_5_of_tiger_at_five_references(real_data: Path) -> None:
-    """TIGEr's Table 2 has METEOR 77.98, CIDEr 76.75 and BLEU-4 72.88 with another draw of five references."""
     dataset = Pascal50S(find_root(real_data))
     found = curves_of(dataset, resolve_metrics(["bleu-4", "cider"]), counts=(1, 5, 50))
     at_five = {p.column: p for p in found.points if p.count == 5 and not p.group}

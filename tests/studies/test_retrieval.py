@@ -27,7 +27,6 @@ TWO = RetrievalTask(references=2)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """A grounding model; what is tested without it works without PyTorch."""
     pytest.importorskip("torch")
     return make_files(tmp_path_factory.mktemp("retrieval"), sorted({item.image for item in ITEMS}))
 

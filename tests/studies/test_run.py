@@ -96,7 +96,6 @@ SLOW = "tests.studies.toys:Slow"
 
 @pytest.fixture
 def unlearnt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the slow metric has learnt: nothing."""
     learnt: list[int] = []
     monkeypatch.setattr(Slow, "learnt", learnt)
     return learnt

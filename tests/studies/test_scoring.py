@@ -49,7 +49,6 @@ def root() -> DataRoot:
 
 @pytest.fixture
 def third(tmp_path: Path, root: DataRoot) -> Resources:
-    """Features of the images of one of Composite's three sources."""
     dataset = Composite(root)
     (judgements,) = dataset.load(dataset.protocol().items)
     images = sorted({item.image for item in judgements.items if item.group == "8k"})

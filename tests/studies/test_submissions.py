@@ -79,7 +79,6 @@ def test_the_row_has_the_numbers_of_correlate(tmp_path: Path, capbench_: Callabl
 
 @pytest.fixture
 def capbench_(capbench: Callable[..., Ran]) -> Callable[..., Ran]:
-    """The command line, under a name that the package does not have."""
     return capbench
 
 

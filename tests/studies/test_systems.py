@@ -54,7 +54,6 @@ class HalfBleu(Bleu):
 
 @pytest.fixture
 def captions(tmp_path: Path) -> SystemCaptions:
-    """Two systems, whose files do not have the images in one order."""
     generator = random.Random(4)
     references, systems = {}, {"base": [], "new": []}  # type: ignore[var-annotated]
     for number in range(14):

@@ -40,7 +40,6 @@ def write_vectors(path: Path, captions: dict[str, list[str]], images: list[str] 
 
 @pytest.fixture
 def options(sample: Path, tmp_path: Path) -> list[str]:
-    """Four labels of WMD: all judged captions read, part of them, none, and without a record."""
     captions = token_file(sample)
     lists = {
         kind: (sample / "flickr8k" / f"Flickr_8k.{kind}Images.txt").read_text().split() for kind in ("train", "test")
