@@ -19,17 +19,17 @@ from pydantic import Field, model_validator
 from capbench import __version__
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError
-from capbench.core.files import read_json, sha256_file, write_text
+from capbench.core.files import sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
 from capbench.core.training_record import Digests, TrainingRecord
-from capbench.core.typed_json import Strict, validated
+from capbench.core.typed_json import Strict, read_versioned
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References, Resources
 from capbench.metrics.registry import as_label, metric_columns, metric_names
 from capbench.stats.combination import Basis, Fit
 
-SCHEMA_VERSION: Final = 2
+_SCHEMA_VERSION: Final = 2
 _DIGEST_SIZE: Final = 4
 _OF_THE_DATA = re.compile(r"df:(?:items|images)\([^)]*\)|\+id:[0-9a-f]+|\|labels:[^|]*")
 """Parts of a signature that identify captions and images: a document collection, a feature store, a label file."""
@@ -69,7 +69,7 @@ class CombinationFile(Strict):
     """A combination that was fitted to a protocol's judgements."""
 
     kind: Literal["capbench combination"] = "capbench combination"  # identifies the file format
-    schema_version: Literal[2] = SCHEMA_VERSION  # version of this schema
+    schema_version: Literal[2] = _SCHEMA_VERSION  # version of this schema
     capbench: str = __version__  # version of capbench that fitted it
     learner: Literal["ridge", "logistic", "monotone", "mean-rank"]  # the model
     protocol: str  # the protocol of the training judgements, with the data set's version
@@ -114,15 +114,8 @@ def write_combination(combination: CombinationFile, path: str | Path) -> None:
 
 def read_combination(path: str | Path) -> CombinationFile:
     """Read and check a combination."""
-    raw = read_json(path, unique_keys=True)
     hint = "Make one with 'capbench train combination --save FILE'"
-    if not isinstance(raw, dict) or raw.get("kind") != "capbench combination":
-        raise DataError("is not a saved combination", code="wrong-format", path=path, hint=hint)
-    version = raw.get("schema_version")
-    if version != SCHEMA_VERSION:
-        message = f"has version {version!r} of the format; this capbench reads version {SCHEMA_VERSION}"
-        raise DataError(message, code="wrong-version", value=version, path=path, hint=hint)
-    combination = validated(CombinationFile, raw, path, hint="Save the combination again")
+    combination = read_versioned(CombinationFile, path, _SCHEMA_VERSION, "a saved combination", hint)
     for number, entry in enumerate(combination.inputs, 1):
         try:
             _request(entry)
@@ -243,9 +236,6 @@ class SavedCombination(CombinedMetric):
 
 def metric_of_combination(path: str | Path) -> type[SavedCombination]:
     """A saved combination as a metric class, named after its file."""
-    if not str(path):
-        hint = "Write combination:FILE with a file from 'capbench train combination --save FILE'"
-        raise UsageError("'combination:' has no file name", code="missing-value", value="combination:", hint=hint)
     path = Path(path)
     combination = read_combination(path)
     name = as_label(path.stem, "combination")

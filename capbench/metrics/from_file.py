@@ -44,7 +44,7 @@ class ScoresEntry:
     """A score file: scores that were computed elsewhere."""
 
     file: str  # its path
-    label: str = ""  # name of its scores; ``""`` for the names of its columns
+    label: str = ""  # name of its scores; ``""``: the file's name without its ending, and the names of its columns
     title: str = ""  # title of its first column in tables
     options: dict[str, Any] = field(default_factory=dict)  # values of :class:`FileScoresOptions`
     reads_references: bool | None = None  # True if the metric reads references; None if it is not known
@@ -126,25 +126,18 @@ class FileScores(Metric):
         return "|".join(parts)
 
 
-def request_of_file(
-    path: str | Path,  # the file, read by :func:`capbench.metrics.score_files.read_score_file`
-    label: str = "",  # name of the scores; default: the file's name without its ending
-    options: Mapping[str, Any] | None = None,  # values of :class:`FileScoresOptions`
-    title: str = "",  # title of the first column in tables
-    # what is known of the metric: ``reads_references``, ``uses_ratings``
-    known: Mapping[str, bool | None] | None = None,
-) -> MetricRequest:
+def request_of_file(entry: ScoresEntry) -> MetricRequest:
     """A score file as a metric request.
 
     A column with the name of one of capbench's (``cider``) is prefixed with the label; ``score`` has the label as name.
     """
-    taken = _taken()
+    path, label, taken = entry.file, entry.label, _taken()
     if label and label.lower() in taken:
         what = "means all metrics" if label.lower() == _ALL else "is the name of a metric of capbench"
         message = f"--scores {label}={path}: '{label}' {what}"
         raise UsageError(message, code="duplicate", value=label, hint="Choose another name")
     name = label_of_file(path, label)
-    values = FileScoresOptions.read(name, options or {})
+    values = FileScoresOptions.read(name, entry.options)
     wanted = [] if values.columns == "all" else [text.strip() for text in values.columns.split(",") if text.strip()]
     file = read_score_file(path, wanted, name)
     file_columns = tuple(wanted or file.columns)
@@ -164,10 +157,11 @@ def request_of_file(
         "file_columns": file_columns,
         "requested": file_columns,
         "_joins": [],
-        **(known or {}),
+        "reads_references": entry.reads_references,
+        "uses_ratings": entry.uses_ratings,
     }
     made = type("FileScores", (FileScores,), content)
-    return MetricRequest(made, columns, dict(options or {}), name, title or (label + worse if label else ""))
+    return MetricRequest(made, columns, entry.options, name, entry.title or (label + worse if label else ""))
 
 
 def label_of_file(path: str | Path, label: str = "") -> str:
@@ -195,9 +189,8 @@ def requests_of_files(
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in names}
     for entry in entries:
         given = {**for_all, **entry.options, **options.pop(label_of_file(entry.file, entry.label), {})}
-        known = {"reads_references": entry.reads_references, "uses_ratings": entry.uses_ratings}
         try:
-            requests.append(request_of_file(entry.file, entry.label, given, entry.title, known))
+            requests.append(request_of_file(replace(entry, options=given)))
         except CapbenchError as error:
             problems.append(error)
     return requests, problems

@@ -241,9 +241,6 @@ def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any
     return reasons
 
 
-# The metrics of one command or call: names, classes and score files, in one list.
-
-
 def requested_metrics(
     # metrics, and columns of the score files; without any of the latter, every column of the files
     names: Sequence[Asked],

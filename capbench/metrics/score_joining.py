@@ -60,14 +60,6 @@ class Unclear:
     rows: tuple[int, ...]  # the rows, ascending
     texts: tuple[str, ...]  # the distinct captions of the image that have this key, in the order of the items
 
-    def in_words(self, file: ScoreFile) -> str:
-        """The first row, and the first texts that it matches."""
-        row = self.rows[0]
-        texts = " or ".join(f"'{text[:200]}'" for text in self.texts[:2])
-        of_row = f"{_where(file, row)} '{file.names['caption'][row][:200]}'"
-        others = "" if len(self.rows) == 1 else f" and {count(len(self.rows) - 1, 'other row')}"
-        return f"{of_row}{others} for {texts} of image '{self.image}'"
-
 
 @dataclass(frozen=True, eq=False)
 class Join:
@@ -144,8 +136,7 @@ class Join:
         if self.other_references:
             number = f"{len(self.other_references):,}"
             message = f"{number} scores were computed with other references than those of {of_what}"
-            ignored = file.option("references", "ignored")
-            hint = f"Score the output of {command}; for a reference-free metric, add {ignored}"
+            hint = f"Score the output of {command}; if it reads none, add {file.option('references', 'ignored')}"
             place = file.place(self.other_references[0])
             return DataError(message, code="mismatch", path=path, row=place, hint=hint)
         if self.is_empty and len(self.strange) == len(file):
@@ -157,8 +148,7 @@ class Join:
         row = self.emptied.get(int(self.missing[0]))
         without = len({self.items[i].key for i in self.missing.tolist()})
         total = len({item.key for item in self.items})
-        written = f"those of all {self.draw[1]} draws" if self.draw[1] > 1 else f"all {total:,}"
-        added = f"Add them ({command} writes {written})" if items else "Add them"
+        added = f"Add them ({command} writes all)" if items else "Add them"
         left = f"{self.scored:,} of {len(self.items):,} items are left"
         hint = f"{added}, or leave these items out for all metrics with --allow-missing ({left})"
         if self.strange:
@@ -174,8 +164,10 @@ class Join:
         return DataError(message, code="missing-scores", value=item.image, path=path, row=at, hint=hint)
 
     def _unclear_in_words(self) -> str:
-        rows = count(sum(len(case.rows) for case in self.unclear), "row")
-        return f"{rows} not joined, because the text key is ambiguous (first: {self.unclear[0].in_words(self.file)})"
+        rows, first = count(sum(len(case.rows) for case in self.unclear), "row"), self.unclear[0]
+        texts = " or ".join(f"'{text[:200]}'" for text in first.texts[:2])
+        named = f"{_row_in_words(self.file, first.rows[0])} for {texts} of image '{first.image}'"
+        return f"{rows} not joined, because the text key is ambiguous (first: {named})"
 
     def _draw_in_words(self) -> str:
         number, draws = self.draw

@@ -111,13 +111,13 @@ def score(
                 for group, of_group in totals_of.items():
                     group_corpus[group][key] = _checked_total(of_group, column, label)
             signatures[label], cached[label] = metric.signature(), int(known[index].sum())
-            cautions[label] = tuple(metric.warnings(dataset, items))
-            trained_on[label] = tuple(metric.training_records())
+            if lines := metric.warnings(dataset, items):
+                cautions[label] = tuple(lines)
+            if records := metric.training_records():
+                trained_on[label] = tuple(records)
             if statistics_of is not None:
                 statistics_of[label] = CorpusStatistics(metric, rows)
     reused["scores"] += sum(cached.values())
-    cautions = {label: lines for label, lines in cautions.items() if lines}
-    trained_on = {label: records for label, records in trained_on.items() if records}
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions, trained_on)
 
 

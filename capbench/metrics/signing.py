@@ -46,13 +46,8 @@ def code_signature(cls: type) -> str | None:
     foreign = [base for base in cls.__mro__ if not _is_capbench(base.__module__) and not _is_standard(base.__module__)]
     if not foreign:
         return ""
-    sources: set[Path] = set()
-    for base in foreign:
-        files = _files_of(base.__module__)
-        if not files:
-            return None
-        sources |= files
-    return f"{cls.__module__}:{cls.__qualname__}@{_digest(sources)}"
+    files = [_files_of(base.__module__) for base in foreign]
+    return f"{cls.__module__}:{cls.__qualname__}@{_digest(set().union(*files))}" if all(files) else None
 
 
 def version_signature(function: Callable[..., Any], label: str, version: str) -> str:

@@ -40,16 +40,16 @@ def values(request: MetricRequest, items: Sequence[Item] = ITEMS) -> dict[str, l
 
 def test_a_column_with_the_name_of_a_built_in_metric_is_told_from_it(tmp_path: Path) -> None:
     path = write(tmp_path / "run.csv", "image,caption,CIDEr,own", "a,one,1,2", "b,two,3,4")
-    assert [row.name for row in request_of_file(path).rows] == ["run.CIDEr", "own"]
+    assert [row.name for row in request_of_file(ScoresEntry(str(path))).rows] == ["run.CIDEr", "own"]
     same = write(tmp_path / "cider.csv", "image,caption,cider", "a,one,1", "b,two,3")
-    assert [row.name for row in request_of_file(same).rows] == ["file-cider.cider"]
+    assert [row.name for row in request_of_file(ScoresEntry(str(same))).rows] == ["file-cider.cider"]
     for name in ("cider", "all"):
         with raises(UsageError, "duplicate", value=name):
-            request_of_file(path, name)
+            request_of_file(ScoresEntry(str(path), name))
 
 
 def test_names_choose_columns_of_files(two: Path) -> None:
-    stored = [request_of_file(two), request_of_file(two, "mine")]
+    stored = [request_of_file(ScoresEntry(str(two))), request_of_file(ScoresEntry(str(two), "mine"))]
 
     def chosen(*names: str) -> tuple[object, list[str]]:
         others, requests = chosen_of_files(names, stored)
@@ -77,7 +77,7 @@ def test_an_option_without_a_name_is_for_files_too(two: Path) -> None:
 def test_columns_that_are_not_requested_have_no_effect(tmp_path: Path) -> None:
     path = write(tmp_path / "judge.csv", "image,caption,good,bad", "a,one,0.5,", "b,two,0.25,4")
     for label in ("", "mine"):
-        request = request_of_file(path, label)
+        request = request_of_file(ScoresEntry(str(path), label))
         with raises(DataError, "missing-scores", path=path, row=2):
             values(request)
         chosen = with_columns(request, ["good"])
@@ -86,10 +86,11 @@ def test_columns_that_are_not_requested_have_no_effect(tmp_path: Path) -> None:
         (signature,) = score(ITEMS, [chosen], dataset="d").signatures.values()
         assert "|column:good|" in signature
     with raises(DataError, "missing-scores", path=path, row=2):
-        values(with_columns(request_of_file(path), ["bad"]))
+        values(with_columns(request_of_file(ScoresEntry(str(path))), ["bad"]))
     # The first column names the rows of a label, whichever columns are requested.
     last = with_columns(
-        request_of_file(write(path, "image,caption,good,bad", "a,one,1,3", "b,two,2,4"), "mine"), ["bad"]
+        request_of_file(ScoresEntry(str(write(path, "image,caption,good,bad", "a,one,1,3", "b,two,2,4")), "mine")),
+        ["bad"],
     )
     assert [row.name for row in last.rows] == ["mine.bad"]
     assert values(last) == {"bad": [3, 4, 3]}

@@ -228,7 +228,7 @@ def test_scores_made_with_other_references_are_refused(root: DataRoot, tmp_path:
 def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> None:
     items = (Item("a", "one", ("r",)), Item("b", "two", ("s",)))
     path = write_lengths(tmp_path / "f.csv", items[:1])
-    requests = [request_of_file(path)]
+    requests = [request_of_file(ScoresEntry(str(path)))]
     with raises(CapbenchError, "missing-scores", path=path, value="b"):
         items_with_scores(items, requests, "mine")
     both = (*resolve_metrics(["bleu-1"]), *requests)
@@ -257,7 +257,9 @@ def test_items_without_a_score_in_one_draw_are_left_out_of_all(root: DataRoot, t
     path.write_text("".join(rows[:1] + rows[4:]), encoding="utf-8")  # three captions of the first draw
     dataset = open_dataset("pascal-50s", root)
     items = dataset.protocol("random-5-refs").items
-    judged = load_scorable(dataset, items, [request_of_file(path)], Resources(allow_missing=True)).require_all()
+    judged = load_scorable(
+        dataset, items, [request_of_file(ScoresEntry(str(path)))], Resources(allow_missing=True)
+    ).require_all()
     captions = [[(item.image, item.candidate) for item in judgements.items] for judgements in judged.draws]
     assert all(of_draw == captions[0] for of_draw in captions)
     assert len(captions[0]) < len(dataset.load(items)[0].items)
