@@ -1,8 +1,7 @@
 """CLIP as an encoder of images and texts, from published weights and tokenisers.
 
-The weights are a folder in the format of ``transformers`` or ``open_clip``, or a single file in the layout of either,
-such as PAC-S's checkpoints. Reading them runs no code. ``CLIPModel`` of ``transformers`` is the network; the numbers
-and sizes of its layers follow from the tensors, and a head has 64 columns unless a configuration states otherwise.
+The weights are a folder in the format of ``transformers`` or ``open_clip``, or a single file in the layout of either.
+Numbers and sizes of the layers follow from the tensors; a head has 64 columns unless a configuration states otherwise.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _HINT = "Use weights of a CLIP with a vision transformer: transformers', OpenAI'
 class Clip:
     """CLIP's two encoders, from a folder or a file of weights.
 
-    Without a ``tokenizer`` (a folder or file), the word pieces are those next to the weights; without an ``activation``
-    of the perceptrons, it is that of the configuration in the folder, otherwise OpenAI's ``quick-gelu``.
+    By default the word pieces are those next to the weights, and the ``activation`` is that of the configuration in the
+    folder, otherwise OpenAI's ``quick-gelu``.
     """
 
     def __init__(

@@ -81,8 +81,8 @@ def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
 
 # The covariance S of context vectors in eq. 7, and its file.
 #
-# The paper does not define its S. The distances in Figure 1 are about √1024 times the relevance, which is consistent
-# with a covariance of context vectors; it is fitted once to captions of a corpus and stored next to the model.
+# The paper does not define its S. The distances in Figure 1 are about √1024 times the relevance, as with the covariance
+# of context vectors.
 
 COVARIANCES = ("fitted", "diagonal", "full", "identity")
 """``fitted``: with shrinkage; ``full``: the plain covariance; ``diagonal``: its diagonal; ``identity``: none."""
@@ -401,9 +401,8 @@ class Reo(GroundedMetric):
     def explain(self, subject: Subject) -> Explanation:
         """Words and marked phrases by similarity to a⊥ and g⊥ (Figure 3), and all candidates' scores (Figure 4).
 
-        sim(x, y) of Figure 3 is "the average cosine similarity between the machine-identified error (a⊥ and g⊥) and the
-        true error description": a mean over regions and references. The paper does not define the vectors of a
-        description; here a phrase is encoded as a caption of the same network, whose contexts are compared.
+        sim(x, y) of Figure 3 is a mean cosine over regions and references; the paper does not define the vectors of an
+        error's description: a phrase is encoded as a caption, whose contexts are compared.
         """
         image, items, vocabulary = subject.image, subject.items, self.source.model.vocabulary
         regions = self.source.regions(image)

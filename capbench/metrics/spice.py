@@ -37,11 +37,6 @@ def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
     )
 
 
-def parser_version() -> str:
-    """Version of everything that can change a scene graph, for signatures."""
-    return SPICE_PARSER_VERSION
-
-
 CATEGORY_COLUMNS = {
     "spice-object": "Object",
     "spice-attribute": "Attribute",
@@ -82,7 +77,7 @@ class Spice(TokenMetric):
         return lines
 
     def facts(self) -> Mapping[str, object]:
-        return {"parser": parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
+        return {"parser": SPICE_PARSER_VERSION, "synonyms": "meteor-1.5", "tok": ptb.VERSION}
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
         candidates, references = self.tokenize(items)

@@ -24,16 +24,13 @@ More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
 
 
 class Regions:
-    """Arrays of images by index, features first, in memory if they fit, otherwise read on request.
-
-    ``shape`` is (images, regions, columns).
-    """
+    """Arrays of images by index, features first, in memory if they fit, otherwise read on request."""
 
     def __init__(self, images: int, read: Callable[[int], Sequence[NDArray[Any]]], memory_mb: float) -> None:
         self._read = read  # returns the arrays of an image
         self._lock = threading.Lock()  # the prefetching thread and evaluations both use HDF5
         first = read(0)
-        self.shape = (images, *first[0].shape)
+        self.shape = (images, *first[0].shape)  # (images, regions, columns)
         self.in_memory = images * sum(array.nbytes for array in first) <= memory_mb * 2**20
         self._held: list[Tensor] = []
         if self.in_memory:

@@ -1,8 +1,7 @@
 """Training files: the settings that all trainings share, and the reader of the YAML.
 
-Settings are pydantic models without unknown keys. A section with other defaults in a subclass is written as
-``optimiser: OptimiserOptions = OptimiserOptions(lr=0.01)``; keys that the file omits keep these defaults. ``network``
-may be an :class:`~capbench.core.options.Options` of a network, which are checked as declared there.
+A section with other defaults in a subclass is written as ``optimiser: OptimiserOptions = OptimiserOptions(lr=0.01)``;
+keys that the file omits keep these defaults. ``network`` may be an :class:`~capbench.core.options.Options`.
 """
 
 from __future__ import annotations

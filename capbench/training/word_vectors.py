@@ -78,8 +78,7 @@ def train_caption_vectors(
 ) -> TrainedVectors:
     """Train word vectors on corpora, and write them (word2vec's binary format) with the record of their captions.
 
-    Captions of judged images are left out unless ``include_judged``: metrics whose vectors have read the references and
-    candidates on which they are tested agree better with the ratings than they would on other images.
+    Captions of judged images are left out unless ``include_judged``: vectors that have read them agree better there.
     """
     require("gensim", purpose="training word vectors")
     read = [load_captions(name, root) for name in corpora]

@@ -86,8 +86,7 @@ class Encoder:
 
     @torch.inference_mode()
     def products(self, row: Row, triplets: Triplets, *, fused: bool = True) -> list[FloatArray]:
-        """(nodes, regions) products of the candidate's words, and of its triplets, with the nodes of image and
-        references, or with those of the image alone."""
+        """(nodes, regions) products of the candidate's words and triplets with ``fused`` nodes or the image's alone."""
         codes, encoded = self._captions({row.candidate, *row.references}, triplets)
         sets = tuple(nodes[:, None] for nodes in self._image(row.image) or ())
         if fused:

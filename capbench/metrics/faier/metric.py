@@ -18,9 +18,10 @@ from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.image_metric import ImageOptions, RegionMetric, signed_together, unknown_words
 from capbench.metrics.needs import Features, Parser, References, Resources, Weights
-from capbench.metrics.spice import parser_version, parsing
+from capbench.metrics.spice import parsing
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from capbench.text.spice.scene_graph import SceneGraph, Triplet
 from capbench.text.vocabulary import tokenize_caption
 
@@ -114,7 +115,7 @@ class Faier(RegionMetric):
 
     def facts(self) -> Mapping[str, object]:
         parts = {**signed_together([e.model for e in self.encoders]), "features": self.store.signature()}
-        return {**parts, "parser": parser_version(), "tok": ptb.VERSION} if self.network.relations else parts
+        return {**parts, "parser": SPICE_PARSER_VERSION, "tok": ptb.VERSION} if self.network.relations else parts
 
     def chosen(self, references: Sequence[str]) -> tuple[str, ...]:
         """The references that the network reads, in its order; "." if there are none, as in the paper."""
@@ -198,8 +199,7 @@ class Faier(RegionMetric):
         return scored
 
     def products(self, image: str, candidate: str, references: Sequence[str] | None = None) -> list[FloatArray]:
-        """(networks, nodes, regions) products of the candidate's words, and of its triplets, with union nodes; without
-        references, with the nodes of the image."""
+        """(networks, nodes, regions) products of the candidate's words and triplets with union nodes or the image's."""
         from capbench.metrics.faier.encode import Row
 
         if not self.network.sees_images:

@@ -3,8 +3,8 @@
 An LSTM reads the caption and a reference. Its states after their last words are concatenated with a linear layer of
 the image's vector and enter a layer of rectified units, which is followed by two classes, human and machine.
 
-The authors published no weights. Their released code uses the state at the word ``<eos>``, so that captions which fill
-all steps have a zero state; in this implementation, long captions are truncated and end with ``<end>``.
+The released code uses the state at ``<eos>``, so that captions which fill all steps have a zero state; here, long
+captions are truncated and end with ``<end>``.
 """
 
 from __future__ import annotations

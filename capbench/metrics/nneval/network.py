@@ -1,8 +1,7 @@
 """NNEval's network (Sharif et al., ECCV 2018, section 3.3): 8 scores → 72 → 72 → machine or human.
 
-Two kinds of files are read: the six arrays of the released network, which is published as a TensorFlow checkpoint
-(docs/nneval.md converts it to ``.npz``), and the output of ``capbench train nneval``, which also contains the range of
-every score in training (``minimum`` and ``maximum``, (8) each) and facts of the training.
+Two kinds of files are read: the six arrays of the released network as ``.npz`` (converted as in docs/nneval.md), and
+those of ``capbench train nneval``, with the range of every score in training (``minimum``, ``maximum``: (8) each).
 """
 
 from __future__ import annotations

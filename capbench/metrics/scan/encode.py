@@ -1,7 +1,6 @@
-"""A grounding model or ensemble with its features, and the base of the metrics that read them (TIGEr and REO).
+"""A grounding model or ensemble with its features, and the base of TIGEr and REO.
 
-The attention of these metrics is that of SCAN with regions as queries (``i2t``): the context of a region is a weighted
-sum of a caption's words.
+Their attention has regions as queries (``i2t``): the context of a region is a weighted sum of a caption's words.
 """
 
 from __future__ import annotations
@@ -88,10 +87,7 @@ class GroundingSource:
 def open_source(
     features: str | FeatureStore, model: str, *, vocabulary: str | None = None, any_features: bool = False
 ) -> GroundingSource:
-    """A grounding model or an ensemble with a feature store, from memory if this process has opened them before.
-
-    ``vocabulary``: path of the vocabulary JSON, for a released checkpoint without one next to it.
-    """
+    """A grounding model or an ensemble with a feature store, from memory if this process has opened them before."""
     networks = opened_networks(model)
     store = open_store(features) if isinstance(features, str) else features
     key = (networks.sha256, None if vocabulary is None else files.sha256_file(vocabulary), store_key(store))

@@ -1,8 +1,7 @@
 """SCAN's weight files, and a loaded model that encodes images and captions.
 
-Two formats are read: that of capbench (one ``.safetensors`` with options, vocabulary and training facts in its
-metadata), and checkpoints of the released training code (``model_best.pth.tar``) with two state dicts and the options,
-which require the vocabulary JSON of their training.
+Two formats are read: capbench's ``.safetensors``, and checkpoints of the released training code
+(``model_best.pth.tar``), two state dicts and options, which require the vocabulary JSON of their training.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class Scan(nn.Module):
         self.reset_parameters(generator)
 
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+    def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Initial weights: Xavier-uniform image layer with bias 0, U(−0.1, 0.1) words, the GRU's ±1/√D.
 
         A weight-normed image layer starts at ±1/√image_dim, as in the released code.

@@ -45,8 +45,7 @@ class ScanTask(WordTask[Scan]):
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         dropout, network = self.config.dropout, self.model
-        images = batch.images.to(self.device, non_blocking=True)
-        ids = batch.ids.to(self.device, non_blocking=True)
+        images, ids = (tensor.to(self.device, non_blocking=True) for tensor in (batch.images, batch.ids))
         regions = network.encode_images(images, dropout.regions)
         words = network.encode_captions(ids, batch.lengths, dropout.embedding)
         return self.config.loss(network.similarities(regions, words, batch.lengths), step)

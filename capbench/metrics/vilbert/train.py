@@ -99,9 +99,7 @@ class VilbertTraining(data.CaptionTraining):
 
     def deciding(self) -> dict[str, Any]:
         """As for all trainings, without the folder of ``text_start``: its weights and word pieces count as data."""
-        decided = super().deciding()
-        del decided["text_start.folder"]
-        return decided
+        return {key: value for key, value in super().deciding().items() if key != "text_start.folder"}
 
     def contradictions(self) -> Iterable[str]:
         loss, longest, places = self.loss, self.pieces.longest, self.network.positions
@@ -169,7 +167,7 @@ class Specials(NamedTuple):
 
 
 def specials_of(pieces: WordPieces) -> Specials:
-    """The ids of word pieces in brackets, and of the others."""
+    """Special tokens are word pieces in brackets."""
     special = [piece.startswith("[") and piece.endswith("]") and len(piece) > 2 for piece in pieces.pieces]
     return Specials(pieces.places[PAD], pieces.places[MASK], np.flatnonzero(~np.array(special)))
 
@@ -231,9 +229,7 @@ def mask_words(
 
 _FAR = -1e4  # similarity with padding
 _TEMPERATURE = 0.1  # of the contrast and of the sampling of hard negatives
-_FIT_LEVEL, _FIT_TEMPERATURE = 0.5, 0.2
-"""Threshold of the mean cosine between captions that fit and others, and the temperature of the difference from it. The
-threshold is clearly above 0, because the metric multiplies the states of candidate and reference."""
+_FIT_LEVEL, _FIT_TEMPERATURE = 0.5, 0.2  # mean cosine between captions that fit and others; of its differences
 _MATCHING_TEMPERATURE = 0.05  # of the differences of F-scores
 
 
