@@ -97,25 +97,25 @@ def nneval(folder: Path, items: Items) -> dict[str, Any]:
 
 def trained(folder: Path, items: Items, *labels: str) -> dict[str, Any]:
     """SCAN with REO's covariance, FAIEr's variants and LEIC."""
-    from capbench.metrics.faier.network import Faier, FaierOptions, save_faier
-    from capbench.metrics.leic.network import Leic, LeicOptions, save_leic
-    from capbench.metrics.scan.files import save_scan
+    from capbench.metrics.faier.network import Faier, FaierOptions
+    from capbench.metrics.leic.network import Leic, LeicOptions
     from capbench.metrics.scan.network import Scan, ScanOptions
+    from capbench.weights.files import write_trained
 
     words = capbench.Vocabulary.build(words_of(items), 1)
     files = {label: folder / f"{label}.safetensors" for label in labels}
     for label, path in files.items():
         if label == "leic":
-            save_leic(path, fill(Leic(LeicOptions(len(words)))), words, {})
+            write_trained(path, fill(Leic(LeicOptions(len(words)))), words, {})
         elif label in ("tiger", "reo"):
-            save_scan(path, fill(Scan(ScanOptions(vocabulary_size=len(words)))), words, {})
+            write_trained(path, fill(Scan(ScanOptions(vocabulary_size=len(words)))), words, {})
             spread = chance("covariance").standard_normal((1024, 1100))
             facts = {"kind": "capbench.reo-covariance/1", "shrinkage": 0.1, "captions": 1100}
             facts["model"] = hashlib.sha256(path.read_bytes()).hexdigest()
             made = np.frombuffer(json.dumps(facts).encode(), np.uint8)
             np.savez(f"{path}.reo.npz", matrix=spread @ spread.T / 1100, facts=made)
         else:
-            save_faier(path, fill(Faier(FaierOptions(len(words), variant=VARIANTS[label]))), words, {})
+            write_trained(path, fill(Faier(FaierOptions(len(words), variant=VARIANTS[label]))), words, {})
     return {"model": files, **regions(folder, items)}
 
 

@@ -86,13 +86,14 @@ def load_network(path: str | os.PathLike[str]) -> Any:
     """A grounding model, a network of FAIEr, LEIC or a plug-in, or a ViLBERT in capbench's format."""
     from capbench.metrics.faier import network as faier
     from capbench.metrics.leic import network as leic
-    from capbench.metrics.scan import files as scan
+    from capbench.metrics.scan.files import load_scan
+    from capbench.metrics.scan.network import Scan
     from capbench.metrics.vilbert import files as vilbert
     from capbench.weights.arrays import read_metadata
 
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
-    own: dict[str, Callable[..., Any]] = {scan.KIND: scan.load_scan, faier.KIND: faier.load_faier}
-    own |= {leic.KIND: leic.load_leic, vilbert.KIND: vilbert.load_vilbert}
+    own: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, faier.Faier.kind: faier.load_faier}
+    own |= {leic.Leic.kind: leic.load_leic, vilbert.KIND: vilbert.load_vilbert}
     for kind, load in own.items():
         if family in ("", kind.partition("/")[0]):
             return load(path)

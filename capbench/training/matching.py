@@ -24,6 +24,7 @@ from capbench.text.vocabulary import Vocabulary
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
 from capbench.training.trainer import B, M, Measurement, Task, Watcher, adam
+from capbench.weights.files import write_trained
 from capbench.weights.training_files import KEY
 
 E = TypeVar("E")
@@ -191,6 +192,9 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "features": self.kind_of_features, KEY: self.record.to_json()}
+
+    def save(self, path: Path, model: M, facts: Mapping[str, Any]) -> None:
+        write_trained(path, model, self.vocabulary, facts)
 
     lines = staticmethod(lambda entry: recall_lines(entry))
 

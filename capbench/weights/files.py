@@ -157,18 +157,16 @@ class Stored(Generic[O]):
 
 def write_trained(
     path: str | os.PathLike[str],
-    kind: str,  # identifier with the version of the format: ``capbench.scan/1``
-    network: nn.Module,
-    options: Options,
+    network: Any,  # with its ``options``, and ``kind``, which has the version of the format: ``capbench.scan/1``
     vocabulary: Vocabulary,
     training: Mapping[str, Any],  # facts of the training, JSON values
 ) -> None:
     """Write one self-contained file, atomically."""
-    facts = dataclasses.asdict(options)
+    facts = dataclasses.asdict(network.options)
     check_size(vocabulary, facts["vocabulary_size"], path)
     metadata = {
         "format": "pt",
-        "kind": kind,
+        "kind": network.kind,
         "options": json.dumps(facts),
         "vocabulary": json.dumps(vocabulary.words, ensure_ascii=False),
         "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),

@@ -16,11 +16,12 @@ import torch
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import Faier as Network
-from capbench.metrics.faier.network import FaierOptions, caption_code, save_faier
+from capbench.metrics.faier.network import FaierOptions, caption_code
 from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights.files import write_trained
 from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import items, write_features
 from tests.metrics.faier.reference import PlainFaier, Text
@@ -65,7 +66,7 @@ def files(folder: Path, chosen: Sequence[Item], variant: str) -> Resources:
     """A model with random weights, and random features."""
     words = Vocabulary.build(sorted({text for i in chosen for text in (i.candidate, *i.references)}), min_count=1)
     network = Network(FaierOptions(vocabulary_size=len(words), variant=variant), torch.Generator().manual_seed(0))
-    save_faier(folder / "faier.safetensors", network, words, {})
+    write_trained(folder / "faier.safetensors", network, words, {})
     write_features(folder / "features.h5", sorted({item.image for item in chosen}), 36, 2048)
     return Resources(features=str(folder / "features.h5"), model=str(folder / "faier.safetensors"))
 

@@ -16,10 +16,10 @@ import torch
 
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.needs import Resources
-from capbench.metrics.scan.files import save_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.metrics.tiger import Tiger
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights.files import write_trained
 from scripts.bench.common import Row, Settings, Work, between
 from scripts.bench.inputs import items, write_features
 
@@ -78,7 +78,7 @@ def files(folder: Path, chosen: Sequence[Item]) -> Resources:
     """A model with random weights, and random features."""
     words = Vocabulary.build(sorted({text for i in chosen for text in (i.candidate, *i.references)}), min_count=1)
     network = Scan(ScanOptions(vocabulary_size=len(words), embed_dim=1024), torch.Generator().manual_seed(0))
-    save_scan(folder / "scan.safetensors", network, words, {})
+    write_trained(folder / "scan.safetensors", network, words, {})
     write_features(folder / "features.h5", sorted({item.image for item in chosen}), 36, 2048)
     return Resources(features=str(folder / "features.h5"), model=str(folder / "scan.safetensors"))
 

@@ -14,9 +14,9 @@ from PIL import Image
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root, sample_dir
 from capbench.features.store import open_store
-from capbench.metrics.scan.files import save_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights.files import write_trained
 from tests.conftest import Ran
 
 EXPLAIN = ("explore", "explain", "-i", "f8k_003")
@@ -37,7 +37,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     with open_store(features) as store:
         size, digest = store.feature_size, store.fingerprint.digest
     options = ScanOptions(vocabulary_size=len(words), word_dim=8, embed_dim=16, image_dim=size)
-    save_scan(model, Scan(options, torch.Generator().manual_seed(1)), words, {"features": digest})
+    write_trained(model, Scan(options, torch.Generator().manual_seed(1)), words, {"features": digest})
     return ["--features", str(features), "--model", str(model)]
 
 

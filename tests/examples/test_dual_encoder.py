@@ -19,7 +19,8 @@ from capbench.metrics.scan.train import ScanTask
 from capbench.training.settings import parse_training
 from capbench.training.trainer import Measurement, Trained, train
 from capbench.weights.ensembles import write_ensemble
-from capbench_dual_encoder.files import load_dual_encoder, save_dual_encoder
+from capbench.weights.files import write_trained
+from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.metric import DualEncoderMetric
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 from capbench_dual_encoder.training import DualEncoderTask, DualEncoderTraining
@@ -120,7 +121,7 @@ def test_training_finds_images_for_captions_and_learns_the_temperature(world: Pa
     assert measured["recall_sum"] == result.chosen["recall_sum"]
     assert trained(world, tmp_path / "hinge", loss={"kind": "hinge"}).ended == "epochs"
     saved = load_dual_encoder(result.model)
-    save_dual_encoder(tmp_path / "again.safetensors", saved.network, saved.vocabulary, {})
+    write_trained(tmp_path / "again.safetensors", saved.network, saved.vocabulary, {})
     again = load_dual_encoder(tmp_path / "again.safetensors").network.state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in saved.network.state_dict().items())
 

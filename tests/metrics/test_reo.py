@@ -118,12 +118,13 @@ def test_extraness_and_omission_are_the_papers_mahalanobis_distances() -> None:
 
 
 def test_invalid_covariances_are_rejected(made: Files, tmp_path: Path) -> None:
-    from capbench.metrics.scan.files import load_scan, save_scan
+    from capbench.metrics.scan.files import load_scan
     from capbench.metrics.scan.network import Scan
+    from capbench.weights.files import write_trained
 
     other = make_files(tmp_path, ["imagex"])
     model = load_scan(other.model)
-    save_scan(other.model, Scan(model.options), model.vocabulary, {})
+    write_trained(other.model, Scan(model.options), model.vocabulary, {})
     with raises(ModelError, "wrong-weights", path=default_path(made.model)):
         Reo(other.resources, covariance_file=str(default_path(made.model)))
     broken = tmp_path / "broken.npz"

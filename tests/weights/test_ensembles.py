@@ -13,10 +13,11 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.core.files import sha256_file
-from capbench.metrics.scan.files import GroundingModel, load_scan, save_scan
+from capbench.metrics.scan.files import GroundingModel, load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import network_files, read_ensemble, write_ensemble
+from capbench.weights.files import write_trained
 from capbench.weights.registry import locate
 from tests.errors import raises
 
@@ -30,7 +31,7 @@ def saved(path: Path, seed: int, words: Vocabulary = VOCABULARY, features: str =
     torch.set_num_threads(1)
     sizes = {"vocabulary_size": len(words), "word_dim": 5, "embed_dim": 6, "image_dim": 7}
     network = Scan(ScanOptions(**{**sizes, **options}), torch.Generator().manual_seed(seed))
-    save_scan(path, network, words, {"features": features})
+    write_trained(path, network, words, {"features": features})
     return load_scan(path)
 
 

@@ -35,7 +35,7 @@ from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import PAD, UNKNOWN, Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import network_files
-from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
+from capbench.weights.files import Family, TrainedModel, load_trained
 
 VARIANTS = tuple(f"{parts}{levels}" for parts in ("faier", "fier", "aier", "fier+aier") for levels in ("", "-object"))
 """The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` variants have no relation level."""
@@ -239,6 +239,8 @@ def fuse(layer: Any, gru: Any, v: Tensor, references: Nodes, places: Tensor, cou
 class Faier(nn.Module):
     """The network of one variant; ``generator`` draws the initial weights."""
 
+    kind: ClassVar = "capbench.faier/1"  # of weight files
+
     def __init__(self, options: FaierOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.options = options
@@ -377,8 +379,7 @@ class Faier(nn.Module):
 
 # Weight files.
 
-KIND = "capbench.faier/1"  # Value of ``kind`` in a weight file's metadata
-_FAMILY = Family(KIND, "FAIEr model", "capbench train faier")
+_FAMILY = Family(Faier.kind, "FAIEr model", "capbench train faier")
 
 
 class FaierModel(TrainedModel[Faier, FaierOptions]):
@@ -407,22 +408,15 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
         }
 
 
-def save_faier(
-    path: str | os.PathLike[str], network: Faier, vocabulary: Vocabulary, training: Mapping[str, Any]
-) -> None:
-    """Write one self-contained ``.safetensors``."""
-    write_trained(path, KIND, network, network.options, vocabulary, training)
-
-
 def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
-    """Load a model that :func:`save_faier` wrote."""
+    """Load a model of a trained network."""
     return load_trained(path, _FAMILY, FaierOptions, Faier, FaierModel, device)
 
 
 def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
     """Options of a network, or of an ensemble's first one, without loading weights; None if the file has none."""
     metadata = read_metadata(network_files(path)[0]) or {}
-    if metadata.get("kind") != KIND:
+    if metadata.get("kind") != Faier.kind:
         return None
     try:
         return FaierOptions.stored(json.loads(metadata["options"]))

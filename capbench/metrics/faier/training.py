@@ -30,7 +30,6 @@ from capbench.metrics.faier.network import (
     collate,
     load_faier,
     region_boxes,
-    save_faier,
 )
 from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.text import ptb
@@ -267,9 +266,6 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
 
     def validate(self, model: Faier, pause: Callable[[], None]) -> dict[str, Any]:
         return evaluate_all(model, self.dev, self.config.evaluation.references, self._empty, lambda _done: pause())
-
-    def save(self, path: Path, model: Faier, facts: Mapping[str, Any]) -> None:
-        save_faier(path, model, self.vocabulary, facts)
 
     @classmethod
     def measure(cls, config: FaierTraining, model: Path, asked: Measurement) -> dict[str, Any]:

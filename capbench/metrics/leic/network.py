@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 import os
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,11 +25,9 @@ from torch.nn import functional
 from capbench.core.options import Count, Options, Positive, option
 from capbench.core.records import FloatArray
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
-from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
+from capbench.weights.files import Family, TrainedModel, load_trained
 
-KIND = "capbench.leic/1"  # Identifier of the file format
 HUMAN = 0  # The class of human captions
-_FAMILY = Family(KIND, "LEIC network", "capbench train leic")
 
 _SIZE = Count(1, 1 << 20)
 _BATCH = 512  # captions encoded at once
@@ -68,6 +66,8 @@ def _words(text: str) -> list[str]:
 
 class Leic(nn.Module):
     """The network; ``generator`` draws the initial weights, uniform in ±1/√inputs, those of words in ±0.1."""
+
+    kind: ClassVar = "capbench.leic/1"  # of weight files
 
     def __init__(self, options: LeicOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -142,14 +142,10 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         return human
 
 
-def save_leic(path: str | os.PathLike[str], network: Leic, vocabulary: Vocabulary, training: Mapping[str, Any]) -> None:
-    """Write one self-contained ``.safetensors``."""
-    write_trained(path, KIND, network, network.options, vocabulary, training)
-
-
 def load_leic(path: str | os.PathLike[str]) -> LeicModel:
     """Read a network from a file."""
-    return load_trained(path, _FAMILY, LeicOptions, Leic, LeicModel)
+    family = Family(Leic.kind, "LEIC network", "capbench train leic")
+    return load_trained(path, family, LeicOptions, Leic, LeicModel)
 
 
 def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:

@@ -23,10 +23,11 @@ from capbench.core.errors import DataError
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.leic.network import HUMAN, Leic, LeicOptions, encode_words, mean_vector, save_leic
+from capbench.metrics.leic.network import HUMAN, Leic, LeicOptions, encode_words, mean_vector
 from capbench.text.vocabulary import PAD, SPECIAL
 from capbench.training import data, settings
 from capbench.training.trainer import Task, Watcher, adam
+from capbench.weights.files import write_trained
 from capbench.weights.training_files import KEY
 
 Negative = Literal["other-image", "replaced-words", "permuted"]
@@ -288,7 +289,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         return {**facts, KEY: self.record.to_json(), MEAN_KEY: mean_to_text(mean)}
 
     def save(self, path: Path, model: Leic, facts: Mapping[str, Any]) -> None:
-        save_leic(path, model, self.vocabulary, facts)
+        write_trained(path, model, self.vocabulary, facts)
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,6 @@ from capbench.weights.files import (
     read_trained,
     refuse_ensemble,
     with_weights,
-    write_trained,
 )
 
 # Options of the released code by our names; "no_*" are negated. The others follow from the weights' shapes.
@@ -77,8 +76,7 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
     return state, ScanOptions(**chosen), {"source": "released"}, name if isinstance(name, str) else None
 
 
-KIND = "capbench.scan/1"
-_FAMILY = Family(KIND, "SCAN model", "capbench train scan")
+_FAMILY = Family(Scan.kind, "SCAN model", "capbench train scan")
 _BATCH = 128  # captions encoded at once
 
 
@@ -126,11 +124,6 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
             encoded = self.network.encode_captions(ids, torch.tensor([len(key) for key in batch])).cpu().numpy()
             vectors |= {tuple(key.tolist()): rows[: len(key)].copy() for key, rows in zip(batch, encoded, strict=True)}
         return {text: vectors[key] for text, key in keys.items()}
-
-
-def save_scan(path: str | os.PathLike[str], network: Scan, vocabulary: Vocabulary, training: Mapping[str, Any]) -> None:
-    """Write one self-contained ``.safetensors``, with facts of the training (JSON values)."""
-    write_trained(path, KIND, network, network.options, vocabulary, training)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -185,6 +186,8 @@ def context_cosines(o: Attention, images: Tensor, captions: Tensor, lengths: Ten
 
 class Scan(nn.Module):
     """The network; ``image`` and ``text`` have the weight names of the published models."""
+
+    kind: ClassVar = "capbench.scan/1"  # of weight files
 
     def __init__(self, options: ScanOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()

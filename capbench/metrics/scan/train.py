@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import torch
 from pydantic import InstanceOf
 
-from capbench.metrics.scan.files import load_scan, save_scan
+from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.training.matching import Batch, MatchingTraining, WordTask
 from capbench.training.settings import Count, EvaluationOptions, OptimiserOptions
@@ -49,6 +45,3 @@ class ScanTask(WordTask[Scan]):
         regions = network.encode_images(images, dropout.regions)
         words = network.encode_captions(ids, batch.lengths, dropout.embedding)
         return self.config.loss(network.similarities(regions, words, batch.lengths), step)
-
-    def save(self, path: Path, model: Scan, facts: Mapping[str, Any]) -> None:
-        save_scan(path, model, self.vocabulary, facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench import ModelError, Vocabulary, tokenizer_version
+from capbench import ModelError, tokenizer_version
 from capbench.weights.encodings import Encodings
-from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
+from capbench.weights.files import Family, TrainedModel, load_trained
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 
-__all__ = ["DualEncoderModel", "load_dual_encoder", "save_dual_encoder"]
+__all__ = ["DualEncoderModel", "load_dual_encoder"]
 
-KIND = "capbench.dual-encoder/1"
-_FAMILY = Family(KIND, "dual encoder", "capbench train clip")
+_FAMILY = Family(DualEncoder.kind, "dual encoder", "capbench train clip")
 _IMAGES = 64
 _CAPTIONS = 128
 
@@ -105,25 +104,8 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
         return vectors
 
 
-def save_dual_encoder(
-    path: str | os.PathLike[str], network: DualEncoder, vocabulary: Vocabulary, training: Mapping[str, Any]
-) -> None:
-    """Write one self-contained ``.safetensors``.
-
-    Args:
-        path: the file; written atomically.
-        network: its options and weights.
-        vocabulary: a vocabulary of the network's size.
-        training: facts of the training, JSON values; ``features`` is the kind of the features.
-
-    Raises:
-        ModelError: the vocabulary has another size, or a weight is NaN or infinite.
-    """
-    write_trained(path, _FAMILY.kind, network, network.options, vocabulary, training)
-
-
 def load_dual_encoder(path: str | os.PathLike[str], device: str = "cpu") -> DualEncoderModel:
-    """Read a file of :func:`save_dual_encoder`.
+    """Read a trained network.
 
     Raises:
         MissingFileError: the file does not exist.

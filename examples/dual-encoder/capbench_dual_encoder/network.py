@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,8 @@ class DualEncoder(nn.Module):
         generator: random generator of the initial weights; by default the global one.
         temperature: initial temperature.
     """
+
+    kind: ClassVar = "capbench.dual-encoder/1"  # of weight files
 
     def __init__(
         self, options: DualEncoderOptions, generator: torch.Generator | None = None, temperature: float = 0.07

@@ -17,7 +17,6 @@ The keys of all trainings are in :mod:`capbench.training.settings`, ``data`` and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -25,7 +24,7 @@ from pydantic import InstanceOf
 
 from capbench.training.matching import Batch, LossOptions, MatchingTraining, WordTask, info_nce, recall_lines
 from capbench.training.settings import Count, EvaluationOptions, Positive
-from capbench_dual_encoder.files import KIND, load_dual_encoder, save_dual_encoder
+from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 
 
@@ -60,7 +59,7 @@ class DualEncoderTask(WordTask[DualEncoder]):
 
     settings = DualEncoderTraining
     metric = "dual-encoder"
-    kind = KIND
+    kind = DualEncoder.kind
     load = staticmethod(load_dual_encoder)
     config: DualEncoderTraining
 
@@ -92,7 +91,3 @@ class DualEncoderTask(WordTask[DualEncoder]):
         """Recalls, and the temperature of a training."""
         line, *table = recall_lines(entry)
         return [line + (f", temperature {entry['temperature']:.4f}" if "temperature" in entry else ""), *table]
-
-    def save(self, path: Path, model: DualEncoder, facts: Mapping[str, Any]) -> None:
-        """Weights, options, vocabulary and facts as one ``.safetensors``."""
-        save_dual_encoder(path, model, self.vocabulary, facts)

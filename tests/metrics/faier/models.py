@@ -11,11 +11,12 @@ import torch
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.faier.network import Faier, FaierOptions, load_faier, save_faier
+from capbench.metrics.faier.network import Faier, FaierOptions, load_faier
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import write_ensemble
+from capbench.weights.files import write_trained
 from tests.metrics.scan.models import Files
 
 FINGERPRINT = Fingerprint("invented", "random:1", "none", "1-6 boxes")
@@ -61,7 +62,7 @@ def write_model(path: Path, seed: int = 1, *, trained_on: str | None = FINGERPRI
             weight.mul_(2.0 if weight.dim() > 1 else 1.0)
             if "bias" in name:
                 weight.add_(torch.randn(weight.shape, generator=generator) / 4)
-    save_faier(path, network, words, {} if trained_on is None else {"features": trained_on})
+    write_trained(path, network, words, {} if trained_on is None else {"features": trained_on})
     return path
 
 

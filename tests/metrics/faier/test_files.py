@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError
-from capbench.metrics.faier.network import VARIANTS, Faier, FaierOptions, load_faier, save_faier, stored_options
+from capbench.metrics.faier.network import VARIANTS, Faier, FaierOptions, load_faier, stored_options
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import read_checkpoint
 from capbench.weights.ensembles import check_together, write_ensemble
-from capbench.weights.files import write_safetensors
+from capbench.weights.files import write_safetensors, write_trained
 from tests.errors import raises
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,7 +24,7 @@ OPTIONS = FaierOptions(vocabulary_size=len(VOCABULARY), word_dim=5, embed_dim=6,
 
 def _saved(path: Path, seed: int = 0, **changes: Any) -> Path:
     options = FaierOptions(**{**vars(OPTIONS), **changes})
-    save_faier(path, Faier(options, torch.Generator().manual_seed(seed)), VOCABULARY, {"features": "ab" * 8})
+    write_trained(path, Faier(options, torch.Generator().manual_seed(seed)), VOCABULARY, {"features": "ab" * 8})
     return path
 
 

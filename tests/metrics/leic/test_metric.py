@@ -14,11 +14,12 @@ from capbench.core.training_record import training_overlap
 from capbench.features.store import open_store
 from capbench.metrics.leic.metric import Leic
 from capbench.metrics.leic.network import Leic as Network
-from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words, load_leic, save_leic
+from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words, load_leic
 from capbench.metrics.needs import Resources
 from capbench.metrics.registry import load_network
 from capbench.text.vocabulary import END, SPECIAL, UNKNOWN, Vocabulary
 from capbench.weights.ensembles import write_ensemble
+from capbench.weights.files import write_trained
 from tests.errors import raises
 from tests.metrics.leic.world import make_world
 
@@ -49,7 +50,7 @@ def write_model(
         for weight in network.parameters():
             weight.mul_(2)  # so that scores differ
     facts = {"features": features, "about": f"of seed {seed}", "images": {"trained": [old_mark(one) for one in seen]}}
-    save_leic(path, network, WORDS, facts)
+    write_trained(path, network, WORDS, facts)
     return path
 
 

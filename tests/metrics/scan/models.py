@@ -31,8 +31,8 @@ class Files:
 def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = FINGERPRINT.kind) -> Files:
     import torch
 
-    from capbench.metrics.scan.files import save_scan
     from capbench.metrics.scan.network import Scan, ScanOptions
+    from capbench.weights.files import write_trained
 
     torch.set_num_threads(1)
     files = Files(folder / "scan.safetensors", folder / "features.h5")
@@ -40,7 +40,7 @@ def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = 
     words = Vocabulary.build([" ".join(_WORDS)] * 4)
     options = ScanOptions(vocabulary_size=len(words), word_dim=10, embed_dim=16, image_dim=DIMENSION)
     network = Scan(options, torch.Generator().manual_seed(5))
-    save_scan(files.model, network, words, {} if trained_on is None else {"features": trained_on})
+    write_trained(files.model, network, words, {} if trained_on is None else {"features": trained_on})
     return files
 
 

@@ -12,11 +12,12 @@ from capbench.metrics.needs import Resources
 from capbench.metrics.reo import Reo, default_path, fit_covariance, write_covariance
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import GroundingOptions
-from capbench.metrics.scan.files import load_scan, save_scan
+from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.metrics.tiger import Tiger, rrs, wds
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import write_ensemble
+from capbench.weights.files import write_trained
 from tests.errors import raises
 from tests.metrics.scan.models import DIMENSION, FINGERPRINT, make_items, write_features
 
@@ -33,7 +34,7 @@ def network(
     words = Vocabulary.build([text] * 4)
     sizes = {"vocabulary_size": len(words), "word_dim": 10, "embed_dim": 16, "image_dim": DIMENSION}
     shape = ScanOptions(**{**sizes, **options})  # type: ignore[arg-type]
-    save_scan(path, Scan(shape, torch.Generator().manual_seed(seed)), words, {"features": trained_on})
+    write_trained(path, Scan(shape, torch.Generator().manual_seed(seed)), words, {"features": trained_on})
     return path
 
 

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError
-from capbench.metrics.scan.files import GroundingModel, load_scan, save_scan
+from capbench.metrics.scan.files import GroundingModel, load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import SPECIAL, Vocabulary
+from capbench.weights.files import write_trained
 from tests.text.vocabulary_files import write_vocabulary
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -147,7 +148,7 @@ def test_a_changed_checkpoint_is_rejected_in_one_line(tmp_path: Path, change: An
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "model.safetensors"
-    save_scan(path, _network(), VOCABULARY, {"features": "0123456789abcdef", "epochs": 2, "note": "né"})
+    write_trained(path, _network(), VOCABULARY, {"features": "0123456789abcdef", "epochs": 2, "note": "né"})
     return path
 
 
@@ -158,7 +159,7 @@ def test_one_file_holds_weights_options_vocabulary_and_training(saved: Path) -> 
     assert model.training == {"features": "0123456789abcdef", "epochs": 2, "note": "né"}
     assert model.features == "0123456789abcdef"
     first = saved.read_bytes()
-    save_scan(saved, model.network, model.vocabulary, model.training)
+    write_trained(saved, model.network, model.vocabulary, model.training)
     assert saved.read_bytes() == first
     length = struct.unpack("<Q", first[:8])[0]
     assert length % 8 == 0
