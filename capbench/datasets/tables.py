@@ -119,7 +119,7 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
         return Table(path, *_named(path, filled, header, mark), "." if mark == "," else ".,", blank)
     if not rows:
         raise _no_rows(path)
-    columns = {}
+    columns: dict[str, list[object]] = {}
     for place, (_, record) in enumerate(rows):
         for name, cell in record.items():
             if cell is None and form != ".parquet":

@@ -96,7 +96,7 @@ def measure(settings: Settings) -> Iterator[Row]:
     }
     runs: dict[str, list[tuple[float, bytes]]] = {what: [] for what in works}
     for workers in (2, 1):
-        with Engine(Cluster(workers=workers, memory_mb=1000)) as engine:
+        with Engine(Cluster(workers=workers, memory_mb=1000), lambda _: None) as engine:
             for what, work in works.items():
                 repeated = [work(engine) for _ in range(settings.repeats)]
                 runs[what].append(min(repeated, key=lambda run: run[0]))
