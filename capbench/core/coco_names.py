@@ -37,12 +37,6 @@ class CocoNames:
         number = coco_number(image_id(name))
         found = self._images.get(number, []) if number is not None else []
         if len(found) > 1:
-            raise DataError(
-                f"'{name}' may be {found[0]} or {found[1]}",
-                code="ambiguous",
-                value=name,
-                path=path,
-                row=row,
-                hint="Write the image's file name",
-            )
+            message, hint = f"'{name}' may be {found[0]} or {found[1]}", "Write the image's file name"
+            raise DataError(message, code="ambiguous", value=name, path=path, row=row, hint=hint)
         return found[0] if found else None

@@ -46,12 +46,9 @@ def fetch(
     with lock(cache_dir("locks") / f"download-{key}"):
         if target.exists():
             if sha256 is not None and not sha256_file(target).startswith(sha256):
-                raise UsageError(
-                    "exists, but is not the expected file (its SHA-256 differs)",
-                    code="exists",
-                    path=target,
-                    hint="Move it away to download the file; nothing was overwritten",
-                )
+                message = "exists, but is not the expected file (its SHA-256 differs)"
+                hint = "Move it away to download the file"
+                raise UsageError(message, code="exists", path=target, hint=hint)
             return False
         part = target.with_name(target.name + ".part")
         check_writable(target)
@@ -71,13 +68,9 @@ def fetch(
             raise MissingFileError(message, code="download-failed", value=url, path=target, hint=hint) from error
         if sha256 is not None and not (actual := sha256_file(part)).startswith(sha256):
             part.unlink()
-            raise DataError(
-                f"the file from {url} has the SHA-256 {actual[:12]}…, expected {sha256[:12]}…",
-                code="damaged",
-                value=actual,
-                path=target,
-                hint="Try again, or use another source; the downloaded file was removed",
-            )
+            message = f"the file from {url} has the SHA-256 {actual[:12]}…, expected {sha256[:12]}…"
+            hint = "Try again, or use another source; the downloaded file was removed"
+            raise DataError(message, code="damaged", value=actual, path=target, hint=hint)
         os.replace(part, target)
     return True
 
@@ -125,13 +118,8 @@ def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tup
                     absent.append(path)
                     continue
                 if len(fitting) > 1:
-                    raise DataError(
-                        f"contains several files for {path}: {', '.join(fitting[:3])}",
-                        code="ambiguous",
-                        value=path,
-                        path=archive,
-                        hint="Unpack it manually",
-                    )
+                    message = f"contains several files for {path}: {', '.join(fitting[:3])}"
+                    raise DataError(message, code="ambiguous", value=path, path=archive, hint="Unpack it manually")
                 with opened.open(fitting[0]) as source, atomic_write(folder / path, "wb") as stream:
                     shutil.copyfileobj(source, stream)
                 written.append(path)

@@ -18,11 +18,7 @@ from capbench.core.records import FloatArray, Item
 
 
 def letter(number: int) -> str:
-    """A name for a candidate, counted from 0: A, B, ... Z, A2, B2, ...
-
-    >>> letter(1), letter(27)
-    ('B', 'B2')
-    """
+    """A name for a candidate, counted from 0: A, B, ... Z, A2, B2, ..."""
     return chr(65 + number % 26) + (str(number // 26 + 1) if number >= 26 else "")
 
 

@@ -192,11 +192,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return decode_text(read_bytes(path), path)
 
 
-_SPREADSHEETS = {
+_SPREADSHEETS = {  # first bytes → kind of file
     b"PK\x03\x04": "a spreadsheet (.xlsx) or another ZIP archive",
     b"\xd0\xcf\x11\xe0": "a spreadsheet (.xls) or another Office file",
 }
-"""First bytes of spreadsheets → kind of file."""
 
 
 def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
@@ -236,16 +235,16 @@ def split_lines(text: str, path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
-    """Parse a UTF-8 JSON file; rejects NaN and infinities, which JSON does not have.
-
-    ``unique_keys``: also reject objects in which a key occurs twice (JSON readers keep the last one); ``nan``: accept
-    NaN, as Python writes it, as a float, for formats in which it marks missing values.
-    """
+    """Parse a UTF-8 JSON file; see :func:`parse_json`."""
     return parse_json(read_text(path), path, unique_keys=unique_keys, nan=nan)
 
 
 def parse_json(text: str, path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
-    """Parse the text of a JSON file; see :func:`read_json`."""
+    """Parse the text of a JSON file; rejects NaN and infinities, which JSON does not have.
+
+    ``unique_keys``: also reject objects in which a key occurs twice (JSON readers keep the last one); ``nan``: accept
+    NaN, as Python writes it, as a float, for formats in which it marks missing values.
+    """
 
     def constant(name: str) -> Any:
         if nan and name == "NaN":
@@ -268,10 +267,9 @@ def parse_json(text: str, path: str | os.PathLike[str], *, unique_keys: bool = F
     except json.JSONDecodeError as error:
         if not text.strip():
             raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again") from error
-        truncated = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        hint = (
-            "The file seems truncated: write or download it again" if truncated else "Correct the file at that position"
-        )
+        hint = "Correct the file at that position"
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+            hint = "The file seems truncated: write or download it again"
         message = f"is not JSON: {error.msg} (column {error.colno})"
         raise DataError(message, code="wrong-format", path=path, row=error.lineno, hint=hint) from error
     except ValueError as error:  # an integer of 4,301 digits is not a JSONDecodeError
@@ -293,11 +291,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def without_formula(cell: Cell) -> Cell | str:
-    """The cell, with an apostrophe before text that a spreadsheet would evaluate as a formula.
-
-    >>> without_formula("=1+1"), without_formula(-0.5), without_formula("a dog")
-    ("'=1+1", -0.5, 'a dog')
-    """
+    """The cell, with an apostrophe before text that a spreadsheet would evaluate as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 

@@ -165,17 +165,6 @@ class Declaration:
             default = str(self.default).lower()
         return f"{self.name}: {self.kind.words} (default: {default}); {self.help}"
 
-    def read(self, owner: str, value: object) -> Any:
-        """The parsed value."""
-        if value is None and self.default is None:
-            return None
-        try:
-            return self.kind.read(value)
-        except (ValueError, OverflowError):
-            shown = str(value).lower() if isinstance(value, bool) else str(value)
-            message = f"{owner}.{self.name}={shown[:80]}: not {self.kind.words}"
-            raise UsageError(message, code="wrong-value", value=value, hint=self.kind.hint(value)) from None
-
 
 def option(
     default: Any,
@@ -217,6 +206,11 @@ class Options:
         """Check values and fill in defaults."""
         return cls(**{name: cls._read_one(owner, name, value) for name, value in values.items()})
 
+    def check(self, owner: str) -> None:
+        """Raise UsageError if a value is invalid."""
+        for name, value in vars(self).items():
+            self._read_one(owner, name, value)
+
     @classmethod
     def checked(cls, owner: str, values: Mapping[str, object], problem: Callable[[str, str], None]) -> dict[str, Any]:
         """The valid values, parsed; calls ``problem`` with message and hint for each invalid one."""
@@ -234,7 +228,15 @@ class Options:
         if name not in options:
             hint = suggest(str(name), list(options))
             raise UsageError(f"{owner} has no option '{name}'", code="unknown-option", value=name, hint=hint)
-        return options[name].read(owner, value)
+        kind = options[name].kind
+        if value is None and options[name].default is None:
+            return None
+        try:
+            return kind.read(value)
+        except (ValueError, OverflowError):
+            shown = str(value).lower() if isinstance(value, bool) else str(value)
+            message = f"{owner}.{name}={shown[:80]}: not {kind.words}"
+            raise UsageError(message, code="wrong-value", value=value, hint=kind.hint(value)) from None
 
     def signature_parts(self, *, recombining: bool = True) -> dict[str, str]:
         """The options' parts of a signature, in order of declaration.

@@ -50,11 +50,7 @@ def image_id(file_name: str) -> str:
 
 
 def photograph(image: str) -> str:
-    """The photograph of an image id: Flickr8k and Flickr30k use different ids for the same photograph.
-
-    >>> photograph("1007129816_e794419615"), photograph("1007129816"), photograph("COCO_val2014_000000000974")
-    ('1007129816', '1007129816', 'COCO_val2014_000000000974')
-    """
+    """The photograph of an image id: Flickr8k's 1007129816_e794419615 is Flickr30k's 1007129816."""
     match = _FLICKR8K.fullmatch(image)
     return match[1] if match else image
 
@@ -64,10 +60,7 @@ def caption_key(text: str) -> str:
 
     The text is normalised with Unicode's NFKC and case folding. Marks without a letter or digit are dropped: the
     variation selector of an emoji, an accent in place of an apostrophe. A text without letters and digits is its own
-    key.
-
-    Texts that differ only in spaces and punctuation have the same key, including ``1.5`` and ``15``. Before using a key
-    to look up a caption's score, check that no other text of the image has the same key.
+    key. Texts that differ only in spaces and punctuation have the same key, including ``1.5`` and ``15``.
 
     >>> caption_key("A dog's ball . ") == caption_key("a dogs ball")
     True
@@ -92,11 +85,7 @@ def caption_key(text: str) -> str:
 
 
 def signature_lines(signatures: Mapping[str, str]) -> list[str]:
-    """Signatures as lines to print, preceded by the label if it is not the metric's name.
-
-    >>> signature_lines({"cider": "cider|capbench:1", "cider-coco": "cider|capbench:1"})
-    ['cider|capbench:1', 'cider-coco = cider|capbench:1']
-    """
+    """Signatures as lines to print, preceded by the label if it is not the metric's name."""
     return [line if line.partition("|")[0] == label else f"{label} = {line}" for label, line in signatures.items()]
 
 
@@ -117,9 +106,8 @@ def groups_of_images(items: Iterable[Item]) -> dict[str, list[str]]:
 class Item:
     """A candidate caption of an image with its references.
 
-    An item has two identities. Metrics score the triple of ``image``, ``candidate`` and ``references``, once for each
-    distinct triple (:attr:`key`). Human raters judge a candidate: its image, its ``system`` or ``candidate_id``, and
-    its text. Two systems with the same caption for an image are two candidates with one score.
+    Metrics score the triple of ``image``, ``candidate`` and ``references`` (:attr:`key`). Human raters judge a
+    candidate: two systems with the same caption for an image are two candidates with one score.
     """
 
     image: str  # image id (file name without its extension)

@@ -240,8 +240,9 @@ def _connected(cluster: Cluster) -> Any:
         }
     else:
         settings["address"] = cluster.address
-        _check_reachable(cluster.address)
     try:
+        if cluster.address is not None:
+            _check_reachable(cluster.address)
         ray.init(**settings)
     except KeyboardInterrupt:
         ray.shutdown()
@@ -260,15 +261,7 @@ def _connected(cluster: Cluster) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise ToolError if no server listens at ``HOST:PORT``; Ray itself retries for minutes."""
+    """Raise OSError if no server listens at ``HOST:PORT``; Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        return  # one of Ray's names, such as auto
-    try:
+    if host and port.isdecimal():  # not one of Ray's names, such as auto
         socket.create_connection((host, int(port)), _CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise ToolError(
-            f"no server responds at {address} ({error})",
-            value=address,
-            hint="Check the address, and 'ray status' on that machine",
-        ) from error

@@ -83,8 +83,7 @@ class FaierOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        for declared in self.declared():
-            declared.read("faier", getattr(self, declared.name))
+        self.check("faier")
 
     @property
     def relations(self) -> bool:

@@ -46,8 +46,7 @@ class LeicOptions(Options):
     image_scale: float = option(1.0, Positive(), "factor of the image's vector")
 
     def __post_init__(self) -> None:
-        for declared in self.declared():
-            declared.read("leic", getattr(self, declared.name))
+        self.check("leic")
 
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:

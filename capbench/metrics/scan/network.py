@@ -71,8 +71,7 @@ class ScanOptions(Options):
     lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
     def __post_init__(self) -> None:
-        for declared in self.declared():
-            declared.read("scan", getattr(self, declared.name))
+        self.check("scan")
 
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:
