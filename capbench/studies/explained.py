@@ -36,7 +36,6 @@ class ImageScores:
     scores: Mapping[str, tuple[float, ...]]  # by title of the metric's column, one score for each candidate
     signatures: tuple[str, ...]  # one line for each metric
     lacking: Mapping[str, str]  # by title, the requirement that a metric is missing
-    notes: tuple[str, ...]  # for the reader
     under_root: bool  # True if a data set below the data folder was read
     title: str = ""  # of the study that names the captions
 
@@ -88,9 +87,7 @@ def score_image(
             continue
         scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows if row.title not in lacking}
         signatures |= table.signatures
-    return ImageScores(
-        task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, (), under_root
-    )
+    return ImageScores(task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, under_root)
 
 
 MOST_CANDIDATES = 5  # of a data set that are explained by default

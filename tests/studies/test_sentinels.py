@@ -288,9 +288,8 @@ def assessed(
     data: Judgements, metrics: Mapping[str, FloatArray], statistic: str = "tau-c", **settings: Any
 ) -> Sentinels:
     of = protocol(statistic)
-    cells = [
-        Cell(protocol=str(of), metric=name, column=name, title=name, value=0.5, n=1) for name in metrics
-    ]  # only the names of defined metrics are read
+    # Only the names of defined metrics are read.
+    cells = [Cell(protocol=str(of), metric=name, column=name, title=name, value=0.5, n=1) for name in metrics]
     stacked = {name: values[None] for name, values in metrics.items()}
     tests = TestSettings(**({"resamples": 199} | settings))
     return assess_sentinels(of, [data], {"": stacked}, cells, bootstrap=BootstrapSettings(resamples=100), tests=tests)

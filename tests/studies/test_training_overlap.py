@@ -27,6 +27,11 @@ def token_file(sample: Path) -> dict[str, list[str]]:
     return captions
 
 
+def split_of(sample: Path, kind: str) -> list[str]:
+    lines = (sample / "flickr8k" / f"Flickr_8k.{kind}Images.txt").read_text().split()
+    return [line.partition(".")[0] for line in lines]
+
+
 def write_vectors(path: Path, captions: dict[str, list[str]], images: list[str] | None) -> Path:
     """Random vectors of the captions' words, with the record of some images' captions; without a record for None."""
     words = sorted({word for texts in captions.values() for text in texts for word in text.lower().split()})
@@ -41,10 +46,7 @@ def write_vectors(path: Path, captions: dict[str, list[str]], images: list[str] 
 @pytest.fixture
 def options(sample: Path, tmp_path: Path) -> list[str]:
     captions = token_file(sample)
-    lists = {
-        kind: (sample / "flickr8k" / f"Flickr_8k.{kind}Images.txt").read_text().split() for kind in ("train", "test")
-    }
-    train, test = ([name.partition(".")[0] for name in lists[kind]] for kind in ("train", "test"))
+    train, test = (split_of(sample, kind) for kind in ("train", "test"))
     flags: list[str] = []
     for label, images in {"whole": [*train, *test], "part": [*train, *test[:7]], "clean": train, "old": None}.items():
         path = write_vectors(tmp_path / f"{label}.bin", captions, images)
@@ -64,8 +66,7 @@ def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
     judged = {image for image, _, _ in pairs}
     candidates = {caption_key(captions[image][int(number)]) for _, image, number in pairs}
     references = {caption_key(text) for image in judged for text in captions[image]}
-    test = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.testImages.txt").read_text().split()]
-    train = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.trainImages.txt").read_text().split()]
+    train, test = (split_of(sample, kind) for kind in ("train", "test"))
     (key,) = (key for key in found["training"] if key.startswith("flickr8k-expert/"))
     known = {one["label"]: one for one in found["training"][key] if not one["group"]}
     assert set(known) == {"whole", "part", "clean", "old"}
