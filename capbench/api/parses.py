@@ -33,21 +33,17 @@ class NamedCaptions:
     unnamed: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Made:
-    """The result of parsing."""
-
-    distinct: int
-    parsed: int
-    left_out: int
-
-
 def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> NamedCaptions:
     """Read and tokenise captions; data sets of ``all`` without their files are skipped."""
+    from capbench.datasets.base import dataset_names, load_dataset
     from capbench.text import ptb
 
-    published = _published() if ALL in names else []
-    wanted = list(dict.fromkeys([*published, *(name for name in names if name != ALL)]))
+    published = dataset_names() if ALL in names else ()
+    # Each data set is followed by the data sets that are named like its groups.
+    of_all = [
+        full for name in published for full in (name, *(f"{name}@{group}" for group in load_dataset(name).beside))
+    ]
+    wanted = list(dict.fromkeys([*of_all, *(name for name in names if name != ALL)]))
     total = 0
     tokens: dict[str, Sequence[str]] = {}
     skipped: dict[str, str] = {}
@@ -68,15 +64,6 @@ def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> Name
         hint = "'capbench data info' lists the missing files of every data set"
         raise UsageError(message, code="missing-data", value=str(root.path), hint=hint)
     return NamedCaptions(total, tokens, skipped, frozenset(tokens) - set(names))
-
-
-def _published() -> list[str]:
-    """All registered data sets, each followed by the data sets that are named like its groups."""
-    from capbench.datasets.base import dataset_names, load_dataset
-
-    return [
-        full for name in dataset_names() for full in (name, *(f"{name}@{group}" for group in load_dataset(name).beside))
-    ]
 
 
 def _texts(name: str, root: DataRoot) -> list[str]:
@@ -119,12 +106,9 @@ def _texts(name: str, root: DataRoot) -> list[str]:
 
 
 def make_parses(
-    captions: NamedCaptions,
-    root: DataRoot,
-    caller: Caller,
-    spread: Callable[[], AbstractContextManager[Engine | None]],
-) -> Made:
-    """Parse the captions that have no parse, after a note with their number and the expected time."""
+    captions: NamedCaptions, root: DataRoot, caller: Caller, spread: Callable[[], AbstractContextManager[Engine | None]]
+) -> dict[str, int]:
+    """Parse captions without a parse; numbers of ``distinct`` captions, and of those ``parsed`` and ``left_out``."""
     from capbench.core.progress import words
     from capbench.text.spice import scene_graph
 
@@ -149,7 +133,7 @@ def make_parses(
         )
         with spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
             scene_graph.ensure(to_parse, data=root.path, progress=step, spread=workers)
-    return Made(len(distinct), len(to_parse), len(long.keys() - unparsed.keys()))
+    return {"distinct": len(distinct), "parsed": len(to_parse), "left_out": len(long.keys() - unparsed.keys())}
 
 
 def export_named(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from typing_extensions import Unpack
 
@@ -60,36 +60,34 @@ def references(
         scores = caller.spelled("scores")
         message = f"{scores}: a score file has no scores for other numbers of references"
         raise UsageError(message, code="conflict", hint=f"Omit {scores}")
+    task, missing = CurveTask(), dict[str, str]()
     if study is None:
         refuse_without(omitted, caller)
         named = metrics if asked(metrics) else _METRICS
         plan = plan_judged(dataset or _DATASET, named, protocol, inputs, caller)
         ((opened, _),) = plan.protocols
-        chosen, task = (
-            curve_protocol(opened, protocol),
-            CurveTask.read("references", {**asdict(CurveTask()), **changes}),
-        )
-        judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
-        judged = judged.require_all()
-        curves = reference_curves(judged, chosen, task, sample=plan.on_sample, progress=caller.progress)
-        return ReferenceResult(curves=(curves,), missing={})
-    refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
-    plan, task, missing = plan_task(os.fspath(study), CurveTask, inputs, omitted, caller)
+        plan = replace(plan, protocols=((opened, curve_protocol(opened, protocol)),))
+    else:
+        refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
+        plan, task, missing = plan_task(os.fspath(study), CurveTask, inputs, omitted, caller)
+        caller.on_data(plan.root, plan.uses_root)
     task = CurveTask.read("references", {**asdict(task), **changes})
     if not plan.requests:
         reasons = "; ".join(f"{title} {reason}" for title, reason in missing.items())
         message = f"{plan.study.name}: no metric can be computed: {reasons}"
         raise UsageError(message, code="missing-option", value=plan.study.name)
-    caller.on_data(plan.root, plan.uses_root)
     computed = []
     for opened, chosen in plan.protocols:
         try:
             judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
+            judged = judged.require_all() if study is None else judged
             missing |= {f"{one.request.rows[0].title} on {chosen}": f"missing: {one.error}" for one in judged.unscored}
             sample = plan.root.is_sample and opened.under_root
             computed.append(reference_curves(judged, chosen, task, sample=sample, progress=caller.progress))
         except CapbenchError as error:
+            if study is None:
+                raise
             missing[str(chosen)] = f"missing: {error}"
     for title, reason in missing.items():
         caller.lack(f"{title} {reason}")
-    return ReferenceResult(curves=tuple(computed), missing=missing, name=plan.study.name)
+    return ReferenceResult(curves=tuple(computed), missing=missing, name=plan.study.name if study else "")

@@ -310,7 +310,7 @@ def plan_task(
 def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[Asked]:
     """Metrics in the form of :mod:`capbench.metrics.requests`."""
     if isinstance(metrics, Mapping):
-        entries = [(_label(label), metric) for label, metric in metrics.items()]
+        entries = [(split_label(f"{label}=metric")[0], metric) for label, metric in metrics.items()]
     elif isinstance(metrics, str | type) or callable(metrics):
         entries = [("", metrics)]
     else:
@@ -352,11 +352,6 @@ def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, Given
     return "lambda" if number == 1 else f"lambda-{number}"
 
 
-def _label(label: str) -> str:
-    """A label. Raises UsageError if it has other characters than those of labels."""
-    return split_label(f"{label}=metric")[0]
-
-
 def dataset_name(dataset: DatasetGiven) -> str:
     """The name of a data set, for :func:`capbench.datasets.opening.open_dataset`."""
     if isinstance(dataset, type):
@@ -376,7 +371,7 @@ def texts(values: DatasetGiven | Sequence[DatasetGiven] | None) -> list[str]:
 def scores_entries(scores: ScoresGiven) -> tuple[ScoresEntry, ...]:
     """Files of scores as entries."""
     if isinstance(scores, Mapping):
-        return tuple(ScoresEntry(os.fspath(path), _label(label)) for label, path in scores.items())
+        return tuple(ScoresEntry(os.fspath(path), split_label(f"{name}=metric")[0]) for name, path in scores.items())
     entries = [scores] if isinstance(scores, str | os.PathLike) else scores
     return tuple(entry if isinstance(entry, ScoresEntry) else ScoresEntry(os.fspath(entry)) for entry in entries)
 

@@ -475,11 +475,11 @@ def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *,
     for name, reason in captions.skipped.items():
         common.note(f"{name}: skipped; {reason}")
     made = make_parses(captions, root, caller, place.spread)
-    facts = {"captions": captions.captions, **dataclasses.asdict(made), "datasets": list(captions.tokens)}
-    before = made.distinct - made.parsed - made.left_out
-    left_out = f", {made.left_out:,} left out" if made.left_out else ""
-    counts = f"{captions.captions:,} captions, {made.distinct:,} distinct"
-    line = f"{counts}: {made.parsed:,} parsed now, {before:,} before{left_out}"
+    facts = {"captions": captions.captions, **made, "datasets": list(captions.tokens)}
+    distinct, parsed, left = made["distinct"], made["parsed"], made["left_out"]
+    left_out = f", {left:,} left out" if left else ""
+    counts = f"{captions.captions:,} captions, {distinct:,} distinct"
+    line = f"{counts}: {parsed:,} parsed now, {distinct - parsed - left:,} before{left_out}"
     common.answer(json_output, facts | {"skipped": dict(captions.skipped)}, [line])
 
 
