@@ -171,13 +171,11 @@ def test_html_is_escaped_and_says_what_is_the_sample(tmp_path: Path) -> None:
     rows = pd.DataFrame({"image": ["a", "b"], "candidate": [EVIL, "a cat"], "rating": [1, 2]})
     rows.to_csv(tmp_path / "mine.csv", index=False)
     html = cb.load(tmp_path / "mine.csv")._repr_html_()
-    assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert "synthetic sample" not in html
-    result = cb.correlate("flickr8k-expert", ["bleu-1", overlap], compare="permutation")
-    shown = [result, cb.compare("flickr8k-expert", ["bleu-1", overlap], resamples=100), cb.load("flickr8k-expert")]
-    for one in shown:
-        page = one._repr_html_()  # type: ignore[attr-defined]
+    result = cb.compare("flickr8k-expert", ["bleu-1", overlap], resamples=100)
+    for one in (result, cb.load("flickr8k-expert")):
+        page = one._repr_html_()
         assert page.count("<table") == page.count("</table>") == 1
         assert "embedded synthetic sample" in page
         assert "embedded synthetic sample" in repr(one)
