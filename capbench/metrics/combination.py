@@ -150,9 +150,6 @@ def _request(entry: SavedInput) -> MetricRequest:
 class SavedCombination(CombinedMetric):
     """A saved combination. :func:`metric_of_combination` makes one subclass per file."""
 
-    name: ClassVar[str] = ""
-    columns: ClassVar[tuple[str, ...]] = ()
-    titles: ClassVar[Mapping[str, str]] = {}
     citation: ClassVar[str] = "A combination of metrics, fitted to judgements"
     file: ClassVar[CombinationFile]  # Content of the file
     path: ClassVar[Path]
@@ -218,7 +215,6 @@ class SavedCombination(CombinedMetric):
                     warnings.warn(message, CapbenchWarning, stacklevel=2)
 
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
-        """(n, 1): the combination."""
         of = dict(zip(self._metrics, columns, strict=True))
         inputs = [of[it.label][it.column] * (-1.0 if it.lower_is_better else 1.0) for it in self.file.inputs]
         return self._fit.scores(np.stack(inputs, axis=1))[:, None]

@@ -55,10 +55,9 @@ class _Subject:
     resources: Resources
     options: Mapping[str, Any]
 
-    def prepared(self, items: Sequence[Item] | None = None, **options: Any) -> Metric:
+    def prepared(self, items: Sequence[Item] | None = None) -> Metric:
         """A new metric, prepared on all items."""
-        request = MetricRequest(self.metric, self.metric.columns, {**self.options, **options})
-        metric = request.make(self.resources)
+        metric = MetricRequest(self.metric, self.metric.columns, self.options).make(self.resources)
         metric.prepare(self.items if items is None else items)
         return metric
 
@@ -131,9 +130,8 @@ def _declaration(subject: _Subject) -> None:
 def _options(subject: _Subject) -> None:
     """Default values are valid, values are checked, and unknown options are rejected."""
     metric = subject.metric
-    for declared in metric.option_type.declared():
-        if declared.default is not None:
-            metric.option_type.read(metric.name, {declared.name: declared.default})
+    defaults = {declared.name: declared.default for declared in metric.option_type.declared()}
+    metric.option_type.read(metric.name, {name: value for name, value in defaults.items() if value is not None})
     made = MetricRequest(metric, metric.columns, subject.options).make(subject.resources).options
     advice = "Call super().__init__(resources, **options) first"
     _expect(isinstance(made, metric.option_type), f"after __init__ its options are {made!r}", advice)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,9 +55,6 @@ class ScoresEntry:
 class FileScores(Metric):
     """Columns of one score file. :func:`request_of_file` makes one subclass per file."""
 
-    name: ClassVar[str] = ""
-    columns: ClassVar[tuple[str, ...]] = ()
-    titles: ClassVar[Mapping[str, str]] = {}
     citation: ClassVar[str] = "Scores that were computed elsewhere"
     needs: ClassVar[tuple[Need, ...]] = (Scores(),)
     option_type = FileScoresOptions
@@ -65,10 +62,10 @@ class FileScores(Metric):
     keeps_statistics = False
     batch_size = 1 << 16
     file: ClassVar[ScoreFile]  # The content of the file
-    file_columns: ClassVar[tuple[str, ...]] = ()  # Names of the columns in the file, in the order of ``columns``
-    requested: ClassVar[tuple[str, ...]] = ()  # The requested ones of them
-    reads_references: ClassVar[bool | None] = None
-    uses_ratings: ClassVar[bool | None] = None
+    file_columns: ClassVar[tuple[str, ...]]  # Names of the columns in the file, in the order of ``columns``
+    requested: ClassVar[tuple[str, ...]]  # The requested ones of them
+    reads_references: ClassVar[bool | None]
+    uses_ratings: ClassVar[bool | None]
     _joins: ClassVar[list[Join]]
 
     @classmethod
@@ -197,11 +194,7 @@ def requests_of_files(
 
 
 def chosen_of_files(names: Sequence[Asked], stored: Sequence[MetricRequest]) -> tuple[list[Asked], list[MetricRequest]]:
-    """The names that are not columns of files, and the files with the requested columns (all if none is requested).
-
-    >>> chosen_of_files(["cider"], [])
-    (['cider'], [])
-    """
+    """The names that are not columns of files, and the files with the requested columns (all if none is requested)."""
     requested: dict[str, list[str]] = {}
     others: list[Asked] = []
     for name in names:

@@ -51,9 +51,6 @@ _KNOWN = {name for form in FORMS for name in form.split(", ")} | {"reference"}
 class FunctionScores(Metric):
     """Scores of a Python function. :func:`metric_of_function` makes one subclass per function."""
 
-    name: ClassVar[str] = ""
-    columns: ClassVar[tuple[str, ...]] = ()
-    titles: ClassVar[Mapping[str, str]] = {}
     citation: ClassVar[str] = "A user-defined function"
     keeps_statistics = False
     batch_size = 256

@@ -98,10 +98,7 @@ class Join:
         if set(columns) == set(self.values):
             return self
         values = {name: self.values[name] for name in columns}
-        missing = np.zeros(len(self.items), dtype=bool)
-        for of_column in values.values():
-            missing |= np.isnan(of_column)
-        return replace(self, values=values, missing=np.flatnonzero(missing))
+        return replace(self, values=values, missing=_without_score(values))
 
     @property
     def way(self) -> str:
@@ -200,11 +197,13 @@ def _places(names: Iterable[K]) -> dict[K, list[int]]:
     """Places by name."""
     places: dict[K, list[int]] = {}
     for place, name in enumerate(names):
-        if name in places:
-            places[name].append(place)
-        else:
-            places[name] = [place]
+        places.setdefault(name, []).append(place)
     return places
+
+
+def _without_score(values: Mapping[str, FloatArray]) -> IntArray:
+    """Indices of items without a score in at least one column, ascending."""
+    return np.flatnonzero(np.any([np.isnan(of_column) for of_column in values.values()], axis=0))
 
 
 class _Distinct:
@@ -235,7 +234,6 @@ class _Distinct:
 
     @cached_property
     def by_id(self) -> dict[str, list[int]]:
-        """Distinct items by their ids."""
         return _places(map(item_id, self.distinct))
 
     @cached_property
@@ -245,7 +243,6 @@ class _Distinct:
 
     @cached_property
     def by_text(self) -> dict[tuple[str, str], list[int]]:
-        """Distinct items by image and caption."""
         return _places((item.image, item.candidate) for item in self.distinct)
 
     @cached_property
@@ -296,16 +293,14 @@ class _Joining:
             left = self._join_captions(left)
             if left:
                 left = self._join_keys(left)
-        values, emptied = self._values()
-        missing = np.zeros(len(self.distinct), dtype=bool)
-        for of_column in values.values():
-            missing |= np.isnan(of_column)
+        of_distinct, emptied = self._values()
+        values = {name: of_column[self.known.index] for name, of_column in of_distinct.items()}
         return Join(
             self.file,
             self.items,
-            {name: of_column[self.known.index] for name, of_column in values.items()},
+            values,
             {way: count for way, count in self.ways.items() if count},
-            np.flatnonzero(missing[self.known.index]),
+            _without_score(values),
             {self.known.first[place]: row for place, row in emptied.items()},
             tuple(row for row in left if row not in self.other_references),
             tuple(sorted(self.other_references)),
@@ -497,11 +492,12 @@ def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, 
         for item in distinct.values():
             name = item_id(item)
             image = images.get(item.image)
-            row = {"id": name, "caption": item.candidate, "image": item.image if image is None else str(image)}
-            predictions.write(_line(row))
-            references.write(_line({"id": name, "references": list(item.references)}))
+            row: dict[str, Any] = {
+                "id": name,
+                "caption": item.candidate,
+                "image": item.image if image is None else str(image),
+            }
+            predictions.write(json.dumps(row, ensure_ascii=False) + "\n")
+            row = {"id": name, "references": list(item.references)}
+            references.write(json.dumps(row, ensure_ascii=False) + "\n")
     return len(distinct)
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"

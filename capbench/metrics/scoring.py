@@ -137,11 +137,8 @@ def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
 
 def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
     """Indices of the items of each group."""
-    places: dict[str, list[int]] = {}
-    for place, item in enumerate(items):
-        if item.group:
-            places.setdefault(item.group, []).append(place)
-    return {group: np.array(of_group, dtype=np.int64) for group, of_group in places.items()}
+    groups = np.array([item.group for item in items], dtype=object)
+    return {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist()) if group}
 
 
 def summary(table: ScoreTable) -> list[dict[str, Any]]:
