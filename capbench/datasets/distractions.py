@@ -15,10 +15,6 @@ Tables have the places of the phrases and captions (:mod:`capbench.datasets.chan
 Captions: ``flickr8k/Flickr8k.token.txt``; for ``distractions@coco`` Karpathy's validation split
 (:data:`capbench.datasets.captions.CORPORA`).
 
-``distractions@given`` reads a user's pairs, such as the original ones, from ``distractions/pairs.jsonl``. Each line is
-an object with ``task`` (any name), ``image``, ``correct`` and ``distractor``, and optionally ``references`` (a list;
-default: Flickr30k's captions of the image).
-
 Pair i has the items 2i (correct caption) and 2i + 1 (distractor). References are the image's captions without the text
 of the correct caption.
 """
@@ -28,9 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-from pydantic import Field, model_validator
+from typing import ClassVar
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
@@ -39,12 +33,10 @@ from capbench.datasets.captions import load_captions
 from capbench.datasets.changed_captions import read_changes
 from capbench.datasets.judgement_files import paired, require_references
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
-from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 
-_GIVEN = "distractions/pairs.jsonl"
 TASKS = ("replace-person", "replace-scene", "share-person", "share-scene", "just-person", "just-scene")
 _SOURCE = "after NNEval Table 3"
 _OWN_OUT = ItemSelection(
@@ -59,45 +51,16 @@ _IN_GRAPH = ItemSelection(
 
 
 class _Distractions(Dataset):
-    """Base class of the sets of distracted captions."""
-
-    version: ClassVar[str] = "1"
-    statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
-    default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
-
-    def _judgements(
-        self,
-        selection: ItemSelection,
-        pairs: Sequence[tuple[str, str, str, str, tuple[str, ...]]],
-        path: Path,
-        notes: Sequence[str],
-    ) -> tuple[Judgements, ...]:
-        """Judgements of pairs (task, image, correct caption, distractor, references); tasks of an image may repeat."""
-        numbers: Counter[tuple[str, str]] = Counter()
-        items = []
-        for task, image, right, distractor, references in pairs:
-            numbers[task, image] += 1
-            more = f"#{numbers[task, image]}" if numbers[task, image] > 1 else ""
-            for kind, text in (("right", right), ("distractor", distractor)):
-                items.append(Item(image, text, references, f"{image}#{task}{more}#{kind}", task))
-        require_references(items, selection.name, path)
-        preferences = paired([task for task, *_ in pairs])
-        counts = Counter(task for task, *_ in pairs)
-        numbers_of_pairs = ", ".join(f"{count:,} {task}" for task, count in counts.items())
-        all_notes = (f"{numbers_of_pairs} pairs of {len({pair[1] for pair in pairs}):,} images", *notes)
-        return (
-            Judgements(self.name, selection.name, tuple(items), preferences={"right": preferences}, notes=all_notes),
-        )
-
-
-class _GeneratedDistractions(_Distractions):
-    """Pairs that were made by rules from the captions that a subclass reads."""
+    """Pairs that were made by rules from the captions of a corpus."""
 
     corpus: ClassVar[str]  # name of the captions
     table: ClassVar[str]  # name of the table of changes
     generated: ClassVar[bool] = True
+    version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(_OWN_OUT, _IN_GRAPH)
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
+    default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
     groups: ClassVar[Sequence[str] | None] = TASKS
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
@@ -112,13 +75,19 @@ class _GeneratedDistractions(_Distractions):
                 "object in the right caption's scene graph"
             )
             rows = in_graph
-        pairs = []
+        items = []
         for row in rows:
-            image, correct = row["image"], _correct(row, captions)
+            task, image, correct = row["task"], row["image"], _correct(row, captions)
             own = caption_key(correct)
             references = tuple(text for text in captions[image] if caption_key(text) != own)
-            pairs.append((row["task"], image, correct, _distractor(row, correct, captions), references))
-        return self._judgements(selection, pairs, captions.source, notes)
+            for kind, text in (("right", correct), ("distractor", _distractor(row, correct, captions))):
+                items.append(Item(image, text, references, f"{image}#{task}#{kind}", task))
+        require_references(items, selection.name, captions.source)
+        tasks = [row["task"] for row in rows]
+        counts = ", ".join(f"{number:,} {task}" for task, number in Counter(tasks).items())
+        notes.insert(0, f"{counts} pairs of {len({row['image'] for row in rows}):,} images")
+        preferences = {"right": paired(tasks)}
+        return (Judgements(self.name, selection.name, tuple(items), preferences=preferences, notes=tuple(notes)),)
 
 
 def _correct(row: Mapping[str, str], captions: Captions) -> str:
@@ -155,7 +124,7 @@ def _in_graph(rows: Sequence[dict[str, str]], captions: Captions, data: Path) ->
     return in_graph
 
 
-class DistractionsCoco(_GeneratedDistractions):
+class DistractionsCoco(_Distractions):
     """Correct and distracted captions of Karpathy's validation split of COCO."""
 
     name: ClassVar[str] = "distractions@coco"
@@ -165,60 +134,7 @@ class DistractionsCoco(_GeneratedDistractions):
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
 
 
-class GivenPair(Row):
-    """A pair in a user's file: task, image, correct caption, wrong caption, and references, if the file has any."""
-
-    task: Text
-    image: Image
-    correct: Text
-    distractor: Text
-    references: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
-
-    @model_validator(mode="after")
-    def _differ(self) -> GivenPair:
-        if caption_key(self.correct) == caption_key(self.distractor):
-            raise wrong("duplicate", "'correct' and 'distractor' are the same text")
-        return self
-
-
-class DistractionsGiven(_Distractions):
-    """Correct and distracted captions from a user's file, such as the original pairs of Flickr30k images."""
-
-    name: ClassVar[str] = "distractions@given"
-    title: ClassVar[str] = "Distractions, given"
-    image_folders: ClassVar[Sequence[str]] = (
-        "distractions/images",
-        "flickr30k/images",
-        "flickr8k/images",
-        "coco/images",
-    )
-    versions: ClassVar[Mapping[str, str]] = {"1": "as given"}
-    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
-        ItemSelection(
-            "own-caption-out",
-            "all pairs of the file; the right caption is left out of the references",
-            source="NNEval Table 3",
-        )
-    )
-
-    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it, grouped by task."""
-        path = self.root.file(_GIVEN, what="the pairs")
-        user_pairs = read_rows(path, GivenPair)
-        captions: Mapping[str, tuple[str, ...]] = {}
-        if any(pair.references is None for pair in user_pairs):
-            captions = load_captions("flickr30k", self.root)
-        hint = "Add a field 'references' to the row, or get Flickr30k's captions of all splits"
-        pairs = []
-        for pair in user_pairs:
-            texts = pair.references or pair.references_in(captions, pair.image, "Flickr30k", hint)
-            own = caption_key(pair.correct)
-            references = tuple(text for text in texts if caption_key(text) != own)
-            pairs.append((pair.task, pair.image, pair.correct, pair.distractor, references))
-        return self._judgements(selection, pairs, path, ())
-
-
-class Distractions(_GeneratedDistractions):
+class Distractions(_Distractions):
     """Correct and distracted captions of Flickr8k's test images."""
 
     name: ClassVar[str] = "distractions"
@@ -226,4 +142,4 @@ class Distractions(_GeneratedDistractions):
     corpus: ClassVar[str] = "flickr8k"
     table: ClassVar[str] = "distractions-flickr8k"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
-    beside: ClassVar[Mapping[str, type[Dataset]]] = {"coco": DistractionsCoco, "given": DistractionsGiven}
+    beside: ClassVar[Mapping[str, type[Dataset]]] = {"coco": DistractionsCoco}

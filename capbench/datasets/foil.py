@@ -22,9 +22,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, AliasPath, Field
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
@@ -41,23 +41,45 @@ _FULL = "foil/foilv1.0_test_2017.json"
 _WHOLE = ("coco/captions_val2014.json", "coco/annotations/captions_val2014.json", "coco/dataset_coco.json")
 _SPLITS = ("coco/karpathy_test_captions.json", "coco/karpathy_val_captions.json")
 _MAJORITY = 2
+P = TypeVar("P", bound="VotedPair")
 
 
-class _Votes(BaseModel):
-    caption: int = Field(ge=0, strict=True)
-    foil: int = Field(ge=0, strict=True)
+class VotedPair(Row):
+    """A correct caption and its changed copy.
 
-
-class FoilPair(Row):
-    """A correct caption and the same caption with a wrong noun; both nouns, and the raters' votes if there are any."""
+    ``votes`` is the number of annotators who chose the correct caption, None if there was no vote.
+    """
 
     name: str = Field(validation_alias="id")
-    image: Image = Field(validation_alias="image_file")
+    image: Image = Field(validation_alias=AliasChoices("image_file", "filename"))
     caption: Text
-    foil: Text
+    foil: Text = Field(validation_alias=AliasChoices("foil", "negative_caption"))
+    votes: Annotated[int, Field(ge=0, strict=True)] | None = Field(
+        default=None, validation_alias=AliasPath("mturk", "caption")
+    )
+
+
+def confirmed(pairs: Sequence[P]) -> list[P]:
+    """The pairs for which at least two of three annotators chose the caption."""
+    for pair in pairs:
+        if pair.votes is None:
+            hint = "Download the file again, or choose another selection of items"
+            raise pair.error("missing-key", "has no votes ('mturk')", hint)
+    return [pair for pair in pairs if pair.votes is not None and pair.votes >= _MAJORITY]
+
+
+def left_out_note(kept: int, pairs: int, sources: Sequence[str]) -> list[str]:
+    """The note on pairs without captions of their images."""
+    files = ", ".join(sources)
+    without = f"{pairs - kept:,} of {pairs:,} pairs are left out: their images have no captions in {files}"
+    return [without] if kept < pairs else []
+
+
+class FoilPair(VotedPair):
+    """A correct caption and the same caption with a wrong noun; both nouns."""
+
     right: Text = Field(validation_alias="classes")
     wrong: Text = Field(validation_alias="classes_foil")
-    votes: _Votes | None = Field(default=None, validation_alias="mturk")
 
 
 class _Image(Row):
@@ -118,20 +140,15 @@ class Foil(Dataset):
         path = self.root.file(self.file_name, what="the pairs")
         pairs = self._read(path)
         captions, sources = coco_captions(self.root)
-        notes = []
         covered = [pair for pair in pairs if pair.image in captions]
-        if len(covered) < len(pairs):
-            notes.append(
-                f"{len(pairs) - len(covered):,} of {len(pairs):,} pairs are left out: their images have no captions in "
-                f"{', '.join(sources)}"
-            )
+        notes = left_out_note(len(covered), len(pairs), sources)
         if not covered:
             problem = f"none of the images of the {len(pairs):,} pairs has captions in {', '.join(sources)}"
             hint = f"Get captions_val2014.json, which contains all of them (see 'capbench data info {self.name}')"
             raise DataError(problem, code="missing-references", path=path, hint=hint)
         selected = covered
         if selection.name == "validated":
-            selected = [pair for pair in covered if _votes(pair) >= _MAJORITY]
+            selected = confirmed(covered)
             notes.append(f"{len(covered) - len(selected)} pairs are left out: fewer than two raters chose the caption")
             if not selected:
                 problem, hint = "no pair is left under 'validated'", "Choose another selection"
@@ -231,13 +248,6 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     if not pairs:
         raise file_error("contains no foil", "missing-value", path)
     return pairs
-
-
-def _votes(pair: FoilPair) -> int:
-    if pair.votes is None:
-        hint = "Download the file again, or choose another selection of items"
-        raise pair.error("missing-key", "has no votes ('mturk')", hint)
-    return pair.votes.caption
 
 
 def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:

@@ -20,39 +20,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AliasChoices, AliasPath, Field
+from pydantic import AliasChoices, Field
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.foil import coco_captions
+from capbench.datasets.foil import VotedPair, coco_captions, confirmed, left_out_note
 from capbench.datasets.judgement_files import paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name
-from capbench.datasets.row_models import Image, Row, Text, read_rows
+from capbench.datasets.row_models import Text, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file
 
 _TRAIN = "coco/captions_train2014.json"
 _COCO_NUMBER = re.compile(r"(?:COCO_(?:train|val)2014_)?(\d{12})")
-_MAJORITY = 2
 
 
-class PartPair(Row):
-    """A correct caption, its changed copy, and the COCO caption that it was made from (mostly itself) or None.
-
-    ``votes`` is the number of annotators who chose the correct caption, None if there was no vote.
-    """
+class PartPair(VotedPair):
+    """A pair of a part, and the COCO caption that it was made from (mostly its caption) or None."""
 
     part: str = ""
-    name: str = Field(validation_alias="id")
-    image: Image = Field(validation_alias=AliasChoices("image_file", "filename"))
-    caption: Text
-    foil: Text = Field(validation_alias=AliasChoices("foil", "negative_caption"))
     source: Text | None = Field(default=None, validation_alias=AliasChoices("orig_caption", "only_caption"))
-    votes: Annotated[int, Field(ge=0, strict=True)] | None = Field(
-        default=None, validation_alias=AliasPath("mturk", "caption")
-    )
 
 
 class FoilSet(Dataset):
@@ -70,7 +59,7 @@ class FoilSet(Dataset):
         pairs = [p.model_copy(update={"part": part}) for part, path in paths.items() for p in read_rows(path, PartPair)]
         notes = []
         if selection.name.endswith("confirmed"):
-            chosen = [pair for pair in pairs if _votes(pair) >= _MAJORITY]
+            chosen = confirmed(pairs)
             notes.append(
                 f"{len(pairs) - len(chosen):,} of {len(pairs):,} pairs are left out: fewer than two of three "
                 "annotators chose the caption"
@@ -116,21 +105,10 @@ class FoilSet(Dataset):
             unknown += len(others) == len(texts)
             kept.append(pair)
             references.append(others)
-        notes = []
-        if len(kept) < len(pairs):
-            notes.append(
-                f"{len(pairs) - len(kept):,} of {len(pairs):,} pairs are left out: their images have no captions in "
-                f"{', '.join(sources)}"
-            )
+        notes = left_out_note(len(kept), len(pairs), sources)
         if unknown:
             notes.append(f"{unknown} pairs were made from unknown captions: all references of their images are used")
         return kept, references, notes
-
-
-def _votes(pair: PartPair) -> int:
-    if pair.votes is None:
-        raise pair.error("missing-key", "has no votes ('mturk')")
-    return pair.votes
 
 
 class Valse(FoilSet):

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,6 @@ from capbench.text.spice import scene_graph
 from tests.datasets.native_files import root, token_text, write
 from tests.errors import raises
 
-PAIRS = "distractions/pairs.jsonl"
 TOKEN = "flickr8k/Flickr8k.token.txt"
 
 
@@ -56,30 +53,3 @@ def test_only_pairs_whose_noun_is_an_object_of_the_scene_graph_stay(
     assert all(" sea" in item.candidate for item in judged.items[::2])
     assert judged.notes[-1].startswith(f"{55 - len(judged.items) // 2} of 55 pairs ")
     assert 0 < len(judged.items) < 110
-
-
-# Pairs of the user
-
-GIVEN: list[dict[str, Any]] = [
-    {"task": "replace-person", "image": "1.jpg", "correct": "A man runs .", "distractor": "A girl runs ."},
-    {"task": "just-scene", "image": "1.jpg", "correct": "A man at sea .", "distractor": "the sea", "references": ["b"]},
-]
-
-
-def write_given(folder: Path, pairs: list[dict[str, Any]]) -> None:
-    write(folder / PAIRS, "".join(json.dumps(pair) + "\n" for pair in pairs))
-
-
-def write_flickr30k(folder: Path) -> None:
-    texts = ["a man runs", "A runner .", "Somebody in a race"]
-    write(folder / "flickr30k/results_20130124.token", token_text({"1.jpg": texts}))
-
-
-def test_given_pairs_take_their_references_or_those_of_flickr30k(tmp_path: Path) -> None:
-    write_given(tmp_path, GIVEN)
-    write_flickr30k(tmp_path)
-    judged = load(tmp_path, "distractions@given")
-    assert [item.candidate for item in judged.items] == ["A man runs .", "A girl runs .", "A man at sea .", "the sea"]
-    assert [item.references for item in judged.items[::2]] == [("A runner .", "Somebody in a race"), ("b",)]
-    assert judged.preferences["right"].group == ("replace-person", "just-scene")
-    assert judged.notes == ("1 replace-person, 1 just-scene pairs of 1 images",)
