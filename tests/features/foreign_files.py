@@ -19,26 +19,6 @@ def butd_row(regions: RegionFeatures) -> str:
     return "\t".join(map(str, cells))
 
 
-def lxmert_row(regions: RegionFeatures) -> str:
-    flat = regions.flat()
-    arrays = [
-        b64(flat["class_ids"].astype(np.int64)),
-        b64(flat["class_scores"]),
-        b64(flat["class_ids"].astype(np.int64) + 1),
-        b64(flat["class_scores"] / 2),
-    ]
-    cells = (
-        regions.image,
-        regions.height,
-        regions.width,
-        *arrays,
-        len(regions),
-        b64(regions.boxes),
-        b64(regions.features),
-    )
-    return "\t".join(map(str, cells))
-
-
 def lines(path: Path, rows: list[str]) -> Path:
     path.write_bytes("".join(f"{row}\r\n" for row in rows).encode())
     return path

@@ -16,9 +16,6 @@ State = Mapping[str, Tensor]
 LIMIT = math.log(1000 / 16)
 
 
-# -- boxes ------------------------------------------------------------------------------------------------------------
-
-
 def decode(box: Array, deltas: Array, weights: Sequence[float], pixel: int, limit: float | None) -> list[float]:
     dx, dy, dw, dh = (float(d) / w for d, w in zip(deltas, weights, strict=True))
     if limit is not None:
@@ -61,9 +58,6 @@ def softmax(values: Array) -> Array:
     powers = np.exp(values - values.max(axis=1, keepdims=True))
     result: Array = powers / powers.sum(axis=1, keepdims=True)
     return result
-
-
-# -- choosing ---------------------------------------------------------------------------------------------------------
 
 
 def proposals(
@@ -125,9 +119,6 @@ def caffe_choice(regions: Array, probabilities: Array, low: int, high: int) -> l
     if low <= len(rows) <= high:
         return rows
     return order(best)[: low if len(rows) < low else high]
-
-
-# -- the network ------------------------------------------------------------------------------------------------------
 
 
 def _conv(x: Tensor, state: State, name: str, stride: int = 1, pad: int = 0, dilation: int = 1) -> Tensor:

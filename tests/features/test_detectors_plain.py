@@ -81,7 +81,6 @@ def test_what_is_kept_is_what_plain_loops_keep(kind: str, low: int, high: int) -
 @pytest.mark.parametrize("size", [(60, 90), (111, 47), (5, 120), (120, 6)], ids=str)
 @pytest.mark.parametrize("caffe", [True, False], ids=["caffe", "hf"])
 def test_whole_detectors_give_what_plain_loops_give(tmp_path: Path, caffe: bool, size: tuple[int, int]) -> None:
-    """Pictures so thin that three to seven rows are left of them included: they are not padded."""
     generator = torch.Generator().manual_seed(size[0])
     state = drawn(CAFFE if caffe else SMALL, size[0]).state_dict()
     for name, tensor in state.items():

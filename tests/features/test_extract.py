@@ -172,9 +172,6 @@ def test_damaged_images_are_listed_and_stop_nothing(
     assert len(report_path(tmp_path / "a.h5").read_text().splitlines()) == len(listed)
 
 
-# -- kill -9 at any moment --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("batch", "workers", "kills"),
     [(1, 0, 8), *(pytest.param(*run, marks=pytest.mark.slow) for run in ((1, 0, 35), (4, 0, 10), (1, 2, 5)))],

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import numpy as np
@@ -53,10 +52,3 @@ def test_good_regions_pass() -> None:
 def test_bad_regions_are_refused_with_the_image(changes: dict[str, Any], code: str, value: object) -> None:
     with raises(FeatureError, code, value=value):
         regions(**changes).check()
-
-
-def test_a_fingerprint_comes_back_from_json() -> None:
-    again = Fingerprint.from_dict(json.loads(PRINT.json()))
-    assert again == PRINT
-    assert again.digest == PRINT.digest
-    assert len(PRINT.digest) == 16

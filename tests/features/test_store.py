@@ -112,23 +112,6 @@ def test_an_image_is_found_by_any_of_its_coco_names(tmp_path: Path, stored: str)
         assert name not in store
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_merged_shards_are_the_single_run_byte_for_byte(tmp_path: Path, compression: str) -> None:
-    write(tmp_path / "single.h5", compression=compression)
-    shards = [tmp_path / f"shard{i}.h5" for i in range(3)]
-    for i, shard in enumerate(shards):
-        write(shard, IMAGES[i::3], compression=compression)
-    merge_stores(tmp_path / "merged.h5", shards[::-1])
-    assert digest(tmp_path / "merged.h5") == digest(tmp_path / "single.h5")
-
-
-def test_an_existing_store_is_added_to(tmp_path: Path) -> None:
-    write(tmp_path / "all.h5")
-    write(tmp_path / "grown.h5", IMAGES[:3])
-    write(tmp_path / "grown.h5", IMAGES[3:])
-    assert digest(tmp_path / "grown.h5") == digest(tmp_path / "all.h5")
-
-
 def test_shards_are_viewed_as_one(tmp_path: Path) -> None:
     for i in range(3):
         write(tmp_path / "s" / f"shard{i}.h5", IMAGES[i::3])

@@ -68,11 +68,3 @@ def test_boxes_hold_labels_by_number(tmp_path: Path) -> None:
     assert [label.name for label in labels.of("im2")] == ["toothbrush"]
     with raises(DataError, "out-of-range", path=path, value=16):
         read_labels(path, write(tmp_path, "names.txt", "dog\ncat\n"))
-
-
-@pytest.mark.real_data
-def test_the_detected_boxes_of_flickr8k(real_data: Path) -> None:
-    labels = read_labels(str(real_data / "flickr8k/yolox_nano_boxes.npz"), "coco-80")
-    dogs = labels.of("1000268201_693b08cb0e")
-    assert len(dogs) == 36
-    assert max(dogs, key=lambda label: label.score or 0).name == "person"

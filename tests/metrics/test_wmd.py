@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.core.errors import MetricError, UsageError
+from capbench.core.errors import MetricError
 from capbench.core.records import Item
 from capbench.metrics.wmd import Wmd, word_movers_distance
 from capbench.text import ptb
@@ -106,5 +106,3 @@ def test_items_and_options_that_cannot_be_scored(vectors: Path) -> None:
     with raises(MetricError, "missing-option", value="wmd") as caught:
         Wmd()
     assert "--option wmd.vectors=FILE" in caught.value.message
-    with pytest.raises(UsageError, match=r"wmd\.tokens=words"):
-        Wmd(vectors=str(vectors), tokens="words")

@@ -64,7 +64,6 @@ def found() -> SensitivityResult:
 
 @pytest.fixture
 def tested(found: SensitivityResult) -> SensitivityResult:
-    """Tests under all protocols but one."""
     tops = {"mean-tau-b": ("cider",), "mean-spearman": ("bleu_4", "cider"), "votes-strict": ("cider", "bleu_4")}
     pair = Pair(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
     how: dict[str, Any] = {"test": "permutation", "correction": "bh", "alpha": 0.05, "unit": "image", "units": 6}

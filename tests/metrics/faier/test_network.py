@@ -6,21 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import FeatureError
-from capbench.features.records import RegionFeatures
 from capbench.metrics.faier.network import (
-    NO_REFERENCE,
     VARIANTS,
     CaptionCode,
     Faier,
     FaierOptions,
     Union,
-    caption_code,
     collate,
-    region_boxes,
 )
-from capbench.text.vocabulary import END, SPECIAL, START, UNKNOWN, Vocabulary
-from tests.errors import raises
+from capbench.text.vocabulary import END, START
 from tests.metrics.faier.reference import PlainFaier, Text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -86,26 +80,3 @@ def test_networks_score_what_the_equations_give_for_every_number_of_references(v
             scores = case.scores(counts)
         expected = np.stack([case.expected(numbers) for numbers in counts])
         np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-9, atol=1e-11)
-
-
-def test_captions_are_read_as_words_and_triplets_as_subject_relation_object() -> None:
-    vocabulary = Vocabulary((*SPECIAL, "kid", "stand", "in", "grass", "two", "kids", "."))
-    options = FaierOptions(vocabulary_size=11)
-    triplet = ("kid", "stand in", "grass")
-    code = caption_code("Two kids.", [triplet, ("kid", "hold", "grass")], vocabulary, options)
-    assert code == CaptionCode((START, 8, 9, 10, END), ((4, 5, 6, 7), (4, UNKNOWN, 7)))
-    objects = FaierOptions(vocabulary_size=11, variant="fier-object")
-    assert caption_code("Two kids.", [triplet], vocabulary, objects).triplets == ()
-    assert caption_code(NO_REFERENCE, [], vocabulary, options) == CaptionCode((START, 10, END))
-    batch = collate([CaptionCode((4, 5), ((6, 7), (8,))), CaptionCode((4,)), CaptionCode((), ((8,), (6, 7), (9,)))])
-    assert batch.triplet_ids.tolist() == [[6, 7], [8, 0], [9, 0]]
-    assert batch.triplets_of.tolist() == [[0, 1, -1], [-1, -1, -1], [1, 0, 2]]
-    assert batch.lengths.tolist() == [2, 1, 0]
-
-
-def test_boxes_are_shares_of_the_sides() -> None:
-    boxes = np.array([[0, 10, 50, 20]], dtype=np.float32)
-    features = np.ones((1, 2), dtype=np.float32)
-    np.testing.assert_allclose(region_boxes(RegionFeatures("i", 100, 40, boxes, features)), [[0, 0.25, 0.5, 0.5]])
-    with raises(FeatureError, "wrong-features"):
-        region_boxes(RegionFeatures("i", 100, 40, None, features))

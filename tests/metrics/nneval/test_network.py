@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from capbench.core.errors import ModelError
-from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval, write_nneval
+from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval
 from tests.errors import raises
 
 Arrays = dict[str, NDArray[Any]]
@@ -74,19 +74,6 @@ def test_the_released_weights_equal_a_plain_forward_pass_and_rank_rightly(real_d
     wrong = [0.08, 0.3, 0.2, 0.0, 0.0, 0.0, 0.0, 0.002]
     scores = network.probabilities(np.array([good, middling, wrong])).tolist()
     assert scores == sorted(scores, reverse=True)
-
-
-def test_what_training_writes_is_read_again(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    weights = drawn()
-    limits = np.zeros(8), np.arange(1, 9) / 4.0
-    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    write_nneval(tmp_path / "m.safetensors", tensors, *limits, {"about": "were trained"})
-    network = read_nneval(tmp_path / "m.safetensors")
-    assert network.training == {"about": "were trained"}
-    assert network.maximum is not None
-    assert network.maximum.tolist() == limits[1].tolist()
-    assert all(np.array_equal(network.weights[name], weights[name]) for name in SHAPES)
 
 
 def without(name: str) -> Arrays:

@@ -12,7 +12,7 @@ import pytest
 from capbench.core.explanations import Bars, ExplainedCandidate, Matrix, RegionMaps, Table
 from capbench.core.records import FloatArray
 from capbench.datasets.root import find_root
-from capbench.metrics.reo import Reo, orthogonal, scaled
+from capbench.metrics.reo import Reo, scaled
 from capbench.studies.explained import find_subject
 from tests.metrics.scan.models import Files
 from tests.metrics.scan.plain import slow_grounding
@@ -32,9 +32,6 @@ def panel(candidate: ExplainedCandidate, title: str) -> Bars:
     (found,) = [panel for panel in candidate.panels if panel.title.startswith(title)]
     assert isinstance(found, Bars)
     return found
-
-
-# -- TIGEr ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"minmax": False, "tau": 0.5}, {"count_ends": False, "d_rel": "half"}])
@@ -67,9 +64,6 @@ def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]
         assert sum(float(row[3]) for row in table.rows) == pytest.approx(of["DCG"], abs=1e-12)
 
 
-# -- REO --------------------------------------------------------------------------------------------------------------
-
-
 def test_reos_numbers_are_the_metrics(files: Files) -> None:
     metric = explained.reo(files)
     explanation = metric.explain(SUBJECT)
@@ -83,7 +77,6 @@ def test_reos_numbers_are_the_metrics(files: Files) -> None:
 
 
 def test_a_known_extra_and_a_known_missing_word_come_first(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The image has a dog and a ball: the candidate mentions a cat and no ball. Ends are zero vectors."""
     metric = explained.reo(files)
     axes = dict(zip(("dog", "cat", "ball"), np.eye(3, 16), strict=True))
     set_vectors(monkeypatch, metric, axes, np.stack([axes["dog"], axes["ball"]]))
@@ -114,7 +107,6 @@ def set_vectors(monkeypatch: pytest.MonkeyPatch, metric: Reo, axes: dict[str, Fl
 
 
 def test_phrases_are_compared_with_what_reo_found(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sim(x, y) is computed here anew, region by region, from the paper's words."""
     metric = explained.reo(files)
     axes = dict(zip(("dog", "cat", "ball", "man"), np.eye(4, 16), strict=True))
     axes["unsaid"] = axes["man"]
@@ -152,12 +144,6 @@ def test_phrases_are_compared_with_what_reo_found(files: Files, monkeypatch: pyt
         np.testing.assert_allclose(missing.values, [sim(g, "ball")], atol=1e-5)
 
 
-def test_orthogonal_directions_by_hand() -> None:
-    a, g = np.array([[0.5, 0.5, 0.0], [1.0, 0, 0]]), np.array([[2.0, 0, 0], [3.0, 0, 1e-17]])
-    np.testing.assert_allclose(orthogonal(a, g), [[0, 1, 0], [0, 0, 0]])
-    np.testing.assert_allclose(orthogonal(a, np.zeros((2, 3))), a / np.linalg.norm(a, axis=1, keepdims=True))
-
-
 def test_scores_are_scaled_over_the_candidates() -> None:
     def candidate(relevance: float, human: float | None) -> ExplainedCandidate:
         return ExplainedCandidate(
@@ -169,9 +155,6 @@ def test_scores_are_scaled_over_the_candidates() -> None:
     assert rated.rows == ("relevance", "extraness", "omission", "people")
     np.testing.assert_allclose(rated.values, [[0, 1, 0.5], [0.5, 0.5, 0.5], [1, 0, 0.5], [0, 1, 0.25]])
     assert "people" not in scaled((candidate(2, 1), candidate(4, None)), "image + references").rows
-
-
-# -- what is explained ------------------------------------------------------------------------------------------------
 
 
 def test_a_caption_gets_the_rating_of_a_text_key_only_if_it_is_that_of_one_text(tmp_path: Path) -> None:
