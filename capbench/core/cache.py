@@ -1,8 +1,7 @@
 """Caches on disk that several runs share: bytes by space and key in SQLite, and arrays parsed from other files.
 
-A cache can be deleted at any time, and its failures never stop a run: with a damaged file or without write permission
-the run goes on without the cache, with a warning. An entry with a wrong checksum counts as missing. Batches are written
-atomically, and several runs may write at the same time.
+Failures of a cache never stop a run, which goes on without it, with a warning. An entry with a wrong checksum counts as
+missing. Batches are written atomically, and several runs may write at the same time.
 """
 
 from __future__ import annotations

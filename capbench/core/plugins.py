@@ -1,8 +1,6 @@
 """Registry of metrics, data sets, detectors and trainers: built-in ones, entry points, and ``module:Class``.
 
-Built-in classes are registered in :mod:`capbench.core.built_in`. Packages of plug-ins register theirs by entry points
-of the groups ``capbench.metrics``, ``capbench.datasets``, ``capbench.detectors`` and ``capbench.trainers``. ``capbench
-train`` has a command for each trainer.
+Built-in classes are registered in :mod:`capbench.core.built_in`, those of other packages by entry points.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Progress of long computations: steps done, total, and estimated time left.
 
-A simple progress is a function that takes numbers of steps. A display may also distinguish several tasks
-(:class:`Parts`). :func:`progress` writes to stderr: a bar on a terminal, otherwise a line every half minute.
+A progress is a function that takes numbers of steps; it may distinguish several tasks (:class:`Parts`).
 """
 
 from __future__ import annotations

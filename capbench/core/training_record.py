@@ -31,10 +31,7 @@ _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")
 
 
 def _name(image: str) -> str:
-    """The name of an image's photograph in all data sets: the releases of COCO share numbers of twelve digits.
-
-    Its number alone would not do, since Flickr's are numbers, too.
-    """
+    """The name of an image's photograph in all data sets: COCO's number is marked, since Flickr's are numbers, too."""
     coco = _COCO.fullmatch(image)
     return f"coco/{int(coco[1])}" if coco else photograph(image)
 
@@ -181,11 +178,9 @@ class TrainingOverlap:
     selected_by: str  # what selected them
     fitted: int  # number of those to whose human judgements the metric was fitted
     candidates: int  # number of candidates in the items
-    # number of those that occur among the training captions; None if these are not recorded
-    read_candidates: int | None
+    read_candidates: int | None  # number of those among the training captions; None if these are not recorded
     references: int  # number of references in the items
-    # number of those that occur among the training captions; None if these are not recorded
-    read_references: int | None
+    read_references: int | None  # number of those among the training captions; None if these are not recorded
     has_read: bool  # True if the metric has read the captions, photographs or judgements of the items
 
     def line(self) -> str:
