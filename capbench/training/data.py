@@ -4,8 +4,7 @@ Three sources of captions are recognised by their files:
 
 - captions with named splits: Karpathy's JSON, Multi30k's folder;
 - Flickr8k's folder: ``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``;
-- the original SCAN's: ``{split}_caps.txt`` (one caption per line), ``{split}_ids.txt`` and ``{split}_ims.npy`` (images,
-  regions, columns), with one row for each caption, or for every five captions.
+- SCAN's: ``{split}_caps.txt`` (one caption per line) and ``{split}_ids.txt`` (one row for each, or for every five).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice
+from capbench.core.errors import DataError, MissingFileError, check_choice
 from capbench.core.records import image_id
 from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
 from capbench.datasets.captions import read_machine_captions, split_list
@@ -32,8 +31,6 @@ from capbench.text.vocabulary import PAD, SPECIAL, UNKNOWN, Vocabulary
 from capbench.training.settings import AtLeast2, Count, Names, Number, Section, Text, Training
 
 ROLES = ("train", "dev", "test")
-ARRAYS = "ims"
-"""Value of ``features`` for the arrays ``{split}_ims.npy`` in the captions' folder instead of a feature store."""
 
 _USUAL = {"train": ("train", "restval"), "dev": ("dev", "val", "valid", "validation"), "test": ("test", "test_2016")}
 Say = Callable[[str], None]
@@ -56,7 +53,7 @@ class CaptionTraining(Training):
 
     captions: Text  # captions with splits: a file or folder, in the current folder or the data folder
     splits: SplitOptions = SplitOptions()
-    features: Text  # a store of region features, or 'ims' for SCAN's arrays
+    features: Text  # a store of region features
     regions: Count | None = None  # number of regions of each image, the first ones; null: all
     batch: AtLeast2 = 128  # pairs per step
     order: Literal["captions", "rounds"] = "captions"
@@ -73,9 +70,6 @@ class Pairs:
     captions: tuple[str, ...]  # texts; the captions of an image are adjacent
     image_of: NDArray[np.int64]  # (captions,) index in ``images`` of each caption's image
     source: Path  # the captions' file or folder, for messages
-    array: Path | None = None  # SCAN's array of features, None for a store
-    rows: NDArray[np.int64] | None = None  # (images,) the row of each image in the array
-    named: bool = True  # False if ``images`` are not names of image files, but rows of an array
 
     def sample(self, images: int | None, captions: int | None = None) -> Pairs:
         """A random sample of images in their order, the same in all trainings, with the first captions of each."""
@@ -94,7 +88,6 @@ class Pairs:
             images=tuple(self.images[i] for i in chosen),
             captions=tuple(self.captions[i] for i in kept),
             image_of=place[self.image_of[kept]],
-            rows=None if self.rows is None else self.rows[chosen],
         )
 
     def of_images(self, of_captions: Sequence[T]) -> list[list[T]]:
@@ -162,11 +155,8 @@ def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
             hint = f"Name it in the training file, as 'splits: {{{role}: NAME}}'"
             raise DataError(message, code="missing-option", value=role, path=path, hint=hint)
         if captions is None:
-            found.append(_scan_split(path, splits[0], config.features == ARRAYS))
+            found.append(_scan_split(path, splits[0]))
             continue
-        if config.features == ARRAYS:
-            message = "'features: ims' refers to arrays of SCAN's folder, but the captions have another format"
-            raise UsageError(message, code="conflict", value=ARRAYS, path=path, hint="Set 'features' to a store")
         of_role = captions.of_groups(*(splits if role == "train" or named else splits[:1]))
         numbers = [len(texts) for texts in of_role.values()]
         texts = tuple(text for of_image in of_role.values() for text in of_image)
@@ -178,7 +168,7 @@ def training_pairs(config: Any, root: DataRoot | None, say: Say) -> list[Pairs]:
     """The captions for train and dev, of different images."""
     pairs = read_pairs(config, root, "train", "dev")
     both = set(pairs[0].images) & set(pairs[1].images)
-    if both and pairs[0].array is None:
+    if both:
         message = f"{len(both):,} images are for train and for dev, for example '{min(both)}'"
         hint = "Set other 'splits' in the training file"
         raise DataError(message, code="duplicate", value=min(both), path=pairs[0].source, hint=hint)
@@ -199,51 +189,26 @@ def _flickr8k(folder: Path) -> Captions:
     return Captions(captions, captions.source, groups)
 
 
-def _scan_split(folder: Path, split: str, arrays: bool) -> Pairs:
-    listed, ids_file, array_file = (folder / f"{split}_{end}" for end in ("caps.txt", "ids.txt", "ims.npy"))
+def _scan_split(folder: Path, split: str) -> Pairs:
+    listed, ids_file = (folder / f"{split}_{end}.txt" for end in ("caps", "ids"))
     texts = [line.strip() for line in files.read_lines(listed)]
     if "" in texts:
         raise DataError("the caption is empty", code="missing-caption", path=listed, row=texts.index("") + 1)
-    ids = [image_id(line.strip()) for line in files.read_lines(ids_file)] if ids_file.is_file() or not arrays else []
-    array = open_array(array_file) if arrays else None
-    rows, n = len(ids) if array is None else len(array), len(texts)
-    if rows not in (n, n / 5):
-        message = f"has {rows:,} rows for {n:,} captions: one for each or for every five is required"
-        raise DataError(message, code="mismatch", value=rows, path=array_file if arrays else ids_file)
-    row_of = np.arange(n) if rows == n else np.arange(n) // 5
-    if array is None:  # captions of one image become adjacent
-        place: dict[str, int] = {}
-        image_of = np.array([place.setdefault(ids[row], len(place)) for row in row_of], dtype=np.int64)
-        order = np.argsort(image_of, kind="stable")
-        return Pairs(tuple(place), tuple(texts[i] for i in order), image_of[order], listed)
-    first = np.arange(rows)
-    if rows == n:  # equal adjacent rows are one image; their first regions differ nearly always
-        same = [np.array_equal(a[0], b[0]) and np.array_equal(a, b) for a, b in zip(array[1:], array, strict=False)]
-        begins = ~np.array([False, *same])
-        first, row_of = np.flatnonzero(begins), np.cumsum(begins) - 1
-    names = [ids[i] for i in first] if len(ids) == rows else []
-    named = len(set(names)) == len(first)
-    images = names if named else [f"{split}-{i}" for i in first]
-    return Pairs(tuple(images), tuple(texts), row_of, listed, array_file, first, named)
-
-
-def open_array(path: Path) -> NDArray[np.floating]:
-    """SCAN's ``{split}_ims.npy`` as a memory map."""
-    files.check_readable(path)
-    try:
-        array: NDArray[np.floating] = np.load(path, mmap_mode="r", allow_pickle=False)
-        if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
-            raise ValueError(f"{array.shape} {array.dtype}")
-    except (OSError, ValueError, EOFError) as error:
-        message = f"is not an array of floats of shape (images, regions, columns) ({error})"
-        raise DataError(message, code="wrong-shape", path=path) from error
-    return array
+    ids, n = [image_id(line.strip()) for line in files.read_lines(ids_file)], len(texts)
+    if len(ids) not in (n, n / 5):
+        message = f"has {len(ids):,} rows for {n:,} captions: one for each or for every five is required"
+        raise DataError(message, code="mismatch", value=len(ids), path=ids_file)
+    place: dict[str, int] = {}
+    of_row = [place.setdefault(image, len(place)) for image in ids]
+    image_of = np.array(of_row if len(ids) == n else np.repeat(of_row, 5), dtype=np.int64)
+    order = np.argsort(image_of, kind="stable")  # captions of one image become adjacent
+    return Pairs(tuple(place), tuple(texts[i] for i in order), image_of[order], listed)
 
 
 def training_record(train: Pairs, dev: Pairs, more: Iterable[str] = ()) -> TrainingRecord:
     """The record of a training: its images and captions (and ``more`` of these), and the dev images."""
-    photographs = [photographs_of(pairs.images) if pairs.named else None for pairs in (train, dev)]
-    return TrainingRecord("", photographs[0], captions_of([*train.captions, *more]), photographs[1], DEV)
+    texts = captions_of([*train.captions, *more])
+    return TrainingRecord("", photographs_of(train.images), texts, photographs_of(dev.images), DEV)
 
 
 def read_systems(

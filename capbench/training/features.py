@@ -1,8 +1,7 @@
-"""Region features of a split's images as tensors, from stores or the arrays of the released SCAN code."""
+"""Region features of a split's images as tensors."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capbench.core.errors import DataError, FeatureError, UsageError
+from capbench.core.errors import FeatureError
 from capbench.datasets.root import DataRoot
 from capbench.features.records import RegionFeatures
 from capbench.features.store import open_store
-from capbench.training.data import ARRAYS, CaptionTraining, Pairs, locate, open_array
+from capbench.training.data import CaptionTraining, Pairs, locate
 
 More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
 """What a network reads of an image besides features, such as boxes: arrays of equal shapes for all images."""
@@ -58,14 +57,8 @@ class Regions:
 
 def open_regions(
     config: CaptionTraining, root: DataRoot | None, pairs: Pairs, more: More | None = None
-) -> tuple[Regions, str | None, str]:
-    """The features of a split's images, their kind (None for arrays), and a line that identifies them."""
-    if config.features == ARRAYS:
-        if more is not None:
-            message = "SCAN's arrays have no boxes: set 'features' to a store"
-            raise UsageError(message, code="wrong-features", path=pairs.source)
-        assert pairs.array is not None
-        return _of_array(pairs.array, pairs, config)
+) -> tuple[Regions, str, str]:
+    """The features of a split's images, their kind, and a line that identifies them."""
     store = open_store(locate(config.features, root, "features"))
     store.require(pairs.images)
     counts = [store.regions(image) for image in pairs.images]
@@ -76,24 +69,6 @@ def open_regions(
         return [regions.features[:n].astype(dtype), *(part[:n] for part in (more(regions) if more else ()))]
 
     return Regions(len(counts), read, config.memory_mb), store.fingerprint.kind, store.signature()
-
-
-def _of_array(path: Path, pairs: Pairs, config: CaptionTraining) -> tuple[Regions, None, str]:
-    array, rows = open_array(path), pairs.rows
-    assert rows is not None
-    n = _number([array.shape[1]], ["all"], config.regions, path)
-
-    def read(image: int) -> list[NDArray[Any]]:
-        features = array[rows[image], :n]
-        if not np.isfinite(features).all():
-            row = f"image {rows[image]}"
-            raise DataError("a feature is NaN or infinite", code="not-a-number", path=path, row=row)
-        return [features if features.dtype == np.float16 else features.astype(np.float32)]
-
-    digest = hashlib.blake2b(f"{array.shape} {array.dtype}\n".encode(), digest_size=8)
-    for row in np.linspace(0, len(array) - 1, 16).astype(int):  # of a large file, some rows
-        digest.update(np.ascontiguousarray(array[row]).tobytes())
-    return Regions(len(rows), read, config.memory_mb), None, f"ims:{digest.hexdigest()}"
 
 
 def _number(counts: Sequence[int], images: Sequence[str], requested: int | None, path: Path) -> int:

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.training.data import CaptionTraining, Pairs, drop_words, pad, read_pairs
-from capbench.training.features import open_regions
 from capbench.training.settings import parse_training
 from tests.errors import raises
 from tests.training.world import make_world
@@ -21,22 +19,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def config_of(captions: Path, features: str = "f.h5", **splits: Any) -> CaptionTraining:
-    raw = {"schema": 1, "name": "a", "captions": str(captions), "features": features, "splits": splits}
+def config_of(captions: Path, **splits: Any) -> CaptionTraining:
+    raw = {"schema": 1, "name": "a", "captions": str(captions), "features": "f.h5", "splits": splits}
     return parse_training(CaptionTraining, raw)
 
 
-def read(captions: Path, role: str, features: str = "f.h5", **splits: Any) -> Pairs:
-    return read_pairs(config_of(captions, features, **splits), None, role)[0]
+def read(captions: Path, role: str, **splits: Any) -> Pairs:
+    return read_pairs(config_of(captions, **splits), None, role)[0]
 
 
-def _scan_folder(folder: Path, captions: list[str], ids: list[str] | None, rows: int | None) -> Path:
+def _scan_folder(folder: Path, captions: list[str], ids: list[str]) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "train_caps.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
-    if ids is not None:
-        (folder / "train_ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
-    if rows is not None:
-        np.save(folder / "train_ims.npy", np.arange(rows * 6, dtype=np.float32).reshape(rows, 2, 3))
+    (folder / "train_ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
     return folder
 
 
@@ -76,34 +71,17 @@ def test_flickr8ks_own_files(tmp_path: Path) -> None:
 
 
 def test_scans_folder_has_one_row_for_five_captions_or_for_each(tmp_path: Path) -> None:
-    folder = _scan_folder(tmp_path / "five", [f"caption {i}" for i in range(10)], ["7", "9"], 2)
-    for features in ("ims", "f.h5"):
-        pairs = read(folder, "train", features)
-        assert pairs.images == ("7", "9")
-        assert pairs.image_of.tolist() == [0] * 5 + [1] * 5
-    folder = _scan_folder(tmp_path / "one", ["one", "two", "three"], ["b.jpg", "a.jpg", "b.jpg"], None)
-    pairs = read(folder, "train")
+    pairs = read(_scan_folder(tmp_path / "five", [f"caption {i}" for i in range(10)], ["7", "9"]), "train")
+    assert pairs.images == ("7", "9")
+    assert pairs.image_of.tolist() == [0] * 5 + [1] * 5
+    pairs = read(_scan_folder(tmp_path / "one", ["one", "two", "three"], ["b.jpg", "a.jpg", "b.jpg"]), "train")
     assert (pairs.images, pairs.captions) == (("b", "a"), ("one", "three", "two"))
-    folder = _scan_folder(tmp_path / "equal", [f"caption {i}" for i in range(4)], None, None)
-    rows = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
-    rows[1] = rows[0]
-    np.save(folder / "train_ims.npy", rows)
-    pairs = read(folder, "train", "ims")
-    assert pairs.images == ("train-0", "train-2", "train-3")
-    assert (pairs.image_of.tolist(), pairs.named) == ([0, 0, 1, 2], False)
-    regions, kind, _ = open_regions(config_of(folder, "ims"), None, pairs)
-    assert torch.equal(regions.take([1, 0])[0], torch.from_numpy(rows[[2, 0]]))
-    assert kind is None
-    sample = pairs.only(np.array([1, 2]))
-    assert sample.rows is not None
-    assert sample.rows.tolist() == [2, 3]
 
 
 def test_invalid_captions_are_named(tmp_path: Path) -> None:
-    folder = _scan_folder(tmp_path / "s", [f"caption {i}" for i in range(9)], ["1", "2"], 2)
-    for features, file in (("f.h5", "train_ids.txt"), ("ims", "train_ims.npy")):
-        with raises(DataError, "mismatch", path=folder / file, value=2):
-            read(folder, "train", features)
+    folder = _scan_folder(tmp_path / "s", [f"caption {i}" for i in range(9)], ["1", "2"])
+    with raises(DataError, "mismatch", path=folder / "train_ids.txt", value=2):
+        read(folder, "train")
     (folder / "train_caps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     with raises(DataError, "missing-caption", path=folder / "train_caps.txt", row=2):
         read(folder, "train")
