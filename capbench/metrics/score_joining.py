@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -491,13 +491,7 @@ def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, 
     with atomic_write(folder / PREDICTIONS) as predictions, atomic_write(folder / REFERENCES) as references:
         for item in distinct.values():
             name = item_id(item)
-            image = images.get(item.image)
-            row: dict[str, Any] = {
-                "id": name,
-                "caption": item.candidate,
-                "image": item.image if image is None else str(image),
-            }
+            row = {"id": name, "caption": item.candidate, "image": str(images.get(item.image, item.image))}
             predictions.write(json.dumps(row, ensure_ascii=False) + "\n")
-            row = {"id": name, "references": list(item.references)}
-            references.write(json.dumps(row, ensure_ascii=False) + "\n")
+            references.write(json.dumps({"id": name, "references": item.references}, ensure_ascii=False) + "\n")
     return len(distinct)

@@ -51,9 +51,8 @@ def test_every_column_of_numbers_is_a_metric_in_every_form(tmp_path: Path, endin
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     rows = [{**row, "remark": "n/a" if i else "0.5"} for i, row in enumerate(ROWS)]
     path = _write(tmp_path / "s.csv", rows)
-    with raises(DataError, "not-a-number", path=path, row=4, value="n/a") as caught:
+    with raises(DataError, "not-a-number", path=path, row=4, value="n/a"):
         read_score_file(path, label="s")
-    assert "--option s.columns=clipscore,judge" in str(caught.value.hint)
     assert list(read_score_file(path, ["judge"]).columns) == ["judge"]
     with raises(UsageError, "missing-column", value="jugde"):
         read_score_file(path, ["jugde"])
@@ -111,7 +110,5 @@ def test_invalid_files(
 ) -> None:
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
-    with raises(DataError, code, path=path, row=row, value=value) as caught:
+    with raises(DataError, code, path=path, row=row, value=value):
         read_score_file(path)
-    assert caught.value.hint
-    assert "\n" not in str(caught.value)
