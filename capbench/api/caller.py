@@ -27,9 +27,7 @@ class Caller:
     """The caller: Python (:data:`PYTHON`) or the command line."""
 
     spelled: Callable[[str], str] = str  # an argument as the user spells it (``images``, ``--image-root``)
-    unknown_owner: str = "{argument} names '{name}', which is not a metric"
     no_metric: str = "Pass metrics=['cider', …], or scores=['file.csv']"
-    form: str = "{argument}=…"  # an argument with a value in examples
     note: Callable[[str], None]  # shows one line of information that is not in the result
     tell: Callable[[str], None] = lambda line: None  # shows one line that is also in the result's notes
     caution: Callable[[str], None] = lambda line: None  # shows one warning that is also in the result's notes

@@ -426,9 +426,9 @@ def files_by_owner(
     files = {name: os.fspath(path) for name, path in value.items()}
     for_all = files.pop(FOR_ALL, None)
     known = [*labels, *(name for name in plugins.names("capbench.metrics") if name not in labels)]
-    for name, path in files.items():
+    for name in files:
         if name not in known and ":" not in name:
-            message = caller.unknown_owner.format(argument=caller.spelled(argument), name=name, path=path)
+            message = f"{caller.spelled(argument)} names '{name}', which is not a metric"
             raise UsageError(message, code="unknown-name", value=name, hint=suggest(name, known))
     return for_all, files
 

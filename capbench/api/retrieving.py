@@ -64,9 +64,8 @@ def retrieve(
     of_file = Path(task.captions).exists()
     if study is None:
         if not asked(metrics, inputs.get("version")):
-            message = f"neither a study file nor a metric is named; {caller.no_metric}"
-            hint = f"Example: {caller.form.format(argument=caller.spelled('metrics'))}"
-            raise UsageError(message, code="missing-option", hint=hint)
+            message = "neither a study file nor a metric is named"
+            raise UsageError(message, code="missing-option", hint=caller.no_metric)
         refuse_without(texts(without), caller)
         resolved = resolve(metrics, inputs, caller, on_sample=lambda root: root.is_sample and not of_file)
         requests, resources = resolved.requests, resolved.resources

@@ -212,8 +212,7 @@ def _resolve(metrics: MetricsGiven, captions: Captions, inputs: Inputs, caller: 
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: root.is_sample and published, dataset=name or "")
     if name is not None or captions.has_references:
         return resolved
-    flag = caller.form.format(argument=caller.spelled("references"))
-    requests, left_out = without_references(resolved.requests, flag)
+    requests, left_out = without_references(resolved.requests, caller.spelled("references"))
     for line in left_out:
         caller.tell(line)
     return replace(resolved, requests=requests, notes=tuple(left_out))

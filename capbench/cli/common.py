@@ -137,19 +137,13 @@ def announce_root(root: DataRoot, *, json_output: bool = False) -> None:
         note(f"data: {root.path} ({root.origin})")
 
 
-def caller(
-    *,
-    json_output: bool = False,
-    no_metric: str = "Name metrics with -m, or pass --scores FILE",
-) -> Caller:
+def caller(*, json_output: bool = False) -> Caller:
     """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr."""
     from capbench.api.resolve import Caller
 
     return Caller(
         spelled=flag,
-        unknown_owner="{argument} {name}={path}: there is no metric '{name}'",
-        no_metric=no_metric,
-        form="{argument} FILE",
+        no_metric="Name metrics, or pass --scores FILE",
         note=note,
         tell=note,
         caution=warn,

@@ -57,7 +57,7 @@ def compare(
         of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
         others = {"report": report, "sentinels": sentinels, "cite": cite}
         common.refuse_options(of_tests | others, "does not apply to --power")
-        caller = common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE")
+        caller = common.caller(json_output=json_output)
         estimate = power(
             target.dataset,
             names.names,
@@ -84,7 +84,7 @@ def compare(
     draws = bootstrap if test == "bootstrap" else permutations
     statistics: Statistics = {"alpha": alpha, "unit": unit, "seed": seed, "correction": correction}
     statistics |= {"permutations": draws, "bootstrap": bootstrap, "compare": test}
-    caller = common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE")
+    caller = common.caller(json_output=json_output)
     plan = plan_comparison(
         target.dataset,
         names.names,

@@ -146,7 +146,7 @@ def _compared(draw: str, call: _Call, look: Look) -> tuple[Figure, bool]:
             raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
         result = load_result(call.saved)
     else:
-        caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
+        caller = common.caller()
         statistics: Statistics = {"unit": call.unit, "seed": call.seed or 0}
         if call.resamples is not None:
             statistics |= {"bootstrap": call.resamples, "permutations": call.resamples}
@@ -279,7 +279,7 @@ def _rated(call: _Call) -> RatedScores:
     from capbench.studies.examples import rated_scores
     from capbench.studies.scoring import load_scorable
 
-    caller = common.caller(json_output=call.json_output, no_metric="Example: capbench figure ratings cider meteor")
+    caller = common.caller(json_output=call.json_output)
     plan = plan_judged(call.dataset, call.metrics(), call.protocol, call.values(), caller)
     ((opened, chosen),) = plan.protocols
     judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=call.values().get("cache", True))
