@@ -93,16 +93,10 @@ def read_pairs(path: Path) -> list[Pair]:
     if not len(entries) == len(categories) == len(results):
         problem = f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}"
         raise file_error(problem, "mismatch", path)
-    pairs = [
+    return [
         parsed(Pair, {**_fields(entry), **_fields(result), "category": category}, path, f"pair {number}")
         for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1)
     ]
-    known: dict[tuple[str, tuple[str, str]], str] = {}
-    for pair in pairs:
-        # Two published pairs occur twice with different votes: only a different category is a contradiction.
-        if known.setdefault((pair.image, pair.candidates), pair.category) != pair.category:
-            raise pair.error("duplicate", "the pair has another category above")
-    return pairs
 
 
 def read_references(path: Path) -> dict[str, tuple[str, ...]]:
@@ -122,16 +116,12 @@ def read_json_pairs(path: Path) -> list[LabelledPair]:
     if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
         raise file_error("is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path)
     pairs = []
-    labels: dict[tuple[str, str, tuple[str, str]], int] = {}
     for category in CATEGORIES:
         entries = data.get(category, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise file_error(f"'{category}' is not a list of pairs", "wrong-type", path, value=category)
         for number, entry in enumerate(entries, 1):
-            pair = parsed(LabelledPair, entry | {"category": category}, path, f"{category} entry {number}")
-            if labels.setdefault((category, pair.image, pair.candidates), pair.label) != pair.label:
-                raise pair.error("duplicate", "the pair has another label above")
-            pairs.append(pair)
+            pairs.append(parsed(LabelledPair, entry | {"category": category}, path, f"{category} entry {number}"))
     if not pairs:
         raise file_error("contains no pair", "missing-value", path)
     return pairs
@@ -147,15 +137,12 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
     if len(triplets) != TRIPLETS * len(pairs):
         problem = f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs"
         raise file_error(problem, "mismatch", path, value=len(triplets))
-    names = triplets.dtype.names or ()
-    if len(names) != 4:
-        raise file_error("its triplets do not have four fields", "wrong-format", path)
     votes_by_pair = []
     for number, pair in enumerate(pairs):
         votes = [0, 0]
         for index in range(number * TRIPLETS, (number + 1) * TRIPLETS):
             row = f"triplet {index + 1}"
-            _, b, c, winner = (_plain(triplets[index][name]) for name in names)
+            _, b, c, winner = (_plain(triplets[index][name]) for name in triplets.dtype.names)
             shown = (str(b).strip(), str(c).strip())
             if shown not in (pair.candidates, pair.candidates[::-1]):
                 raise file_error(f"its candidates are not those of pair {number + 1}", "mismatch", path, row)

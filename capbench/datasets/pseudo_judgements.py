@@ -144,9 +144,6 @@ def draw_candidates(
     of the image's own captions, and none stands twice at an image.
     """
     images = list(captions)
-    if looks.shape[:1] != (len(images),) or looks.ndim != 2 or not np.isfinite(looks).all():
-        problem = f"there are feature vectors of shape {looks.shape} for {len(images)} images"
-        raise DataError(problem, code="wrong-shape", value=looks.shape)
     texts = [text for image in images for text in captions[image]]
     owner = np.repeat(np.arange(len(images)), [len(captions[image]) for image in images])
     if len(images) <= options.look or len(texts) <= options.middle + len(texts) // len(images):
