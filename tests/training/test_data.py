@@ -71,8 +71,9 @@ def test_flickr8ks_own_files(tmp_path: Path) -> None:
 
 
 def test_scans_folder_has_one_row_for_five_captions_or_for_each(tmp_path: Path) -> None:
-    pairs = read(_scan_folder(tmp_path / "five", [f"caption {i}" for i in range(10)], ["7", "9"]), "train")
-    assert pairs.images == ("7", "9")
+    texts = tuple(f"caption {i}" for i in range(10))
+    pairs = read(_scan_folder(tmp_path / "five", [*texts], ["7", "9"]), "train")
+    assert (pairs.images, pairs.captions) == (("7", "9"), texts)
     assert pairs.image_of.tolist() == [0] * 5 + [1] * 5
     pairs = read(_scan_folder(tmp_path / "one", ["one", "two", "three"], ["b.jpg", "a.jpg", "b.jpg"]), "train")
     assert (pairs.images, pairs.captions) == (("b", "a"), ("one", "three", "two"))
