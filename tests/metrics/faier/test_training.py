@@ -12,14 +12,14 @@ from capbench.metrics.faier.network import load_faier
 from capbench.metrics.faier.training import TABLE_4, FaierTask
 from capbench.text.spice import scene_graph
 from capbench.training.trainer import train
-from tests.metrics.faier.world import make_placed_world, put_parses, settings
+from tests.metrics.faier.world import put_parses, settings
 from tests.training.interruptions import check_stopped
-from tests.training.world import log_of
+from tests.training.world import log_of, make_world
 
 
 @pytest.fixture(scope="module")
 def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_placed_world(tmp_path_factory.mktemp("world"))
+    return make_world(tmp_path_factory.mktemp("world"), seed=5, boxes=True)
 
 
 @pytest.fixture

@@ -9,13 +9,7 @@ from capbench.metrics.faier.training import FaierTraining
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
-from tests.training.world import MATCHING, make_world, tiny
-
-__all__ = ["make_placed_world", "put_parses", "settings"]
-
-
-def make_placed_world(folder: Path, seed: int = 5) -> Path:
-    return make_world(folder, seed=seed, boxes=True)
+from tests.training.world import MATCHING, tiny
 
 
 def put_parses(world: Path) -> None:

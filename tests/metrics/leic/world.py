@@ -7,8 +7,6 @@ from typing import Any
 from capbench.metrics.leic.training import LeicTraining
 from tests.training import world as scan_world
 
-__all__ = ["make_world", "settings", "system_files"]
-
 
 def make_world(folder: Path) -> Path:
     scan_world.make_world(folder)

@@ -23,15 +23,15 @@ from capbench.metrics.vilbert.train import (
 )
 from capbench.text.word_pieces import WordPieces
 from tests.errors import raises
-from tests.metrics.vilbert.world import boxed_world, settings
-from tests.training.world import StopAfter
+from tests.metrics.vilbert.world import settings
+from tests.training.world import StopAfter, make_world
 
 PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(50))))
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return boxed_world(tmp_path_factory.mktemp("world"))
+    return make_world(tmp_path_factory.mktemp("world"), boxes=True)
 
 
 def prepare(config: VilbertTraining) -> VilbertTask:

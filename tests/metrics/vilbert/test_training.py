@@ -17,16 +17,16 @@ from capbench.training.trainer import train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.tiny_bert import make_bert
-from tests.metrics.vilbert.world import NETWORK, boxed_world, settings
+from tests.metrics.vilbert.world import NETWORK, settings
 from tests.training.interruptions import check_stopped
-from tests.training.world import StopAfter, log_of
+from tests.training.world import StopAfter, log_of, make_world
 
 ALONE = {"words": 0.0, "regions": 0.0, "alignment": 0.0}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return boxed_world(tmp_path_factory.mktemp("world"))
+    return make_world(tmp_path_factory.mktemp("world"), boxes=True)
 
 
 def task_of(config: VilbertTraining, watcher: StopAfter | None = None) -> VilbertTask:

@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from capbench.metrics.vilbert.train import VilbertTraining
-from tests.training.world import make_world, tiny
-
-__all__ = ["NETWORK", "boxed_world", "settings"]
+from tests.training.world import tiny
 
 NETWORK: dict[str, Any] = {
     "positions": 24,
@@ -25,10 +23,6 @@ NETWORK: dict[str, Any] = {
     "connections": 2,
     "dropout": 0.1,
 }
-
-
-def boxed_world(folder: Path) -> Path:
-    return make_world(folder, boxes=True)
 
 
 def settings(world: Path, **changes: Any) -> VilbertTraining:
