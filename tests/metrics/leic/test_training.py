@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, StudyError
 from capbench.features.store import open_store
 from capbench.metrics.leic.network import load_leic
 from capbench.metrics.leic.training import (
@@ -156,6 +156,9 @@ def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
 
 
 def test_invalid_settings_and_data_are_named(world: Path, tmp_path: Path) -> None:
+    for change in ({"negatives": None}, {"folds": {"out": 2}}):
+        with raises(StudyError, "wrong-value"):
+            settings(world, **change)
     with raises(DataError, "too-few"):
         task_of(world, folds={"of": 99})
     few = json.loads((world / "one.json").read_text())[:20]

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from capbench.core.errors import UsageError
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
 from capbench.metrics.nneval.training import Examples, Judged, NetworkOptions, NNEvalModule, NNEvalTask
 from capbench.training.trainer import Trained, train
 from capbench.weights.training_files import read_training_record
+from tests.errors import raises
 from tests.metrics.nneval.stored import without_parser
 from tests.metrics.nneval.world import make_world, settings
 from tests.training.interruptions import check_stopped
@@ -138,3 +140,8 @@ def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_lef
     assert record.selected_by == "judgements (flickr8k-expert:1/all-pairs/mode-tau-b)"
     assert "tau" in facts["dev"]
     assert any(line.startswith("flickr8k-expert: its ") for line in watcher.said)
+
+
+def test_a_protocol_of_another_kind_and_captions_without_systems_are_refused(world: Path, tmp_path: Path) -> None:
+    with raises(UsageError, "unsupported", value="pascal-50s"):
+        trained(world, tmp_path / "a", stopping={"protocol": "pascal-50s"})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import MissingFileError, ModelError
+from capbench.core.errors import MissingFileError, ModelError, StudyError
 from capbench.metrics.vilbert import train as vilbert_train
 from capbench.metrics.vilbert.files import load_vilbert
 from capbench.metrics.vilbert.train import VilbertTask, VilbertTraining
@@ -155,3 +155,16 @@ def test_a_bert_that_does_not_fit_the_network_is_rejected(
     if not config:
         with raises(MissingFileError, "missing-file", path=folder):
             train(VilbertTask, _from_bert(world, folder), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"loss": {"negatives": "hard"}}, "'loss.contrast'"),
+        ({"loss": ALONE}, "'loss'"),
+    ],
+)
+def test_invalid_settings_are_rejected(world: Path, changes: dict[str, object], named: str) -> None:
+    with raises(StudyError, "wrong-value") as caught:
+        settings(world, **changes)
+    assert named in str(caught.value)
