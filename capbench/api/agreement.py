@@ -143,7 +143,8 @@ def study_of(
         )
     from capbench.studies.study_file import find_study, load_study
 
-    refuse_with_study({"metrics": asked(metrics), "protocol": protocols}, caller)
+    if asked(metrics) or protocols:
+        refuse_with_study({"metrics": asked(metrics), "protocol": protocols}, caller)
     study = load_study(find_study(os.fspath(file)))
     if datasets:
         study = replace(study, protocols=_of_datasets(study, datasets, caller))
