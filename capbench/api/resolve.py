@@ -5,6 +5,7 @@ Python functions and commands pass the same values (:class:`MetricInputs`) and d
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -310,7 +311,7 @@ def plan_task(
 def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[Asked]:
     """Metrics in the form of :mod:`capbench.metrics.requests`."""
     if isinstance(metrics, Mapping):
-        entries = [(split_label(f"{label}=metric")[0], metric) for label, metric in metrics.items()]
+        entries = [(_label(label), metric) for label, metric in metrics.items()]
     elif isinstance(metrics, str | type) or callable(metrics):
         entries = [("", metrics)]
     else:
@@ -368,10 +369,19 @@ def texts(values: DatasetGiven | Sequence[DatasetGiven] | None) -> list[str]:
     return [dataset_name(value) for value in values]
 
 
+def _label(label: str) -> str:
+    """A label of a dictionary. Raises UsageError if it has other characters than those of labels."""
+    with contextlib.suppress(UsageError):
+        if split_label(f"{label}=metric")[0] == label:
+            return label
+    hint = "Use letters, digits, '-', '_' and '+'"
+    raise UsageError(f"{label!r} is not a valid label", code="wrong-format", value=label, hint=hint)
+
+
 def scores_entries(scores: ScoresGiven) -> tuple[ScoresEntry, ...]:
     """Files of scores as entries."""
     if isinstance(scores, Mapping):
-        return tuple(ScoresEntry(os.fspath(path), split_label(f"{name}=metric")[0]) for name, path in scores.items())
+        return tuple(ScoresEntry(os.fspath(path), _label(label)) for label, path in scores.items())
     entries = [scores] if isinstance(scores, str | os.PathLike) else scores
     return tuple(entry if isinstance(entry, ScoresEntry) else ScoresEntry(os.fspath(entry)) for entry in entries)
 

@@ -13,7 +13,7 @@ from capbench.cli import common
 from capbench.cli.options import Cached, argument, named_file
 from capbench.cli.report import ReportOption
 from capbench.core.arguments import Help
-from capbench.core.errors import check_choice
+from capbench.core.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     from capbench.api.systems import SystemInputs
@@ -65,7 +65,11 @@ def compare_systems(
         settings["permutations"] = drawn or PERMUTATIONS
     values: SystemInputs = {**inputs.values(), **settings}  # type: ignore[typeddict-unknown-key]
     caller = common.caller(json_output=json_output)
-    files = [(name or Path(file).stem, Path(file)) for name, file in map(named_file, systems)]
+    given = list(map(named_file, systems))
+    if empty := [name for name, file in given if not file]:
+        hint = "Write NAME=FILE"
+        raise UsageError(f"{empty[0]}= names no file", code="missing-file", value=f"{empty[0]}=", hint=hint)
+    files = [(name or Path(file).stem, Path(file)) for name, file in given]
     comparison = compare(files, references, metric or _METRICS, progress=caller, **values)
     table = comparison.table
     used, noun = (table.permutations, "permutations") if table.permutations else (table.resamples, "resamples")

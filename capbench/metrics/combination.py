@@ -87,6 +87,10 @@ class CombinationFile(Strict):
         names = [entry.name for entry in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have the same name")
+        by_label: dict[str, tuple[str, dict[str, Any]]] = {}
+        for entry in self.inputs:
+            if by_label.setdefault(entry.label, (entry.metric, entry.options)) != (entry.metric, entry.options):
+                raise ValueError(f"the label '{entry.label}' stands for two metrics")
         return self
 
     @property

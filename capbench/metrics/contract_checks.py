@@ -120,7 +120,7 @@ def _declaration(subject: _Subject) -> None:
     checked_class(metric, metric.__name__)
     names = metric.columns
     _expect(isinstance(names, tuple) and len(set(names)) == len(names), f"columns are {names!r}", "Use distinct names")
-    unknown = (metric.reference_free() | metric.lower_is_better) - set(names)
+    unknown = {*metric.reference_free(), *metric.lower_is_better} - set(names)
     seen = f"reference_free() or lower_is_better names {unknown}"
     _expect(not unknown, seen, f"Columns are {', '.join(names)}")
     untitled = ", ".join(column for column in names if column not in metric.titles)

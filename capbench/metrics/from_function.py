@@ -230,7 +230,8 @@ def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool]
 
 def _as_float(value: Any) -> float:
     """A number of Python, NumPy or PyTorch as a float; NaN for any other object."""
-    is_number = isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy converts texts to numbers
+    is_number = kind in "fiub" and (isinstance(value, numbers.Real) or getattr(value, "shape", None) == ())
     try:
         return float(value) if is_number else math.nan
     except (TypeError, ValueError, OverflowError):

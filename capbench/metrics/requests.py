@@ -18,7 +18,7 @@ from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
-from capbench.metrics.needs import Resources, unmet_needs
+from capbench.metrics.needs import Need, Resources, unmet_needs
 from capbench.metrics.registry import columns_by_metric, metric_columns, metric_names
 
 SENTINEL_NAMES = ("length", "length-ratio", "source", "candidate-only", "image-mean")
@@ -140,6 +140,10 @@ def checked_class(cls: type[Any], name: str) -> type[Metric]:
         if not getattr(cls, attribute, None):
             message = f"the metric '{name}' does not define '{attribute}'"
             raise UsageError(message, code="missing-key", value=attribute, hint="See docs/extend.md")
+    if not all(isinstance(need, Need) for need in cls.needs):
+        message = f"the needs of the metric '{name}' are in a format that this version does not read"
+        hint = "List objects of capbench.metrics.needs, such as References()"
+        raise UsageError(message, code="wrong-format", value=name, hint=hint)
     return cls
 
 

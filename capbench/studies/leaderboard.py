@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from capbench.core.errors import check_choice
+from capbench.core.errors import check_choice, count
 from capbench.core.files import write_text
 from capbench.core.records import caption_key
 from capbench.core.typed_json import Strict, read_versioned
@@ -208,7 +208,8 @@ class Leaderboard(Strict):
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
-        return f"Leaderboard({len(self.rows)} metrics on {len(self.columns)} tasks{ON_SAMPLE if self.sample else ''})"
+        size = f"{count(len(self.rows), 'metric')} on {count(len(self.columns), 'task')}"
+        return f"Leaderboard({size}{ON_SAMPLE if self.sample else ''})"
 
     def __str__(self) -> str:
         from capbench.reports.leaderboard import print_leaderboard

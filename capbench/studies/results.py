@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from typing_extensions import Unpack
 
 from capbench.core.arguments import BootstrapMethod, Correction, Unit
@@ -102,6 +102,12 @@ class Cell(Strict):
     published_note: str | None = None  # a note on the published number (such as the reason of a difference)
     # True if it differs from the published number by more than rounding and draws explain, without a known reason
     unexplained: bool = False
+
+    @model_validator(mode="after")
+    def _value_or_reason(self) -> Self:
+        if (self.value is None) != bool(self.undefined):
+            raise ValueError("a cell has either a value or the reason why it has none ('undefined')")
+        return self
 
     @property
     def number(self) -> float:

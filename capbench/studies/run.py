@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from capbench.core.errors import CapbenchError, MissingFileError
 from capbench.core.progress import LONG_S, SlowWork, together
@@ -23,9 +22,6 @@ from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable, training_overlaps
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

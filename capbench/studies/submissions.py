@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,11 +201,16 @@ def load_submission(path: Path) -> Submission:
             raise DataError(message, code="damaged", value=found, path=place, hint=hint)
     files = tuple(read_score_file(path.parent / name) for name in card.files)
     columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
+    counts = Counter(column for of_file in columns.values() for column in of_file)
     for file in files:
         if not columns[file.path]:
             message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(file.columns)}"
             raise DataError(message, code="missing-column", path=file.path, hint="Correct 'columns' of the card")
-    if missing := [name for name in card.columns if not any(name in of_file for of_file in columns.values())]:
+        if twice := [column for column in columns[file.path] if counts[column] > 1]:
+            message = f"has the column '{twice[0]}', as another file"
+            hint = "Put the rows of all data sets into one file"
+            raise DataError(message, code="duplicate", value=twice[0], path=file.path, hint=hint)
+    if missing := [name for name in card.columns if not counts[name]]:
         message, hint = f"no score file has the column '{missing[0]}'", "Correct 'columns' or 'files'"
         raise DataError(message, code="missing-column", value=missing[0], path=path, hint=hint)
     return Submission(path, card, files, columns)

@@ -180,6 +180,7 @@ def train(
 
 FORMAT = 2
 LOG, CHECKPOINT, MODEL = "log.jsonl", "checkpoint.pt", "model.safetensors"
+_REMOVED = {"loss.reduction": "sum", "precision": "float32"}  # settings of earlier runs with the remaining values
 _AGAIN = "Start again with --restart, or choose another folder with --out"
 
 
@@ -200,7 +201,7 @@ def _read(run: Path) -> dict[str, Any]:
 
 def _check(run: Path, state: Mapping[str, Any], what: str, now: Mapping[str, Any]) -> None:
     """Raise UsageError if the checkpoint has other settings or data."""
-    before = state.get(what, now)
+    before = {key: value for key, value in state.get(what, now).items() if key in now or _REMOVED.get(key) != value}
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if keys:
         shown = ", ".join(f"{k} ({json.dumps(before.get(k))} there, {json.dumps(now.get(k))} now)" for k in keys)
@@ -369,8 +370,13 @@ class _Loop(Generic[M, B]):
         state |= {"seconds": time.monotonic() - self.begin, "log_bytes": (self.folder / LOG).stat().st_size}
         state |= {key: getattr(self, key) for key in self.KEPT}
         state["parts"] = [part.state_dict() for part in self._parts()]
-        with files.atomic_write(self.folder / CHECKPOINT, "wb") as stream:
-            torch.save(state, stream)
+        path = self.folder / CHECKPOINT
+        try:
+            with files.atomic_write(path, "wb") as stream:
+                torch.save(state, stream)
+        except RuntimeError as error:  # torch's error for a failed write
+            message, hint = f"cannot be written ({str(error).splitlines()[0]})", "Free disk space and resume"
+            raise UsageError(message, code="unwritable", path=path, hint=hint) from error
         self.saved = time.monotonic()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, count, require
+from capbench.core.errors import DataError, ModelError, count, require
 from capbench.core.files import sha256_file
 from capbench.core.options import Count, Options, option
 from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
@@ -70,7 +70,10 @@ def train_sequence_vectors(
         message, hint = f"no word occurs {options.min_count} times in {len(sentences)} captions", "Lower --min-count"
         raise DataError(message, code="too-few", value=options.min_count, hint=hint)
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs, callbacks=[Epochs()])
-    return list(model.wv.index_to_key), np.array(model.wv.vectors, dtype=np.float32)
+    matrix = np.array(model.wv.vectors, dtype=np.float32)
+    if not np.isfinite(matrix).all():
+        raise ModelError("a vector is not finite", code="not-converged", hint="Try fewer epochs")
+    return list(model.wv.index_to_key), matrix
 
 
 def train_caption_vectors(

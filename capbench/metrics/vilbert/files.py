@@ -254,8 +254,12 @@ def load_vilbert(
     refuse_ensemble(file)
     metadata = read_metadata(file) or {}
     if metadata.get("kind") == KIND:
-        options = VilbertOptions(**json.loads(metadata["options"]))
-        training, pieces = json.loads(metadata["training"]), WordPieces(tuple(json.loads(metadata["pieces"])))
+        try:
+            options = VilbertOptions(**json.loads(metadata["options"]))
+            training, pieces = json.loads(metadata["training"]), WordPieces(tuple(json.loads(metadata["pieces"])))
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            message = f"its metadata cannot be read ({error})"
+            raise ModelError(message, code="damaged", path=file, hint="Download the file again") from error
     checkpoint = read_checkpoint(file)
     tensors = checkpoint.tensors
     if metadata.get("kind") != KIND:

@@ -352,6 +352,9 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         folder = config.text_start.folder
         if bert := None if folder is None else data.locate(folder, root, "a BERT"):
             self._pieces = read_word_pieces(bert / VOCABULARY)
+            if MASK not in self._pieces.places:
+                message = f"has no {MASK}, which training requires"
+                raise DataError(message, code="missing-value", value=MASK, path=bert / VOCABULARY)
         else:
             self._pieces = learn_word_pieces(train.captions, config.pieces.size)
         watcher.say(f"word pieces: {len(self._pieces):,}")
