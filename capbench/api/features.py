@@ -17,7 +17,7 @@ from capbench.api.caller import Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked
 from capbench.core.arguments import PathGiven, PathsGiven
 from capbench.core.errors import UsageError
-from capbench.core.files import check_folder, check_writable, real_path
+from capbench.core.files import check_folder, check_writable
 
 if TYPE_CHECKING:
     from capbench.core.workers import Engine
@@ -70,7 +70,7 @@ def import_features(
     sources = _listed(files)
     if not sources:
         raise UsageError("no feature file is named", code="missing-option", hint="Pass one or more files")
-    target = Path("features") / f"{real_path(Path(sources[0])).stem}.h5" if out is None else Path(out)
+    target = Path("features") / f"{Path(sources[0]).resolve().stem}.h5" if out is None else Path(out)
     with python_caller(progress).progress("importing", None) as step:
         return read(sources, target, progress=step, **settings)
 

@@ -153,18 +153,19 @@ def download(
 
     Example: capbench models download torchvision-frcnn
     """
-    from capbench.weights.download import announcement, find_source
+    from capbench.weights.download import announcement, downloadable
     from capbench.weights.download import download as install
 
-    sources = {name: find_source(name) for name in dict.fromkeys(names)}
-    for name, source in sources.items():
-        common.note(announcement(name, source))
+    wanted = [downloadable(name) for name in dict.fromkeys(names)]
+    for weights in wanted:
+        common.note(announcement(weights))
     installed, lines = [], []
-    for name, source in sources.items():
-        status, new = install(name, source, replace=replace, read=_tensor_reader(name), progress=common.bytes_progress)
-        installed.append({**dataclasses.asdict(status), "downloaded": new, "url": source.url})
-        known = "as expected" if source.sha256 else "recorded; the publisher states none"
-        kept = [f"{name}: already installed as {status.path}, unchanged"]
+    for weights in wanted:
+        read = _tensor_reader(weights.name)
+        status, new = install(weights, replace=replace, read=read, progress=common.bytes_progress)
+        installed.append({**dataclasses.asdict(status), "downloaded": new, "url": weights.url})
+        known = "as expected" if weights.expected else "recorded; the publisher states none"
+        kept = [f"{weights.name}: already installed as {status.path}, unchanged"]
         lines += _installed(status, known) if new else kept
     common.answer(json_output, installed, lines)
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from capbench import __version__
 from capbench.core.errors import DataError, MissingFileError, UsageError
-from capbench.core.files import atomic_write, cache_dir, check_writable, lock, real_path, sha256_file
+from capbench.core.files import atomic_write, cache_dir, check_writable, lock, sha256_file
 
 Progress = Callable[[int, int | None], None]  # called with the number of bytes received and the total, if known
 
@@ -42,7 +42,7 @@ def fetch(
     if not url.startswith(("http://", "https://")):
         hint = "Give the whole address, with https://"
         raise UsageError(f"{url}: not an http or https address", code="wrong-value", value=url, hint=hint)
-    key = hashlib.sha256(str(real_path(target)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(str(target.resolve()).encode()).hexdigest()[:16]
     with lock(cache_dir("locks") / f"download-{key}"):
         if target.exists():
             if sha256 is not None and not sha256_file(target).startswith(sha256):

@@ -52,9 +52,6 @@ class Bars:
     rows: tuple[str, ...]  # (r) names
     values: FloatArray  # (r,)
 
-    def __post_init__(self) -> None:
-        _check_array(self.title, self.values, (len(self.rows),))
-
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
@@ -66,9 +63,6 @@ class Matrix:
     values: FloatArray  # (r, c)
     marked: tuple[tuple[int, int], ...] = ()  # cells to outline, as (row, column): the match of each word
 
-    def __post_init__(self) -> None:
-        _check_array(self.title, self.values, (len(self.rows), len(self.columns)))
-
 
 @dataclass(frozen=True, eq=False)
 class RegionMaps:
@@ -78,9 +72,6 @@ class RegionMaps:
     rows: tuple[str, ...]  # (r) names: the candidate's words, or the compared captions
     values: FloatArray  # (r, n)
     top: int = 1  # number of regions to outline in each map, those with the largest weights
-
-    def __post_init__(self) -> None:
-        _check_array(self.title, self.values, (len(self.rows), np.shape(self.values)[-1]))
 
     def best(self, row: int) -> list[int]:
         """The regions to outline, the largest weight first; none if all weights are equal."""
@@ -114,10 +105,6 @@ class ExplainedCandidate:
     panels: tuple[Panel, ...] = ()  # named arrays in reading order
     notes: tuple[str, ...] = ()  # remarks for the reader, one sentence each
 
-    def __post_init__(self) -> None:
-        for name, value in self.scores.items():
-            _check_array(name, np.asarray(value), ())
-
     def to_dict(self) -> dict[str, Any]:
         """All fields as values for JSON."""
         panels = [
@@ -140,10 +127,15 @@ class Explanation:
     notes: tuple[str, ...] = ()  # remarks for the reader, one sentence each
 
     def __post_init__(self) -> None:
-        known = 0 if self.regions is None else len(self.regions.names)
+        regions = 0 if self.regions is None else len(self.regions.names)
         for panel in (*(panel for candidate in self.candidates for panel in candidate.panels), *self.comparison):
-            if isinstance(panel, RegionMaps):
-                _check_array(panel.title, panel.values, (len(panel.rows), known))
+            if not isinstance(panel, Table):
+                further = [regions] if isinstance(panel, RegionMaps) else []
+                further += [len(panel.columns)] if isinstance(panel, Matrix) else []
+                _check_array(panel.title, panel.values, (len(panel.rows), *further))
+        for candidate in self.candidates:
+            for name, value in candidate.scores.items():
+                _check_array(name, np.asarray(value), ())
 
 
 def _check_array(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:

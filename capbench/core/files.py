@@ -173,11 +173,6 @@ def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
         raise DataError(message, code="damaged", path=path, hint="Download the file again") from error
 
 
-def real_path(path: str | os.PathLike[str]) -> Path:
-    """A path with all links resolved, whether it exists or not."""
-    return Path(os.path.realpath(path))
-
-
 def sha256_file(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file as 64 hex digits, read in blocks. Raises the errors of :func:`read_bytes`."""
     try:

@@ -103,11 +103,6 @@ def read_export(path: Path, subset: str) -> Export:
     return Export(tuple(candidates), skipped, sum(candidate.rating is None for candidate in candidates))
 
 
-def read_table_of_candidates(path: Path) -> list[RatedCandidate]:
-    """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5)."""
-    return read_rows(path, RatedCandidate, ["subset", "image", "position"], quotes=False)
-
-
 def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
     """Read correctness ratings from JSON, and count those that are NaN.
 
@@ -236,7 +231,7 @@ class Composite(Dataset):
             rated = [c for export in read.values() for c in export.candidates if c.rating is not None]
             path, notes = exports["8k"], _skipped_notes(read, "correctness")
         elif table.is_file():
-            return read_table_of_candidates(table), []
+            return read_rows(table, RatedCandidate, ["subset", "image", "position"], quotes=False), []
         elif exports:
             missing = folder / f"{next(s for s in SUBSETS if s not in exports)}_correctness.csv"
             problem, hint = "this export is missing, although others exist", f"Add it, or {_TABLE} instead of all three"

@@ -258,25 +258,18 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
     ``name``: a registered name, with ``:VERSION`` or ``@GROUP``; ``module:Class``; imported judgements, or the path of
     a file of them, of which ``columns`` has the column of a field: ``{"image": "file"}``.
     """
-    whole, group = _split_group(name)
+    whole, at, group = name, "", ""
+    if not name.lower().endswith(SUFFIXES):  # the name of a file may contain "@"
+        file = re.fullmatch(rf"(.*(?:{_ENDINGS}))(@)(.*)", name, re.IGNORECASE | re.DOTALL)
+        whole, at, group = file.groups() if file else name.partition("@")
     if columns and not whole.lower().endswith(SUFFIXES):
         problem = f"columns are assigned to fields, and '{name}' is not a file of judgements"
         hint = "Name a file of judgements as the data set; 'capbench data import' assigns columns once"
         raise UsageError(problem, code="conflict", value=name, hint=hint)
     opened = _open(whole, root, columns)
-    if group is None:
+    if not at:
         return opened
     return opened.beside[group](root) if group in opened.beside else group_of(opened, group)
-
-
-def _split_group(name: str) -> tuple[str, str | None]:
-    if name.lower().endswith(SUFFIXES):
-        return name, None
-    file = re.fullmatch(rf"(.*(?:{_ENDINGS}))@(.*)", name, re.IGNORECASE | re.DOTALL)
-    if file is not None:
-        return file[1], file[2]
-    whole, at, group = name.partition("@")
-    return whole, group if at else None
 
 
 def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Dataset:

@@ -10,7 +10,6 @@ fractions allowed), and optionally ``references``, a JSON list (default: COCO's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -55,7 +54,7 @@ class PublicSys(Dataset):
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file, with systems; ``ratings["rating"]`` has one rating per item."""
         path = self.root.file(_FILE, what="the ratings of PublicSys, which are not published")
-        rows = read_publicsys(path)
+        rows = read_rows(path, PublicSysRow, ["system", "image"])
         captions = {} if all(row.references for row in rows) else self._captions()
         hint = "Use COCO's name (COCO_val2014_000000000042), or add a column 'references'"
         items = []
@@ -78,8 +77,3 @@ class PublicSys(Dataset):
         if not captions and absent is not None:
             raise absent
         return captions
-
-
-def read_publicsys(path: Path) -> list[PublicSysRow]:
-    """Read the rated captions, in the order of the file. Raises DataError for an invalid row."""
-    return read_rows(path, PublicSysRow, ["system", "image"])

@@ -72,7 +72,7 @@ def unique(images: Iterable[ImageFile]) -> list[ImageFile]:
     by_id: dict[str, ImageFile] = {}
     for entry in images:
         first = by_id.setdefault(entry.image, entry)
-        if first.path != entry.path and files.real_path(first.path) != files.real_path(entry.path):
+        if first.path != entry.path and first.path.resolve() != entry.path.resolve():
             message = f"has the same image id '{entry.image}' as {first.path}"
             hint = "Rename one, or extract them into two stores"
             raise DataError(message, code="duplicate", value=entry.image, path=entry.path, hint=hint)

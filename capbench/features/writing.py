@@ -156,7 +156,7 @@ def check_new(path: Path, replace: bool, sources: Iterable[Path] = ()) -> None:
     hint = "Write to another file, or replace it with --replace"
     if path.exists() and not replace:
         raise UsageError("already exists", code="exists", path=path, hint=hint)
-    if files.real_path(path) in map(files.real_path, sources):
+    if Path(path).resolve() in [Path(source).resolve() for source in sources]:
         raise UsageError("is a file to be read, too", code="conflict", path=path, hint="Write to another file")
 
 

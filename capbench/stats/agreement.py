@@ -128,7 +128,9 @@ class Correlations(Agreement):
     unit: IntArray
     units: int
     labels: NDArray[Any]
-    rating_levels: bool = False  # see :func:`capbench.stats.correlation.correlation`
+    # True if m of tau-c is the number of distinct ratings, even of scores with fewer values, whose denominator is then
+    # that of others
+    rating_levels: bool = False
 
     @classmethod
     def of(
@@ -138,7 +140,7 @@ class Correlations(Agreement):
         human: Numbers,  # (n,) ratings of the same data points
         unit: Labels | None = None,  # (n,) label of the unit of each data point; None if each is a separate unit
         *,
-        rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
+        rating_levels: bool = False,
     ) -> Correlations:
         """Raises StatisticError: as :func:`capbench.stats.correlation.correlation`; also fewer than two units."""
         ratings = finite_vector(human, "the human ratings")

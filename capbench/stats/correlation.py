@@ -41,9 +41,6 @@ def correlation(
     *,
     name_x: str = "the scores",  # name of x in error messages
     name_y: str = "the human ratings",  # name of y in error messages
-    # True if m of tau-c is the number of distinct values of y, even if x has fewer. Scores with few values then have
-    # the same denominator as others
-    rating_levels: bool = False,
 ) -> CorrelationResult:
     """Correlate scores with human ratings.
 
@@ -73,7 +70,7 @@ def correlation(
     p_value: float | None = None
     if coefficient in ("tau-b", "tau-c"):
         counts = pair_counts(x_code, y_code)
-        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts, y_code.levels if rating_levels else None)
+        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts)
         p_value = kendall_p_value(x_code, y_code, counts)
     elif coefficient == "acc-eq":
         value = calibrate_ties(xs, ys, name=name_x).accuracy

@@ -111,13 +111,13 @@ def tau_b(counts: PairCounts) -> float:
     return _limit((counts.concordant - counts.discordant) / math.sqrt(free))
 
 
-def tau_c(counts: PairCounts, m: int | None = None) -> float:
+def tau_c(counts: PairCounts) -> float:
     """Tau-c, ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953).
 
-    By default, m is the smaller number of distinct values of the two sides. It is counted in the data (as in
+    m is the smaller number of distinct values of the two sides. It is counted in the data (as in
     ``scipy.stats.kendalltau(variant="c")``), not taken from the rating scale. Neither side may be constant.
     """
-    m = min(counts.levels_x, counts.levels_y) if m is None else m
+    m = min(counts.levels_x, counts.levels_y)
     return _limit(2 * (counts.concordant - counts.discordant) * m / (counts.n**2 * (m - 1)))
 
 

@@ -291,7 +291,7 @@ def swap_difference(
     unit: IntArray,  # (n,) unit of each data point, in [0, units)
     units: int,
     *,
-    rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
+    rating_levels: bool = False,  # see :class:`capbench.stats.agreement.Correlations`
 ) -> WeightedStatistic:
     """Difference of two correlations (first - second) after swapping the metrics on some units.
 

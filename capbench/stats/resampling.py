@@ -58,7 +58,7 @@ class RankStatistic:
         unit: IntArray,  # (n,) unit of each data point, in [0, units)
         units: int,  # number of units, U
         *,
-        rating_levels: bool = False,  # see :func:`capbench.stats.correlation.correlation`
+        rating_levels: bool = False,  # see :class:`capbench.stats.agreement.Correlations`
     ) -> None:
         self.coefficient = coefficient
         self.units = units

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from capbench.core.errors import ModelError
-from capbench.core.files import read_json, real_path, sha256_file, write_text
+from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.typed_json import Strict, validated
 from capbench.weights.arrays import damage_reported
 
@@ -85,7 +85,7 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     with damage_reported(file):
         raw = read_json(file)
     content = validated(_Content, raw, file, error=ModelError, code="wrong-format", hint=_REMAKE)
-    folder = real_path(file).parent
+    folder = file.resolve().parent
     parts = tuple(sorted(Part(part.sha256, folder / part.path) for part in content.parts))
     for part in parts:
         if not part.path.is_file():
@@ -113,7 +113,7 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> En
     """Write an ensemble of compatible networks atomically; it does not depend on their order."""
     check_together(models)
     file = Path(path)
-    folder = real_path(file.parent)
+    folder = file.parent.resolve()
     parts = sorted((model.sha256, _relative(model.path, folder)) for model in models)
     content = {"kind": _KIND, "parts": [{"path": place, "sha256": digest} for digest, place in parts]}
     write_text(file, json.dumps(content, indent=2) + "\n")
@@ -121,7 +121,7 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> En
 
 
 def _relative(path: Path, folder: Path) -> str:
-    whole = real_path(path.parent) / path.name
+    whole = path.parent.resolve() / path.name
     try:
         return Path(os.path.relpath(whole, folder)).as_posix()
     except ValueError:  # on another drive

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from capbench.weights import download as weights_download
 from capbench.weights import registry
-from capbench.weights.download import Source
 from tests.conftest import Ran
 from tests.http_server import Server
 
@@ -78,9 +76,10 @@ def test_download_shows_the_source_and_installs(
     digest = hashlib.sha256(body).hexdigest()
     server.files = {"/s.safetensors": body}
     address = f"{server.url.rpartition('/')[0]}/s.safetensors"
-    monkeypatch.setattr(weights_download, "find_source", lambda _: Source(address, digest, 10**6, {}))
+    weights = registry.entry("scan-tiger").model_copy(update={"url": address, "sha256": digest, "megabytes": 1})
+    monkeypatch.setitem(registry.entries(), "scan-tiger", weights)
     ran = capbench("models", "download", "scan-tiger")
-    assert f"{address} (1.0 MB); terms: " in ran.err
+    assert f"{address} (1 MB); terms: " in ran.err
     assert f"SHA-256 {digest}" in ran.out
     again = found("models", "download", "scan-tiger")
     assert [(one["sha256"], one["downloaded"]) for one in again] == [(digest, False)]

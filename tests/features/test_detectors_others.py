@@ -14,8 +14,7 @@ from capbench.core.errors import MissingFileError, ModelError, UsageError
 from capbench.features.detectors.base import detector_of_photographs, load_detector
 from capbench.features.detectors.images import TorchvisionPreparation
 from capbench.features.detectors.x152_fpn import X152Config, level_proposals
-from capbench.weights.download import Source
-from capbench.weights.registry import entry
+from capbench.weights.registry import Entry, entry
 from tests.errors import raises
 from tests.features.networks import drawn
 
@@ -39,11 +38,11 @@ def test_the_default_is_installed_or_downloaded_or_listed(tmp_path: Path, monkey
         assert total == 167
         yield steps.append
 
-    def download(name: str, source: Source, *, progress: Any) -> None:
-        with progress(entry(name).file) as report:
+    def download(weights: Entry, *, progress: Any) -> None:
+        with progress(weights.file) as report:
             report(3_500_000, None)
             report(167_000_000, None)
-        install(name)
+        install(weights.name)
 
     def no_network(*_: object, **__: object) -> None:
         raise MissingFileError("no network", code="download-failed")

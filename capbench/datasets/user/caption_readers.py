@@ -7,10 +7,9 @@ entry. Published captions are only stripped; in those of users, line breaks and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from capbench.core import files
@@ -20,8 +19,8 @@ from capbench.core.records import image_id
 from capbench.datasets.judgement_files import PathLike, file_error, parse_caption, parse_image, split_caption_id
 
 
-class Captions(Mapping[str, tuple[str, ...]]):
-    """Image id → captions in published order; immutable."""
+class Captions(dict[str, tuple[str, ...]]):
+    """Image id → captions in published order."""
 
     def __init__(
         self,
@@ -30,24 +29,12 @@ class Captions(Mapping[str, tuple[str, ...]]):
         groups: Mapping[str, str] | None = None,
         names: Mapping[str, str] | None = None,
     ) -> None:
-        self._captions = {image: tuple(texts) for image, texts in captions.items()}
+        super().__init__({image: tuple(texts) for image, texts in captions.items()})
         self.source = Path(source)  # the file or folder
         # image id → split or domain, if the format has any
-        self.groups: Mapping[str, str] = MappingProxyType(dict(groups or {}))
+        self.groups = dict(groups or {})
         # other name of an image → image id, if the format has any
-        self.names: Mapping[str, str] = MappingProxyType(dict(names or {}))
-
-    def __getitem__(self, image: str) -> tuple[str, ...]:
-        return self._captions[image]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._captions)
-
-    def __len__(self) -> int:
-        return len(self._captions)
-
-    def __repr__(self) -> str:
-        return f"Captions({len(self)} images from {self.source})"
+        self.names = dict(names or {})
 
     def of_groups(self, *groups: str) -> Captions:
         """The captions of images in some splits or domains."""

@@ -226,19 +226,18 @@ def detector_of_photographs(
     progress: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]],  # of the download, in MB
 ) -> str:
     """The default detector of photographs: bottom-up attention if it is installed, else torchvision's, downloaded."""
-    from capbench.weights.download import announcement, download, find_source
+    from capbench.weights.download import announcement, download, downloadable
     from capbench.weights.registry import entries
 
     for name in _OF_PHOTOGRAPHS:
         if any(weights.path.exists() for weights in entries().values() if name in weights.used_by):
             return name
-    source = find_source(_DOWNLOADED)
-    note(f"no detector of photographs is installed; downloading {announcement(_DOWNLOADED, source)}")
+    weights = downloadable(_DOWNLOADED)
+    note(f"no detector of photographs is installed; downloading {announcement(weights)}")
 
     @contextlib.contextmanager
     def megabytes(file: str) -> Iterator[Callable[[int, int | None], None]]:
-        total = None if source.bytes is None else source.bytes // 1_000_000
-        with progress(f"downloading {file}, MB", total) as step:
+        with progress(f"downloading {file}, MB", weights.megabytes) as step:
             done = 0
 
             def report(received: int, _: int | None) -> None:
@@ -249,7 +248,7 @@ def detector_of_photographs(
             yield report
 
     try:
-        download(_DOWNLOADED, source, progress=megabytes)
+        download(weights, progress=megabytes)
     except CapbenchError as error:
         message = f"no detector of photographs is installed, and {_DOWNLOADED} cannot be downloaded: {error.message}"
         others = ", ".join(name for name in names() if name != "sample")
