@@ -13,9 +13,10 @@ from tests.datasets.native_files import root, token_text, write, write_gz, write
 from tests.errors import raises
 
 TOKEN = token_text({"101_aa.jpg": ["A kite flies .", "Red kite in the sky"], "102_bb.jpg": ["Two goats", "Goats ."]})
-COCO = {
+SEVEN = "COCO_val2014_000000000007"
+COCO: dict[str, list[dict[str, Any]]] = {
     "images": [
-        {"id": 7, "file_name": "COCO_val2014_000000000007.jpg"},
+        {"id": 7, "file_name": f"{SEVEN}.jpg"},
         {"id": 3, "file_name": "COCO_val2014_000000000003.jpg"},
     ],
     "annotations": [
@@ -60,7 +61,7 @@ def test_multi30k_joins_five_files_line_by_line(tmp_path: Path, packed: bool) ->
     ("content", "image"),
     [
         (TOKEN, "102_bb"),
-        (json.dumps(COCO), "COCO_val2014_000000000007"),
+        (json.dumps(COCO), SEVEN),
         (json.dumps(KARPATHY), "COCO_val2014_000000000001"),
         (json.dumps(NOCAPS), "0"),
         (json.dumps({"x.png": ["A hat"]}), "x"),
@@ -85,12 +86,9 @@ def test_corpora_are_found_by_name_under_the_data_folder(tmp_path: Path) -> None
     [
         ("", "damaged", None, None),
         ("1.jpg#0,A hat\n", "wrong-format", 1, None),
-        ("1.jpg#0\tA hat\n1.jpg#1 A cap\n", "wrong-format", 2, None),
-        ("1.jpg\tA hat\n", "wrong-value", 1, "1.jpg"),
         ("1.jpg#x\tA hat\n", "wrong-value", 1, "1.jpg#x"),
         ("1.jpg#0\t \n", "missing-value", 1, None),
         ("1.jpg#0\tA hat\n1.jpg#0\tA cap\n", "duplicate", 2, 0),
-        ("1.jpg#0\tA hat\n1.jpg#0\tA hat\n", "duplicate", 2, 0),
         ("1.jpg#0\tA hat\n1.jpg#2\tA cap\n", "missing-caption", None, 1),
         ("1.jpg#0\tA \x1f hat\n", "wrong-value", 1, None),
         (b"1.jpg#0\tA hat\n1.jpg#1\tA caf\xe9\n", "unreadable", 2, "0xe9"),
@@ -99,14 +97,8 @@ def test_corpora_are_found_by_name_under_the_data_folder(tmp_path: Path) -> None
 def test_bad_token_files_are_refused(
     tmp_path: Path, text: str | bytes, code: str, row: int | None, value: object
 ) -> None:
-    with raises(DataError, code, path=tmp_path / "bad.token", row=row, value=value) as caught:
+    with raises(DataError, code, path=tmp_path / "bad.token", row=row, value=value):
         read_token(write(tmp_path / "bad.token", text))
-    assert caught.value.path == str(tmp_path / "bad.token")
-    assert caught.value.hint
-
-
-def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name != key}
 
 
 def _changed(data: Any, value: Any, *keys: str | int) -> Any:
@@ -121,23 +113,16 @@ def _changed(data: Any, value: Any, *keys: str | int) -> Any:
 @pytest.mark.parametrize(
     ("data", "code", "row", "value"),
     [
-        (_without(COCO, "images"), "missing-key", None, "images"),
+        ({"annotations": COCO["annotations"]}, "missing-key", None, "images"),
         (_changed(COCO, [], "annotations"), "missing-key", None, "annotations"),
         (_changed(COCO, 99, "annotations", 1, "image_id"), "unknown-item", "annotation 2", 99),
         (_changed(COCO, "", "annotations", 0, "caption"), "missing-value", "annotation 1", None),
-        (_changed(COCO, None, "annotations", 0, "caption"), "wrong-type", "annotation 1", None),
         (_changed(COCO, 7, "images", 1, "id"), "duplicate", "image 2", 7),
-        (
-            _changed(COCO, "COCO_val2014_000000000007.jpg", "images", 1, "file_name"),
-            "duplicate",
-            "image 2",
-            "COCO_val2014_000000000007",
-        ),
+        (_changed(COCO, COCO["images"][0]["file_name"], "images", 1, "file_name"), "duplicate", "image 2", SEVEN),
         (_changed(COCO, True, "images", 1, "file_name"), "wrong-type", "image 2", True),
-        (_changed(COCO, 3, "annotations", 1, "image_id"), "missing-caption", None, "COCO_val2014_000000000007"),
+        (_changed(COCO, 3, "annotations", 1, "image_id"), "missing-caption", None, SEVEN),
         (_changed(KARPATHY, [], "images", 0, "sentences"), "missing-caption", "image 1", None),
         (_changed(KARPATHY, {}, "images", 1, "sentences", 0), "missing-key", "image 2", "raw"),
-        (_changed(KARPATHY, None, "images", 1, "split"), "missing-key", "image 2", "split"),
         (_changed(NOCAPS, ["A harp", ""], 0, "caption"), "missing-value", "entry 1", None),
         (NOCAPS * 2, "duplicate", "entry 2", "0"),
         ({"1.jpg": ["A hat"], "a/1.jpg": ["A cap"]}, "duplicate", "image 'a/1.jpg'", "1"),

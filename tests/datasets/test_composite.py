@@ -137,9 +137,6 @@ def test_thoroughness_of_a_text_at_two_positions_is_joined_by_position(tmp_path:
     ("rows", "code", "row", "value"),
     [
         ([export("8k", (5, 9, 1))], "out-of-range", 2, "9"),
-        ([export("8k", (5, "b", 1))], "not-a-number", 2, "b"),
-        ([export("8k", (5, 2, 1), ["A", " ", "C"])], "missing-value", 2, ""),
-        ([export("8k", (5, 2, 1)) + ";y"], "wrong-format", 2, 10),
         (["HIT;;a;b;c;1;2;3;x", export("8k", (5, 2, 1))], "missing-image", 2, None),
         ([export("8k", (5, 2, 1)), export("8k", (5, 2, 2))], "duplicate", 3, None),
         ([export("8k", (5, 2, 1), image="99_zz.jpg")], "missing-references", 2, "99_zz"),
@@ -148,6 +145,5 @@ def test_thoroughness_of_a_text_at_two_positions_is_joined_by_position(tmp_path:
 )
 def test_bad_exports_are_refused(tmp_path: Path, rows: list[str], code: str, row: int | None, value: object) -> None:
     exports(tmp_path, "correctness", {"8k": rows})
-    with raises(DataError, code, path=tmp_path / "composite/8k_correctness.csv", row=row, value=value) as caught:
+    with raises(DataError, code, path=tmp_path / "composite/8k_correctness.csv", row=row, value=value):
         load(tmp_path)
-    assert "8k_correctness.csv" in str(caught.value.path)

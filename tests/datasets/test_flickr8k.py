@@ -73,13 +73,9 @@ def test_rated_own_caption_is_no_reference_of_any_candidate_of_its_image(tmp_pat
 @pytest.mark.parametrize(
     ("row", "code", "value"),
     [
-        ("1_a.jpg,2_b.jpg#2,1,2,1", "wrong-format", 1),
-        ("1_a.jpg\t2_b.jpg#3\t1\t2", "wrong-format", 4),
         ("1_a.jpg\t2_b.jpg#3\t1\t2\t5", "out-of-range", "5"),
         ("1_a.jpg\t2_b.jpg#3\t0\t2\t1", "out-of-range", "0"),
         ("1_a.jpg\t2_b.jpg#3\t1\t2.5\t1", "not-a-number", "2.5"),
-        ("1_a.jpg\t2_b.jpg#3\t1\tnan\t1", "not-a-number", "nan"),
-        ("1_a.jpg\t2_b.jpg#3\t1\tgood\t1", "not-a-number", "good"),
         ("1_a.jpg\t9_z.jpg#3\t1\t2\t1", "unknown-item", "9_z.jpg#3"),
         ("1_a.jpg\t2_b.jpg#5\t1\t2\t1", "unknown-item", "2_b.jpg#5"),
         ("1_a.jpg\t2_b.jpg\t1\t2\t1", "wrong-value", "2_b.jpg"),
@@ -87,10 +83,8 @@ def test_rated_own_caption_is_no_reference_of_any_candidate_of_its_image(tmp_pat
     ],
 )
 def test_bad_expert_rows_are_refused(tmp_path: Path, row: str, code: str, value: object) -> None:
-    with raises(DataError, code, path=tmp_path / "flickr8k/ExpertAnnotations.txt", row=5, value=value) as caught:
+    with raises(DataError, code, path=tmp_path / "flickr8k/ExpertAnnotations.txt", row=5, value=value):
         expert(tmp_path, [*EXPERT, row])
-    assert "ExpertAnnotations.txt" in str(caught.value.path)
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -99,7 +93,7 @@ def test_bad_expert_rows_are_refused(tmp_path: Path, row: str, code: str, value:
         ("2_b.jpg\t1_a.jpg#0\t1.5\t3\t0", "out-of-range", "1.5"),
         ("2_b.jpg\t1_a.jpg#0\t0\t0\t0", "missing-value", None),
         ("2_b.jpg\t1_a.jpg#0\t1\t-3\t0", "out-of-range", "-3"),
-        ("2_b.jpg\t1_a.jpg#0\t1\t3", "wrong-format", 4),
+        ("2_b.jpg\t1_a.jpg#0\t.5\t3\t0", "mismatch", None),
         ("2_b.jpg\t3_c.jpg#0\t1\t3\t0", "duplicate", None),
     ],
 )

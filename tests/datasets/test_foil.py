@@ -144,11 +144,8 @@ def test_every_foil_of_a_caption_is_a_pair_with_it(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "change", "code", "row", "value"),
     [
-        (0, {"foil": "no"}, "wrong-type", "annotation 1", "no"),
         (0, {"id": None}, "missing-value", "annotation 1", "id"),
-        (0, {"caption": ""}, "missing-value", "annotation 1", "caption"),
         (1, {"image_id": 8}, "unknown-item", "annotation 2", 8),
-        (1, {"caption": 4}, "wrong-type", "annotation 2", 4),
         (1, {"foil_word": None}, "wrong-type", "annotation 2", None),
         (1, {"id": 99}, "missing-caption", "annotation 2", 99),
         (4, {"id": 70, "image_id": 1}, "duplicate", "annotation 5", 70),

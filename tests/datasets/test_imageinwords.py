@@ -7,19 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.records import Judgements
 from capbench.datasets.imageinwords import CRITERIA, ImageInWords
 from tests.datasets.native_files import root
 
 
-def load(folder: Path) -> Judgements:
-    (judged,) = ImageInWords(root(folder)).load(ImageInWords.selections["all-pairs"])
-    return judged
-
-
 @pytest.mark.real_data
 def test_published_verdicts_and_the_accuracy_of_the_longer_description(real_data: Path) -> None:
-    judged = load(real_data)
+    (judged,) = ImageInWords(root(real_data)).load(ImageInWords.selections["all-pairs"])
     assert judged.notes[0].startswith("1,060 of 2,060 verdicts are left out")
     pairs = judged.preferences["verdicts"]
     assert pairs.grade is not None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.datasets.user.judgements import import_file
 from capbench.metrics.needs import Resources
 from capbench.studies.scoring import with_pictures_of
-from tests.conftest import Ran
 from tests.errors import raises
 
 
@@ -74,10 +72,8 @@ def test_captions_of_no_data_set_are_not_given_one_of_two_different_pictures(tmp
         image_paths(["x", "y"], root)
 
 
-def test_items_and_metrics_get_pictures_of_the_imported_set_alone(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+def test_metrics_get_pictures_of_the_imported_set_alone(tmp_path: Path) -> None:
     judgements = _imported(tmp_path)
-    ran = capbench("data", "items", judgements, "--data", tmp_path, "--out", tmp_path / "items", "--json")
-    assert json.loads(ran.out)["image_files"] == 0
     root = DataRoot(tmp_path, False, "test")
     dataset = open_dataset(str(judgements), root)
     assert with_pictures_of(dataset, Resources(data=str(tmp_path))).pictures(["1", "2"]) == {}  # type: ignore[misc]

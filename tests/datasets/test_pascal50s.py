@@ -153,12 +153,6 @@ def test_bad_triplets_are_refused(tmp_path: Path, change: dict[int, Any], code: 
         ({"result": struct_array([{"result": np.array([[]])}] * 4)}, "wrong-value", "pair 1", ""),
         ({"result": struct_array([{"other": np.array([[1]])}] * 4)}, "missing-key", "pair 1", "result"),
         ({"new_input": np.zeros((1, 4))}, "wrong-type", None, "new_input"),
-        (
-            {"new_input": struct_array([{"name": "1.jpg", "sent1": "A", "sent2": ""}] * 4)},
-            "missing-value",
-            "pair 1",
-            "",
-        ),
     ],
 )
 def test_bad_pairs_are_refused(
@@ -166,6 +160,5 @@ def test_bad_pairs_are_refused(
 ) -> None:
     pair_mat(tmp_path, None, **changed)
     pair_json(tmp_path)
-    with raises(DataError, code, path=tmp_path / "pascal50s/pair_pascal.mat", row=row, value=value) as caught:
+    with raises(DataError, code, path=tmp_path / "pascal50s/pair_pascal.mat", row=row, value=value):
         load(tmp_path)
-    assert "pair_pascal.mat" in str(caught.value.path)

@@ -68,11 +68,7 @@ def test_other_spellings_are_understood(name: str, text: str, meant: str) -> Non
         ("within-source-tau-b", "unsupported", "within-source-tau-b"),
         ("all-pairs/system-pearson", "unsupported", "system-pearson"),
         ("within-image-tau-d", "unknown-name", "within-image-tau-d"),
-        (
-            "tau-b",
-            "ambiguous",
-            "tau-b",
-        ),
+        ("tau-b", "ambiguous", "tau-b"),
     ],
 )
 def test_unknown_protocols_are_refused_with_the_choices(text: str, code: str, value: object) -> None:
