@@ -30,7 +30,7 @@ from pydantic import Field
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, check_choice
-from capbench.core.records import Item, Judgements, Ratings, caption_key
+from capbench.core.records import Item, Judgements, Ratings, caption_key, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.captions import CORPORA, load_captions
@@ -119,10 +119,10 @@ def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
         for number, entry in enumerate(data[source], 1):
             entry = entry if isinstance(entry, dict) else {}
             cells = {"image": entry.get("image"), "candidate": entry.get("caption"), "subset": _SOURCES[source]}
-            if (rating := entry.get("human")) != rating:
+            if (rating := entry.get("human")) is None or rating != rating:
                 blank += 1
                 continue
-            candidates = of_image.setdefault((source, str(cells["image"])), [])
+            candidates = of_image.setdefault((source, image_id(str(cells["image"]))), [])
             cells |= {"correctness": rating, "position": len(candidates)}
             candidates.append(parsed(RatedCandidate, cells, path, f"{source} entry {number}"))
     return [candidate for candidates in of_image.values() for candidate in candidates], blank

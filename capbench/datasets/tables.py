@@ -185,6 +185,8 @@ def _named(
     path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], mark: str
 ) -> tuple[list[Number], dict[str, list[Any]]]:
     """The place of each row, and the cells by column."""
+    if len(rows) < (1 if header else 2):
+        raise _no_rows(path)
     names = list(header) or [name.strip() for name in rows.pop(0)[1]]
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         problem = f"the column '{twice[0]}' occurs twice"
@@ -194,8 +196,6 @@ def _named(
             hint = f"Its columns are {', '.join(names)}, separated by {_WORDS[mark]}; quote text with that mark"
             problem = f"has {len(cells)} cells, not {len(names)}"
             raise DataError(problem, code="wrong-format", value=len(cells), path=path, row=number, hint=hint)
-    if not rows:
-        raise _no_rows(path)
     columns = zip(*(cells for _, cells in rows), strict=True)
     filled = {
         name: [None if not cell or cell.isspace() else cell for cell in column]

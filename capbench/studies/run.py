@@ -71,14 +71,14 @@ def run_plan(
         by_items.setdefault(key, []).append(protocol)
         datasets[key] = dataset
     judged: dict[str, Scorable] = {}
-    absent: list[MissingFileError] = []
+    failures: list[CapbenchError] = []
     for key, protocols in by_items.items():
         began = time.perf_counter()
         try:
             judged[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
         except MissingFileError as error:
             run.missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
-            absent.append(error)
+            failures.append(error)
         run.seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(judged.values()))
     _refuse_unlearnable(plan, by_items, judged)
@@ -94,6 +94,7 @@ def run_plan(
         _note_scored(key, scored, run)
         run.seconds[key] += time.perf_counter() - began
         unscored += [lacking.error for lacking in scored.unscored if lacking.of_file]
+        failures += [lacking.error for lacking in scored.unscored]
         for protocol in protocols:
             try:
                 tables, notes = _with_combinations(plan, protocol, scored, run, progress)
@@ -113,7 +114,7 @@ def run_plan(
                 )
             except MissingFileError as error:
                 run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
-                absent.append(error)
+                failures.append(error)
                 continue
             if made.info.bootstrap is not None or made.comparisons:
                 run.seconds[str(protocol)] = time.perf_counter() - began
@@ -126,8 +127,8 @@ def run_plan(
         if unscored:
             raise unscored[0]
         check_defined(cells)
-    if not cells and absent and not any(missing.planned for missing in run.missing):
-        raise absent[0]
+    if not cells and failures and not any(missing.planned for missing in run.missing):
+        raise failures[0]
     run.seconds["total"] = time.perf_counter() - started
     titles = {row.name: row.title for row in plan.rows}
     answers = [found for one in run.numbers for found in one.answers]

@@ -79,6 +79,7 @@ correlate -d composite --scores scores.csv => unknown-item scores.csv
 correlate -d flickr8k-expert -m overlapp --scores scores.csv => unknown-name overlapp
 correlate -d flickr8k-expert -m overlap --scores part.csv => missing-scores f8k_003
 correlate -m bleu-1 --option cider => wrong-format cider
+correlate -d norefs.csv -m bleu-1,rouge-l => missing-references bleu
 correlate -m bleu-1 --columns image => wrong-format image
 compare cider => too-few
 compare => missing-option
@@ -277,6 +278,7 @@ def _files(part: Path) -> None:
         "stranger.jsonl": '{"image": "z", "caption": "a dog"}',
         "r.json": json.dumps({name: [text] for name, text in captions.items()}),
         "list.json": "[]",
+        "norefs.csv": "image,candidate,rating\na,a dog,1\nb,a cat,2\n",
         "wrong.yaml": "schema: 1\nname: w\nretrieval: {images: 1}\nmetrics: [cider]\n",
     }
     for name, text in files.items():

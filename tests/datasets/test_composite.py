@@ -6,7 +6,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
-from capbench.datasets.composite import Composite
+from capbench.datasets.composite import Composite, read_composite_json
 from tests.datasets.native_files import five, root, token_text, write, write_json
 from tests.errors import raises
 
@@ -94,6 +94,16 @@ def test_exports_give_the_same_items_as_the_table(tmp_path: Path) -> None:
     from_table, from_exports = load(tmp_path / "table"), load(tmp_path / "exports")
     assert from_exports.items == from_table.items
     assert from_exports.ratings["correctness"].value.tolist() == from_table.ratings["correctness"].value.tolist()
+
+
+def test_json_by_source_counts_blank_ratings_and_numbers_the_candidates_of_an_image(tmp_path: Path) -> None:
+    entries = [("b.jpg", 2), ("a.jpg", None), ("a.jpg", float("nan")), ("a", 4), ("x/a.jpg", 3)]
+    coco = [{"image": image, "caption": f"text {n}", "human": rating} for n, (image, rating) in enumerate(entries)]
+    path = tmp_path / "composite.json"
+    write_json(path, {"coco": coco, "flickr8k": [{"image": "c.jpg", "caption": "text", "human": 1}]})
+    rated, blank = read_composite_json(path)
+    found = [(one.subset, one.image, one.position, one.rating) for one in rated]
+    assert (found, blank) == ([("8k", "c", 0, 1), ("coco", "b", 0, 2), ("coco", "a", 0, 4), ("coco", "a", 1, 3)], 2)
 
 
 def test_rows_without_an_image_at_the_end_of_an_export_are_skipped_and_noted(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)
 _LARGEST_GRADE = 1e6
 _CHOICES = {"a": 1, "b": -1, "tie": 0}
 _MOST_ROWS = 20
-_HEADER, _NO_TEXT = "the header: ", "is not a text"
+_HEADER, _NO_TEXT, _NO_CAPTION = "the header: ", "is not a text", "something that is not a text"
 Kind = Literal["ratings", "preferences"]
 
 
@@ -323,7 +323,8 @@ class _Rows(_Problems):
                 unfit = unfit or ("" if caption or text == cell.strip() else "a line break or a tab")
                 known[cell] = "" if unfit else text, f"contains {unfit}" if unfit else ""
         for kind in sorted({wrong for _, wrong in known.values()} - {""}):
-            code, hint = ("wrong-type", "Put it in quotes") if kind == _NO_TEXT else ("wrong-value", "Use a space")
+            of_type, of_value = ("wrong-type", "Put it in quotes"), ("wrong-value", "Replace it by a space")
+            code, hint = of_type if kind == _NO_TEXT else of_value
             self.add([known[cell][1] == kind for cell in cells], code, f"'{name}' {kind}", hint, name)
         self.set(name, [known[cell][0] for cell in cells])
 
@@ -357,7 +358,7 @@ class _Rows(_Problems):
         clean: dict[tuple[object, ...] | None, tuple[str, ...]] = {None: ()}
         wrong: dict[object, str] = {}
         for cells in {cells for cells in listed if cells is not None}:
-            texts = [plain_text(cell) if isinstance(cell, str) else ("", "something else") for cell in cells]
+            texts = [plain_text(cell) if isinstance(cell, str) else ("", _NO_CAPTION) for cell in cells]
             clean[cells] = tuple(text for text, _ in texts)
             wrong[cells] = next(
                 (f"contains {bad}" if bad else "is empty" for text, bad in texts if bad or not text), ""

@@ -379,6 +379,9 @@ def test_a_workbook_is_read_like_its_table(tmp_path: Path) -> None:
     first, second = rated(read_user_file(tmp_path / "a.xlsx"))
     assert (first.row, first.image, first.references, first.ratings) == (2, "1", ("a toy",), ((4.5,),))
     assert (second.row, second.image, second.ratings) == (4, "2", ((1.0,),))
+    openpyxl.Workbook().save(tmp_path / "empty.xlsx")
+    with raises(DataError, "missing-value"):
+        read_user_file(tmp_path / "empty.xlsx")
 
 
 @pytest.mark.parametrize("name", ["system", "candidate_id"])
