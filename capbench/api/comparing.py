@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge, Le
 from typing_extensions import Unpack
 
 from capbench.api.agreement import plan_judged, warn_of_missing
@@ -101,7 +104,7 @@ def power(
     protocol: str | None = None,
     power: OpenShare = 0.8,
     alpha: OpenShare = 0.05,
-    gap: float | None = None,
+    gap: Annotated[float, Ge(-2), Le(2)] | None = None,
     resamples: Resamples = 500,
     seed: Seed = 0,
     unit: Unit = "image",

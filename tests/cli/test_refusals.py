@@ -92,6 +92,7 @@ compare cider rouge-l --test bootstrap --permutations 200 => conflict --permutat
 compare cider --power => wrong-value 1
 compare cider rouge-l --power 80 => out-of-range 80.0
 compare cider rouge-l --power --alpha 0 => out-of-range 0.0
+compare bleu-1 rouge-l --power --gap nan --bootstrap 100 => out-of-range nan
 compare cider rouge-l --power --test williams => conflict --test
 compare cider rouge-l --power --sentinels => conflict --sentinels
 compare cider rouge-l --power --report r.html => conflict --report
