@@ -180,10 +180,12 @@ def sentinel_notes(several: Iterable[Sentinels], places: Iterable[tuple[str, str
         if not groups:
             continue
         for tests in filter(None, map(sentinels.tests_of, groups)):
-            method = tested_by("permutation", tests.unit, tests.permutations, tests.seed, "")
+            method = tested_by(tests.test, tests.unit, tests.resamples, tests.seed, "")
+            of_group = [cell for cell in sentinels.cells if cell.group == tests.group and cell.value is not None]
+            names = ", ".join(cell.column for cell in of_group if cell.column not in BOUNDS)
             lines.append(
-                f"{SENTINEL_NOTE} ({', '.join(tests.sentinels)}): {method}; the largest one-sided p-value; "
-                f"{CORRECTIONS[tests.correction]} over {count(len(tests.tests), 'metric')} per column, "
+                f"{SENTINEL_NOTE} ({names}): {method}; the largest one-sided p-value; "
+                f"{CORRECTIONS[tests.correction]} over {count(len(tests.pairs), 'metric')} per column, "
                 f"α = {tests.alpha:g}"
             )
         inputs |= sentinels.inputs

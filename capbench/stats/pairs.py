@@ -19,10 +19,10 @@ class Pair:
 
     better: str
     worse: str
-    difference: float  # value of better minus value of worse, ≥ 0
+    difference: float  # value of better minus value of worse, ≥ 0 unless one is a sentinel
     low: float | None = None  # percentile bootstrap interval of the difference; None without a bootstrap
     high: float | None = None
-    p_value: float  # two-sided, not corrected
+    p_value: float  # not corrected; two-sided, one-sided against sentinels
     p_adjusted: float  # after the correction for the whole family
     significant: bool  # p_adjusted is at most α
 

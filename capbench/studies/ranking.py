@@ -394,9 +394,11 @@ def _sentinels(
 def missing_reason(result: StudyResult, column: str, protocol: str = "") -> str:
     """The reason why a metric has no scores under a protocol, or under all."""
     places = ("", protocol, protocol.rpartition("/")[0])
-    missing = [m.reason for m in result.missing if m.column == column and (not protocol or m.protocol in places)]
-    missing += [cell.undefined for cell in result.undefined if cell.column == column]
-    return next(iter(missing), "it has no scores")
+    here = [m for m in result.missing if not protocol or m.protocol in places]
+    reasons = [m.reason for m in here if m.column == column]
+    reasons += [c.undefined for c in result.undefined if c.column == column and protocol in ("", c.protocol)]
+    reasons += [m.reason for m in here if protocol and not m.column]  # of the whole protocol
+    return next(iter(reasons), "it has no scores")
 
 
 def _info(measured: _Measured, effects: TaskEffects) -> TaskInfo:

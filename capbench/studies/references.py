@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from capbench import __version__
-from capbench.core.errors import ProtocolError, UsageError
+from capbench.core.errors import MetricError, ProtocolError, UsageError
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress
 from capbench.core.records import Item, ScoreTable
@@ -28,7 +28,7 @@ from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.scoring import complete, score
-from capbench.studies.evaluate import check_defined, evaluate
+from capbench.studies.evaluate import check_defined, evaluate, over_draws
 from capbench.studies.results import Cell
 from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
 from capbench.studies.study import CurveTask
@@ -144,27 +144,22 @@ def reference_curves(
             corpora.add(metric.corpus_id())
         if len(corpora) > 1:  # the items are a part of a data set
             notes.append(f"{request.label}: document frequencies are those of {judged.dataset.title} alone")
-    points, undefined, groups = [], dict[str, Cell](), dict.fromkeys(group for _, group, _ in found)
+    points, undefined, groups = [], list[Cell](), dict.fromkeys(group for _, group, _ in found)
     names = [row.name for request in judged.requests for row in request.rows]
     for place in [(name, group, count) for name in names for group in groups for count in counts]:
-        values = [cell.value for cell in found.get(place, ()) if cell.value is not None]
-        for cell in found.get(place, ()):
-            if cell.value is None:
-                where = f"{f' on {cell.group}' if cell.group else ''} with {place[2]} reference{'s' * (place[2] != 1)}"
-                undefined.setdefault(f"{cell.title}{where}: {cell.undefined}", cell)
-        if values and len(values) == len(found[place]):
-            points.append(
-                CurvePoint(
-                    **found[place][0].model_dump(include={"metric", "column", "title", "group", "n"}),
-                    count=place[2],
-                    mean=float(np.mean(values)),
-                    sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                    values=tuple(values),
-                )
-            )
+        if not (cells := found.get(place)):
+            continue
+        mean, (_, group, count) = over_draws(cells), place
+        if mean.value is None:
+            undefined.append(mean)
+            where = f"{f' on {group}' if group else ''} with {count} reference{'s' * (count != 1)}"
+            notes.append(f"{mean.title}{where}: {mean.undefined}")
+            continue
+        point = mean.model_dump(include={"metric", "column", "title", "group", "sd", "n"})
+        values = tuple(cell.number for cell in cells)
+        points.append(CurvePoint(**point, count=count, mean=mean.value, values=values))
     if not points:
-        check_defined(undefined.values())
-    notes += undefined
+        check_defined(undefined)
     for count in counts:
         if short := int((sizes < count).sum()):
             notes.append(f"at {count} references, {short:,} of {len(sizes):,} items have fewer and keep all they have")
@@ -249,6 +244,9 @@ def _tables(
     with progress(request.label, len(items) * len(sweep.orders)) as step:
         arrays = metric.sweep(sweep, step)
         for draw, array in enumerate(arrays or ()):
+            if array.shape[:2] != (len(counts), len(items)):
+                message = f"{metric.name} returned a sweep of shape {array.shape} for {len(items)} items"
+                raise MetricError(message, code="wrong-shape", value=array.shape)
             for count, statistics in zip(counts, array, strict=True):
                 if (draw, count) in sets:
                     scores = metric.scores(np.ascontiguousarray(statistics))

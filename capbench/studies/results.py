@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from typing_extensions import Unpack
 
-from capbench.core.arguments import BootstrapMethod, Correction, Unit
+from capbench.core.arguments import BootstrapMethod, Unit
 from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.core.training_record import TrainingOverlap
 from capbench.core.typed_json import Strict, read_versioned
@@ -163,37 +163,14 @@ class Answer(Strict):
     reasons: dict[str, str] = Field(default_factory=dict)  # of what is missing: intervals, groups, needed
 
 
-class SentinelTest(Strict):
-    """The test of one metric against the sentinels."""
-
-    column: str
-    sentinel: str  # the sentinel with the largest p-value
-    difference: float  # value of the metric minus that of this sentinel
-    p_value: float  # the largest one-sided one over the sentinels, not corrected
-    p_adjusted: float  # after the correction for the number of metrics
-    better: bool  # True if p_adjusted is at most α
-
-
-class SentinelTests(Strict):
-    """Permutation tests of the metrics against the sentinels, overall or in one group: a family of their own."""
-
-    group: str = ""
-    correction: Correction  # correction for the number of metrics
-    alpha: float
-    unit: Unit
-    units: int
-    permutations: int
-    seed: int
-    sentinels: tuple[str, ...]  # the sentinels that the metrics are tested against
-    tests: tuple[SentinelTest, ...]  # one for each metric
-
-
 class Sentinels(Strict):
     """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics."""
 
     protocol: str
     cells: tuple[Cell, ...]  # metric, column and title are the sentinel's name
-    tests: tuple[SentinelTests, ...] = ()  # tests of the metrics against them, overall and by group
+    # Tests of the metrics, overall and by group: each ("better", whatever the sign) against the sentinel ("worse") with
+    # the largest one-sided p-value; ``top`` are those that are significantly better than every sentinel.
+    tests: tuple[Tests, ...] = ()
     inputs: dict[str, str] = Field(default_factory=dict)  # what each sentinel is computed from, by name
     signatures: dict[str, str] = Field(default_factory=dict)  # by name, with the checksum of the judgements
     notes: tuple[str, ...] = ()  # the reason why there are no tests, one line for each group
@@ -203,14 +180,14 @@ class Sentinels(Strict):
         """The cell of a sentinel, or None if there is none."""
         return next((c for c in self.cells if (c.column, c.group) == (name, group)), None)
 
-    def tests_of(self, group: str = "") -> SentinelTests | None:
+    def tests_of(self, group: str = "") -> Tests | None:
         """The tests of a group, or None if there are none."""
         return next((tests for tests in self.tests if tests.group == group), None)
 
     def no_better(self, group: str = "") -> frozenset[str]:
         """Columns of the metrics that are not significantly better than every sentinel."""
         tests = self.tests_of(group)
-        return frozenset() if tests is None else frozenset(test.column for test in tests.tests if not test.better)
+        return frozenset() if tests is None else frozenset(one.better for one in tests.pairs if not one.significant)
 
 
 def is_left_out(reason: str) -> bool:
@@ -310,7 +287,7 @@ class StudyResult(_Growing):
         if self.sentinels:
             sentinels = self.sentinels_of(cell.protocol)
             against = None if sentinels is None else sentinels.tests_of(cell.group)
-            known = {} if against is None else {test.column: test.better for test in against.tests}
+            known = {} if against is None else {one.better: one.significant for one in against.pairs}
             row["beats_sentinels"] = known.get(cell.column)
         return row
 

@@ -11,10 +11,11 @@ import numpy as np
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import Protocol
+from capbench.stats.pairs import Pair, Tests
 from capbench.stats.resampling import observed_value
 from capbench.stats.significance import PERMUTATIONS, adjust, better_p_values, permutations_needed
 from capbench.studies.data_points import agreement
-from capbench.studies.results import Cell, Sentinels, SentinelTest, SentinelTests
+from capbench.studies.results import Cell, Sentinels
 from capbench.studies.sentinels import BOUNDS, SentinelScores, sentinel_scores
 from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import draw_intervals, too_few_to_permute, with_intervals
@@ -40,7 +41,7 @@ def assess_sentinels(
     made = sentinel_scores(protocol, draws)
     found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
     result: list[Cell] = []
-    tested: list[SentinelTests] = []
+    tested: list[Tests] = []
     notes: list[str] = []
     for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
         of_group = [sentinel_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
@@ -94,7 +95,7 @@ def _tests(
     sentinels: Mapping[str, FloatArray],
     group: str,
     settings: TestSettings,
-) -> SentinelTests:
+) -> Tests:
     # A metric may have the name of a sentinel.
     of_metric = {f"metric|{name}": values for name, values in metrics.items()}
     of_sentinel = {f"sentinel|{name}": values for name, values in sentinels.items()}
@@ -112,26 +113,30 @@ def _tests(
     best_first = sorted(sentinels, key=lambda name: -value[f"sentinel|{name}"])
     order = [list(sentinels).index(name) for name in best_first]
     against = [best_first[place] for place in by_metric[:, order].argmax(axis=1).tolist()]
-    return SentinelTests(
+    adjusted = adjust(largest, settings.correction).tolist()
+    tested = tuple(
+        Pair(
+            better=metric,
+            worse=name,
+            difference=value[f"metric|{metric}"] - value[f"sentinel|{name}"],
+            p_value=p,
+            p_adjusted=p_adjusted,
+            significant=p_adjusted <= settings.alpha,
+        )
+        for metric, name, p, p_adjusted in zip(metrics, against, largest.tolist(), adjusted, strict=True)
+    )
+    return Tests(
+        protocol=str(protocol),
         group=group,
+        test="permutation",
         correction=settings.correction,
         alpha=settings.alpha,
         unit=settings.unit,
         units=data.units,
-        permutations=permutations,
+        resamples=permutations,
         seed=settings.seed,
-        sentinels=tuple(sentinels),
-        tests=tuple(
-            SentinelTest(
-                column=metric,
-                sentinel=name,
-                difference=value[f"metric|{metric}"] - value[f"sentinel|{name}"],
-                p_value=p,
-                p_adjusted=p_adjusted,
-                better=p_adjusted <= settings.alpha,
-            )
-            for metric, name, p, p_adjusted in zip(
-                metrics, against, largest.tolist(), adjust(largest, settings.correction).tolist(), strict=True
-            )
-        ),
+        level=None,
+        top=tuple(pair.better for pair in tested if pair.significant),
+        ranks={},
+        pairs=tested,
     )

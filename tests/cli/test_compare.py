@@ -67,7 +67,7 @@ def test_sentinels_are_tested_by_default_and_change_no_number_of_a_metric(
     assert [full["cells"], full["comparisons"]] == [bare["cells"], bare["comparisons"]]
     assert "sentinels" not in bare
     (tests,) = full["sentinels"][0]["tests"]
-    marked = {full["columns"][test["column"]] for test in tests["tests"] if not test["better"]}
+    marked = {full["columns"][pair["better"]] for pair in tests["pairs"] if not pair["significant"]}
     out = capbench(*arguments).out
     assert {line.split()[0] for line in out.splitlines() if re.search(r"\d†?‡ ", line)} == marked
 

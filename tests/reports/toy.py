@@ -13,6 +13,32 @@ from capbench.studies.results import BootstrapInfo, Cell, ProtocolInfo, StudyRes
 BOOTSTRAP = BootstrapInfo(method="percentile", level=0.95, unit="image", units=50, resamples=1000, seed=0)
 
 
+def protocol_info(id_: str, **facts: object) -> ProtocolInfo:
+    """One protocol, by default with Kendall's τ-c."""
+    dataset = id_.split("/")[0]
+    given = {"statistic": "τ-c", "kind": "correlation", "description": "rules", "n_items": 12, **facts}
+    return ProtocolInfo.model_validate({"id": id_, "dataset": dataset, "dataset_title": dataset.title(), **given})
+
+
+def result(
+    protocols: Sequence[ProtocolInfo], cells: Sequence[Cell], columns: Mapping[str, str], **more: object
+) -> StudyResult:
+    """The result of a study named ``toy``."""
+    made: dict[str, Any] = {
+        "capbench": "0.1.0",
+        "name": "toy",
+        "title": "Toy",
+        "created": "2020-01-01T00:00:00+00:00",
+        "sample": False,
+        "protocols": tuple(protocols),
+        "columns": dict(columns),
+        "signatures": {},
+        "cells": tuple(cells),
+        "seconds": {"total": 1.0},
+    }
+    return StudyResult(**made | more)
+
+
 def study(
     values: Mapping[str, Mapping[str, float]],
     *,
@@ -22,13 +48,6 @@ def study(
     **more: object,
 ) -> StudyResult:
     """A study; ``intervals``: distances of their ends from values; ``info``: fields of all protocols."""
-    facts = {"statistic": "τ-c", "kind": "correlation", "description": "rules", "n_items": n, **(info or {})}
-    infos = [
-        ProtocolInfo.model_validate(
-            {"id": id_, "dataset": id_.split("/")[0], "dataset_title": id_.split("/")[0].title(), **facts}
-        )
-        for id_ in values
-    ]
     low, high = intervals or (None, None)
     cells = [
         Cell(
@@ -44,19 +63,8 @@ def study(
         for id_, of_protocol in values.items()
         for name, value in of_protocol.items()
     ]
-    made: dict[str, Any] = {
-        "capbench": "0.1.0",
-        "name": "toy",
-        "title": "Toy",
-        "created": "2020-01-01T00:00:00+00:00",
-        "sample": False,
-        "protocols": tuple(infos),
-        "columns": {name: name.upper() for of_protocol in values.values() for name in of_protocol},
-        "signatures": {},
-        "cells": tuple(cells),
-        "seconds": {"total": 1.0},
-    }
-    return StudyResult(**made | more)
+    infos = [protocol_info(id_, **{"n_items": n, **(info or {})}) for id_ in values]
+    return result(infos, cells, {name: name.upper() for of_protocol in values.values() for name in of_protocol}, **more)
 
 
 def pairs_tested(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from capbench.core.errors import StatisticError
+from capbench.core.errors import MissingFileError, StatisticError
 from capbench.core.records import Item, Judgements, Preferences, Ratings, ScoreColumn, ScoreTable
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, accuracy, correlations
 from capbench.metrics.metric_request import Row
@@ -139,6 +139,12 @@ def test_a_group_with_one_rating_is_too_small_for_a_correlation() -> None:
     check_defined(cell for cell in made if not cell.group)
     with raises(StatisticError, "undefined", value="A"):
         check_defined(made)
+
+
+def test_judgements_without_any_ratings_have_none_to_name() -> None:
+    with raises(MissingFileError, "missing-file", value="rating") as caught:
+        evaluate(protocol("mean-pearson"), [replace(judgements(), ratings={})], [], ROWS)
+    assert caught.value.message.endswith("contain: none")
 
 
 def test_groups_and_n_are_those_of_all_draws() -> None:

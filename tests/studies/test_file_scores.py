@@ -162,7 +162,7 @@ def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: Da
         assert set(tests.ranks) == {"bleu-1", "rouge-l", "number"}
     sentinels = result.sentinels_of(protocol)
     assert sentinels is not None
-    assert {test.column for tests in sentinels.tests if tests.group == "8k" for test in tests.tests} == set(found.ranks)
+    assert {pair.better for tests in sentinels.tests if tests.group == "8k" for pair in tests.pairs} == set(found.ranks)
 
 
 @pytest.mark.parametrize(("scored", "count"), [(0, 0), (7, 7)])

@@ -24,6 +24,7 @@ from capbench.studies.published.tables import PublishedTable, load_published, na
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from capbench.studies.study_file import load_study
 from capbench.weights.registry import Status
+from tests.reports.toy import protocol_info, result
 from tests.studies.toys import Toy
 
 MADE_UP = """
@@ -60,16 +61,7 @@ ROWS = (
 
 def info(protocol: str, groups: tuple[str, ...] = ()) -> ProtocolInfo:
     spec = Toy.statistics[protocol.rpartition("/")[2]]
-    return ProtocolInfo(
-        id=protocol,
-        dataset="toy",
-        dataset_title="Toy",
-        statistic=spec.label,
-        kind=spec.kind,
-        description="rules",
-        groups=groups,
-        n_items=6,
-    )
+    return protocol_info(protocol, statistic=spec.label, kind=spec.kind, groups=groups, n_items=6)
 
 
 def cell(protocol: str, row: str, value: float, group: str = "", sd: float | None = None) -> Cell:
@@ -79,22 +71,10 @@ def cell(protocol: str, row: str, value: float, group: str = "", sd: float | Non
 
 
 def result_of(*cells: Cell, protocols: tuple[ProtocolInfo, ...] | None = None, **more: object) -> StudyResult:
-    return StudyResult.model_validate(
-        {
-            "capbench": "0.1.0",
-            "name": "toy",
-            "title": "Toy study",
-            "created": "2020-01-01T00:00:00+00:00",
-            "sample": False,
-            "protocols": (info(TAU), info(RHO), info(ACCURACY, ("A",))) if protocols is None else protocols,
-            "columns": {row.name: row.title for row in ROWS},
-            "signatures": {},
-            "cells": cells,
-            "missing": (Missing(column="tiger", title="TIGEr", reason="a model", planned=True),),
-            "seconds": {"total": 1.0},
-        }
-        | more
-    )
+    infos = (info(TAU), info(RHO), info(ACCURACY, ("A",))) if protocols is None else protocols
+    missing = (Missing(column="tiger", title="TIGEr", reason="a model", planned=True),)
+    more = {"columns": {row.name: row.title for row in ROWS}, "missing": missing, **more}
+    return result(infos, cells, **more)  # type: ignore[arg-type]
 
 
 def joined(*cells: Cell, text: str = MADE_UP, **more: object) -> StudyResult:
@@ -396,18 +376,8 @@ def shipped_result(name: str) -> tuple[StudyResult, PublishedTable]:
     for dataset, protocol in plan.protocols:
         spec = protocol.statistic
         groups = ("", *(dataset.groups or ())) if spec.kind == "accuracy" else ("",)
-        infos.append(
-            ProtocolInfo(
-                id=str(protocol),
-                dataset=dataset.name,
-                dataset_title=dataset.title,
-                statistic=spec.label,
-                kind=spec.kind,
-                description="rules",
-                groups=groups[1:],
-                n_items=6,
-            )
-        )
+        given = {"dataset_title": dataset.title, "statistic": spec.label, "kind": spec.kind, "groups": groups[1:]}
+        infos.append(protocol_info(str(protocol), dataset=dataset.name, n_items=6, **given))
         cells += [
             cell(str(protocol), row.name, 0.7654, group)
             for row in plan.rows

@@ -21,12 +21,14 @@ from capbench.reports.ranking import ranking_table
 from capbench.stats.significance import compare
 from capbench.studies.data_points import agreement
 from capbench.studies.plan import plan_study
-from capbench.studies.ranking import TaskRanking, run_ranking
+from capbench.studies.ranking import TaskRanking, missing_reason, run_ranking
+from capbench.studies.results import Cell, Missing
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import Study, TestSettings
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks
 from tests.errors import raises
+from tests.reports.toy import result
 
 EXPERT = "{name: expert, protocol: flickr8k-expert, weight: 3}"
 CROWD = "{name: crowd, protocol: flickr8k-crowdflower}"
@@ -187,6 +189,20 @@ def test_a_constant_metric_has_the_value_of_no_agreement_with_a_mark(ranked: Ran
     (cell,) = (row.cells[3] for row in shown.rows if row.title == "Constant")
     assert (cell.marks, cell.below) == ("°", "2")
     assert any(line.startswith("° ") and "Constant on expert" in line for line in shown.notes)
+
+
+def test_the_reason_of_a_missing_number_is_of_its_protocol() -> None:
+    undefined = Cell(protocol="a/b/d", metric="m", column="m", title="M", undefined="constant", n=0)
+    whole = Missing(protocol="a/b/c", reason="there is no such file")
+    made = result((), [undefined], {"m": "M"}, missing=(whole, Missing(protocol="x/y", column="m", reason="no images")))
+    reasons = {place: missing_reason(made, "m", place) for place in ("a/b/c", "a/b/d", "x/y/z", "q/r/s", "")}
+    assert reasons == {
+        "a/b/c": "there is no such file",
+        "a/b/d": "constant",
+        "x/y/z": "no images",
+        "q/r/s": "it has no scores",
+        "": "no images",
+    }
 
 
 def test_sentinels_have_values_and_change_nothing_else(ranked: Ranks) -> None:

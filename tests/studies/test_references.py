@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot, find_root
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Need
@@ -145,6 +146,17 @@ def test_what_gives_no_curve_is_refused(
     requests = [one for m in metrics for one in (resolve_metrics([m]) if isinstance(m, str) else [m])]
     with raises(error, code, value=value):
         curves_of(dataset(_sample()), requests, text, counts=counts)
+
+
+def test_a_sweep_of_another_shape_is_refused() -> None:
+    class Damaged(Shared):
+        """Has lost the last item."""
+
+        def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
+            yield np.ones((len(sweep.counts), len(sweep.items) - 1, 1))
+
+    with raises(MetricError, "wrong-shape", value=(2, 299, 1)):
+        curves_of(Flickr8kExpert(_sample()), [MetricRequest(Damaged, ("shared",))], counts=(1, 3))
 
 
 def test_curves_are_read_back_and_other_files_are_refused(tmp_path: Path) -> None:

@@ -307,19 +307,18 @@ def test_a_metric_is_marked_unless_it_is_better_than_every_sentinel(statistic: s
     made = assessed(data, metrics, statistic)
     tests = made.tests_of()
     assert tests is not None
-    assert tests.sentinels == ("length", "length-ratio", "source", "candidate-only")
     assert made.no_better() == {"length", "noise"}
-    assert [test.column for test in tests.tests] == list(metrics)
+    assert ([pair.better for pair in tests.pairs], tests.top) == (list(metrics), ("good",))
     # The value of a metric is compared with the sentinel that is hardest to beat.
     values = {cell.column: cell.number for cell in made.cells}
-    good = tests.tests[0]
+    good = tests.pairs[0]
     assert good.p_value == 1 / 400  # no permutation reaches the difference from any sentinel
-    assert values[good.sentinel] == max(values[name] for name in tests.sentinels)
+    assert values[good.worse] == max(values[name] for name in ("length", "length-ratio", "source", "candidate-only"))
     assert good.difference == pytest.approx(
         agreement(protocol(statistic), data, {"good": metrics["good"][None]}, "image").statistic("good")(
             np.ones((1, IMAGES // 2), dtype=np.int32)
         )[0]
-        - values[good.sentinel]
+        - values[good.worse]
     )
     for cell in made.cells:
         assert cell.low is not None
@@ -334,9 +333,9 @@ def test_the_family_of_p_values_has_one_for_each_metric() -> None:
     three = assessed(data, {"a": mean_ratings(data) + 2 * noise, "b": noise, "c": -noise}).tests_of()
     assert one is not None
     assert three is not None
-    assert three.tests[0].p_value == one.tests[0].p_value == one.tests[0].p_adjusted
-    p_values = [test.p_value for test in three.tests]
-    assert [test.p_adjusted for test in three.tests] == adjust(p_values, "holm").tolist()
+    assert three.pairs[0].p_value == one.pairs[0].p_value == one.pairs[0].p_adjusted
+    p_values = [pair.p_value for pair in three.pairs]
+    assert [pair.p_adjusted for pair in three.pairs] == adjust(p_values, "holm").tolist()
 
 
 def test_too_few_images_have_a_note_instead_of_marks() -> None:
