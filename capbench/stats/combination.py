@@ -47,10 +47,6 @@ _ROUNDING = 1e-12
 _NEWTON_STEPS = 100
 # Newton's method has converged if the next step would lower the objective by less.
 _CONVERGED = 1e-15
-# Sums of products are used if there are at most this many; otherwise each fit reads the examples.
-_MOST_SUMS = 8_000_000
-# Losses that differ by less, in units of the ratings' variance, are computed from the examples.
-_CLOSE = 1e-10
 _MORE_PENALTY = "Use a larger penalty, or fewer metrics"
 
 
@@ -258,82 +254,6 @@ def fit_path(
         # The counts may shift the means of the features; the mean rating belongs to the shifted means.
         fits.append((weights, mean - float(means @ weights)))
     return fits
-
-
-class Moments:
-    """Sums of products of scores and ratings by unit, from which ridge regression on any choice of units follows.
-
-    They replace :func:`fit_path` on straight lines: the cost of a fit does not depend on the number of examples. The
-    weights are the same up to rounding.
-    """
-
-    def __init__(self, examples: Examples, ratings: FloatArray) -> None:
-        # Standardised, so that no digits cancel in variances.
-        self._centers, scales = examples.inputs.mean(axis=0), examples.inputs.std(axis=0)
-        self._scales = np.where(scales > 0, scales, 1.0)
-        columns = [
-            np.ones(len(examples)),
-            *np.ascontiguousarray(((examples.inputs - self._centers) / self._scales).T),
-            ratings - ratings.mean(),
-        ]
-        self.units = int(examples.unit.max()) + 1
-        self._places = np.triu_indices(len(columns))
-        self._sums = np.empty((self.units, len(self._places[0])))
-        for place, (i, j) in enumerate(zip(*self._places, strict=True)):
-            self._sums[:, place] = np.bincount(examples.unit, columns[i] * columns[j], self.units)
-
-    @classmethod
-    def of(cls, examples: Examples, learner: Learner) -> Moments | None:
-        """The moments of examples; None for other learners than ridge, or if the sums need too much memory."""
-        size = examples.inputs.shape[1] + 2
-        few = (int(examples.unit.max()) + 1) * size * (size + 1) // 2 <= _MOST_SUMS
-        return cls(examples, examples.target) if learner == "ridge" and examples.target is not None and few else None
-
-    def held_out_losses(self, fold: IntArray, folds: int, penalties: Sequence[float]) -> FloatArray | None:
-        """(P,) sums of squared errors of fits to all folds but one on the remaining one, by penalty.
-
-        ``fold`` is the (units,) fold of each unit, -1 for units that are left out. None if an input is nearly constant
-        in a training set, or if the two lowest sums are nearly equal.
-        """
-        tables = self._tables(np.stack([fold == place for place in range(folds)]))
-        errors = np.zeros(len(penalties))
-        for held_out, training in zip(tables, tables.sum(axis=0) - tables, strict=True):
-            means, products, mean, slopes = _centred_products(training)
-            spreads = np.sqrt(np.maximum(0.0, np.diag(products)))
-            if not (spreads > 1e-4).all():
-                return None
-            curvatures = products / np.outer(spreads, spreads) + np.multiply.outer(penalties, np.eye(len(spreads)))
-            weights = np.linalg.solve(curvatures, np.tile((slopes / spreads)[:, None], (len(penalties), 1, 1)))[:, :, 0]
-            weights /= spreads
-            residual = np.column_stack([mean - weights @ means, weights, np.full(len(penalties), -1.0)])
-            errors += np.einsum("pi,ij,pj->p", residual, held_out, residual)
-        lowest = np.sort(errors)[:2]
-        return None if np.ptp(lowest) < _CLOSE * tables[:, -1, -1].sum() and len(penalties) > 1 else errors
-
-    def fit(self, counts: NDArray[np.integer | np.bool_], penalty: float, basis: Basis) -> FloatArray:
-        """(B, k) weights of straight lines, as :func:`fit_path` returns them, under (B, units) weights of the units."""
-        ratio = self._scales / basis.scales
-        ridge = penalty * np.eye(len(ratio))
-        fits = []
-        for table in self._tables(counts):
-            _, products, _, slopes = _centred_products(table)
-            fits.append(np.linalg.solve(products * np.outer(ratio, ratio) + ridge, slopes * ratio))
-        return np.stack(fits)
-
-    def _tables(self, counts: NDArray[np.generic]) -> FloatArray:
-        """(B, k + 2, k + 2) sums of products of the constant, the scores and the rating under (B, units) counts."""
-        sums = counts.astype(np.float64) @ self._sums
-        size = int(self._places[0].max()) + 1
-        tables = np.empty((len(sums), size, size))
-        tables[:, self._places[0], self._places[1]] = tables[:, self._places[1], self._places[0]] = sums
-        return tables
-
-
-def _centred_products(table: FloatArray) -> tuple[FloatArray, FloatArray, float, FloatArray]:
-    """Means and covariances of the scores, the mean rating, and the scores' covariances with it."""
-    table = table / table[0, 0]
-    means, mean = table[0, 1:-1], float(table[0, -1])
-    return means, table[1:-1, 1:-1] - np.outer(means, means), mean, table[1:-1, -1] - means * mean
 
 
 def loss(scores: FloatArray, target: FloatArray | None) -> float:

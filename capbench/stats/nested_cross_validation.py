@@ -20,13 +20,13 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit_path, loss, mean_rank
+from capbench.stats.combination import Basis, Examples, Fit, Learner, effects, fit_path, loss, mean_rank
 from capbench.stats.resampling import BLOCK, Bootstrap
 
 PENALTIES: tuple[float, ...] = tuple(float(f"{digit}e{exponent}") for exponent in range(-5, 2) for digit in (1, 3))
@@ -87,19 +87,11 @@ def check_judgements(examples: Examples, settings: Settings) -> None:
 
 
 def choose_penalty(
-    examples: Examples, settings: Settings, names: Sequence[str], stream: int, moments: Moments | None = None
+    examples: Examples, settings: Settings, names: Sequence[str], stream: int
 ) -> tuple[float, FloatArray]:
-    """The penalty with the lowest loss on held-out images, the largest one among ties; and the (P,) mean losses.
-
-    ``moments`` are sums over the units of these examples or more, for fast fits; None to read the examples.
-    """
+    """The penalty with the lowest loss on held-out images, the largest one among ties; and the (P,) mean losses."""
     total = int(examples.unit.max()) + 1
     fold = deal(examples.unit, settings.inner_folds, total, settings.seed, stream)
-    if moments is not None:
-        padded = np.concatenate([fold, np.full(moments.units - total, -1)])
-        errors = moments.held_out_losses(padded, settings.inner_folds, settings.penalties)
-        if errors is not None:
-            return settings.penalties[int(np.argmin(errors))], errors / len(examples)
     losses = np.zeros(len(settings.penalties))
     for inner in range(settings.inner_folds):
         training, held_out = examples.of_units(fold != inner), examples.of_units(fold == inner)
@@ -113,20 +105,15 @@ def choose_penalty(
     return settings.penalties[int(np.flatnonzero(losses == losses.min())[-1])], losses
 
 
-def learn(
-    examples: Examples, settings: Settings, names: Sequence[str], stream: int, moments: Moments | None = None
-) -> tuple[Fit, float]:
+def learn(examples: Examples, settings: Settings, names: Sequence[str], stream: int) -> tuple[Fit, float]:
     """Learn a combination from all examples, with the penalty chosen by cross-validation among them.
 
     Arguments as of :func:`choose_penalty`. Returns the combination and the penalty; the mean rank has penalty 0.
     """
     if settings.learner == "mean-rank":
         return mean_rank(examples.captions, names), 0.0
-    penalty, _ = choose_penalty(examples, settings, names, stream, moments)
+    penalty, _ = choose_penalty(examples, settings, names, stream)
     basis = _basis(examples, settings, names)
-    if moments is not None and examples.target is not None:
-        included = np.bincount(examples.unit, minlength=moments.units) > 0
-        return Fit(basis, moments.fit(included[None], penalty, basis)[0], float(examples.target.mean())), penalty
     monotone, matrix = settings.learner == "monotone", basis.matrix(examples)
     ((weights, intercept),) = fit_path(matrix, examples.target, (penalty,), shares=basis.shares, nonnegative=monotone)
     return Fit(basis, weights, intercept), penalty
@@ -156,19 +143,14 @@ def nested_scores(
         whole, penalty = learn(examples, settings, names, stream=0)
         progress(settings.folds)
         return OutOfFold(whole.scores(inputs), fold, (whole,) * settings.folds, (penalty,) * settings.folds)
-    moments = Moments.of(examples, settings.learner)
-    from threadpoolctl import threadpool_limits
-
-    # Products of moments are so small that synchronising several threads takes longer than multiplying.
-    with threadpool_limits(None if moments is None else 1, user_api="blas"):
-        for outer in range(settings.folds):
-            learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer, moments)
-            shared = Fit(learned.basis, learned.weights, constant)
-            rows = fold[unit] == outer
-            scores[rows] = shared.scores(inputs[rows])
-            fits.append(shared)
-            penalties.append(penalty)
-            progress(1)
+    for outer in range(settings.folds):
+        learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer)
+        shared = Fit(learned.basis, learned.weights, constant)
+        rows = fold[unit] == outer
+        scores[rows] = shared.scores(inputs[rows])
+        fits.append(shared)
+        penalties.append(penalty)
+        progress(1)
     return OutOfFold(scores, fold, tuple(fits), tuple(penalties))
 
 
@@ -192,16 +174,10 @@ def weight_intervals(
     matrix, owner = learned.basis.matrix(examples), learned.basis.owner
     draws = Bootstrap(int(codes.max()) + 1, resamples, seed)
     weights: list[FloatArray] = []
-    moments = Moments.of(replace(examples, unit=codes), settings.learner)
     if settings.learner == "mean-rank":  # equal weights in every resample
         weights, resamples = [learned.weights], 0
     for index in range(-(-resamples // BLOCK)):
-        block = draws.block(index)
-        if moments is not None:
-            weights += list(moments.fit(block, penalty, learned.basis))
-            progress(len(block))
-            continue
-        for counts in block:
+        for counts in draws.block(index):
             of_examples = counts[codes]
             drawn = of_examples > 0
             ((of_resample, _),) = fit_path(

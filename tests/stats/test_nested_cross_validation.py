@@ -9,7 +9,7 @@ import pytest
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats import combination, nested_cross_validation
+from capbench.stats import nested_cross_validation
 from capbench.stats.agreement import Correlations
 from capbench.stats.combination import Examples, Learner
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
@@ -125,34 +125,6 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_ou
         expected.append(errors.mean())
     np.testing.assert_allclose(losses, expected, rtol=1e-10)
     assert penalty == settings.penalties[int(np.argmin(expected))]
-
-
-@pytest.mark.parametrize("penalties", [PENALTIES, (0.5,), (0.5, 0.5 + 1e-13), (1e-5, 1e3)])
-def test_sums_of_products_give_what_reading_the_examples_gives(
-    penalties: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs, ratings, unit = judged(12, images=50)
-    inputs = np.column_stack([inputs, inputs[:, 0] * 1e3 + 5e3 + inputs[:, 1], np.round(inputs[:, 2])])
-    rows = np.random.default_rng(0).permutation(len(unit))[:230]  # images of different sizes, and some without ratings
-    names = [*NAMES, "e", "f"]
-    examples = Examples.of_ratings(inputs[rows], ratings[rows], unit[rows])
-    settings = Settings("ridge", folds=5, inner_folds=3, penalties=penalties)
-
-    def everything() -> tuple[tuple[float, ...], FloatArray, FloatArray]:
-        scores = nested_scores(examples, inputs, unit, settings, names)
-        learnt, penalty = learn(examples, settings, names, stream=0)
-        weights = weight_intervals(examples, learnt, settings, penalty, resamples=150)
-        return scores.penalties, scores.scores, weights
-
-    assert combination.Moments.of(examples, "ridge") is not None
-    fast = everything()
-    monkeypatch.setattr(combination, "_MOST_SUMS", 0)
-    assert combination.Moments.of(examples, "ridge") is None
-    slow = everything()
-    assert fast[0] == slow[0]
-    np.testing.assert_allclose(fast[1], slow[1], rtol=0, atol=1e-11)
-    # An exact combination of others has weights that rounding changes by about 1e-16 over the penalty.
-    np.testing.assert_allclose(fast[2], slow[2], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
