@@ -212,7 +212,7 @@ _BERT = "bertscore\nidf=bertscore idf=references reduce=mean\nbert-tbr threshold
 _VILBERT = "vilbertscore any_features=true\nother=vilbertscore any_features=true "
 PARTS = {
     "rules": Part(_RULES, tolerance=1e-12, datasets=DATASETS),
-    "spice": Part("spice\nspider", tolerance=1e-12, datasets=DATASETS, java=True),
+    "spice": Part("spice\nspider", tolerance=1e-12, items=100, java=True),
     "wmd": Part(_WMD, vectors, 1e-10, datasets=DATASETS),
     "vifidel": Part("vifidel classes=coco-80", lambda *given: {**regions(*given), **vectors(*given)}, 1e-10),
     "nneval": Part("nneval", nneval, 1e-10, items=60, java=True),
@@ -283,7 +283,15 @@ COMMANDS = {
 """Options of ``correlate`` on stored scores."""
 
 
-def statistics(parts: Mapping[str, Any], folder: Path) -> dict[str, dict[str, list[float | None]]]:
+def _run(folder: Path, words: Sequence[str]) -> str:
+    """The output of a command."""
+    command = [sys.executable, "-m", "capbench", *words]
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+def statistics(
+    parts: Mapping[str, Any], folder: Path, run: Callable[[Path, Sequence[str]], str] = _run
+) -> dict[str, dict[str, list[float | None]]]:
     """Numbers by command, from stored scores of rules and published judgements in files that have ids for captions."""
     answers = {}
     for dataset, commands in COMMANDS.items():
@@ -313,9 +321,8 @@ def statistics(parts: Mapping[str, Any], folder: Path) -> dict[str, dict[str, li
                 writer.writeheader()
                 writer.writerows(lines)
         for options in commands:
-            line = f"-m capbench correlate -d judged.csv --scores scores.csv {options} --json".split()
-            ran = subprocess.run([sys.executable, *line], cwd=folder, stdout=subprocess.PIPE, check=True)
-            answers[f"{dataset} {options}"] = _numbers(json.loads(ran.stdout))
+            line = f"correlate -d judged.csv --scores scores.csv {options} --json".split()
+            answers[f"{dataset} {options}"] = _numbers(json.loads(run(folder, line)))
     return answers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 import re
@@ -105,6 +106,12 @@ def _skipping(item: pytest.Item) -> Generator[None, None, None]:
         if _ABSENT:
             _skip_after(error, item.path)
         raise
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage need not look through the modules and tests, which stay."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from capbench.core import plugins
 from scripts.golden_columns import PARTS, PATH, differences, read, scores, statistics
+from tests.conftest import Ran
 from tests.installed_parser import installed_parser
 
 MARKS = {"vilbert": [pytest.mark.slow], **{name: [pytest.mark.java] for name, part in PARTS.items() if part.java}}
@@ -23,23 +25,32 @@ def published(monkeypatch: pytest.MonkeyPatch, real_data: Path) -> None:
     monkeypatch.setenv("CAPBENCH_DATA", str(real_data))
 
 
+@pytest.fixture(scope="module")
+def parses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of parses of all parts, which read the same captions."""
+    return tmp_path_factory.mktemp("parses") / "scene-graphs.sqlite"
+
+
 @pytest.mark.real_data
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in PARTS])
 def test_no_score_changes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    name: str, parses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if name == "vilbert":
         monkeypatch.setenv("CAPBENCH_PARITY", str(request.getfixturevalue("parity")))
-    with installed_parser() if PARTS[name].java else nullcontext():
+    with installed_parser() if PARTS[name].java else nullcontext() as folder:
+        if folder:
+            folder.with_name(parses.name).symlink_to(parses)
         assert differences(name, read()["parts"][name], scores(PARTS[name], tmp_path)) == []
 
 
 @pytest.mark.real_data
 @pytest.mark.usefixtures("published")
-def test_no_statistic_changes(tmp_path: Path) -> None:
+def test_no_statistic_changes(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     stored = read()
-    now = statistics(stored["parts"], tmp_path)
+    now = statistics(stored["parts"], tmp_path, lambda _, words: capbench(*words).out)
     assert now.keys() == stored["statistics"].keys()
     for command, numbers in now.items():
         assert numbers == stored["statistics"][command], command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import CapbenchError
-from capbench.core.records import Judgements
+from capbench.core.records import Item, Judgements
+from capbench.datasets import pseudo_judgements
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
@@ -20,33 +21,28 @@ from capbench.datasets.root import DataRoot, find_root
 STORED = json.loads((Path(__file__).parent / "items.json").read_text(encoding="utf-8"))
 
 
-def plain(value: Any) -> Iterator[Any]:
+def plain(value: Any) -> str:
     """Everything in a record, in a fixed order; arrays by type and bytes."""
     if isinstance(value, np.ndarray):
-        yield f"{value.dtype}{value.shape}"
-        yield hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    elif isinstance(value, Mapping):
-        for name in sorted({*value, *getattr(value, "later", ())}):
-            yield name
-            try:
-                yield from plain(value[name])
-            except CapbenchError as error:
-                yield error.code
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from plain(part)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from plain(getattr(value, name))
-    else:
-        yield value
+        return plain((f"{value.dtype}{value.shape}", hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()))
+    if isinstance(value, tuple):
+        return "".join(map(plain, value))
+    if isinstance(value, Mapping):
+        return "".join(plain((name, _named(value, name))) for name in sorted({*value, *getattr(value, "later", ())}))
+    if hasattr(value, "__dataclass_fields__"):
+        return "".join(plain(getattr(value, name)) for name in value.__dataclass_fields__)
+    return f"{value!r}\x1e"
+
+
+def _named(values: Mapping[str, Any], name: str) -> Any:
+    try:
+        return values[name]
+    except CapbenchError as error:
+        return error.code
 
 
 def digest(draws: tuple[Judgements, ...]) -> str:
-    made = hashlib.sha256()
-    for part in plain(draws):
-        made.update(f"{part!r}\x1e".encode())
-    return made.hexdigest()[:16]
+    return hashlib.sha256(plain(draws).encode()).hexdigest()[:16]
 
 
 def digests(root: DataRoot, *, parts: bool) -> dict[str, str]:
@@ -66,6 +62,18 @@ def digests(root: DataRoot, *, parts: bool) -> dict[str, str]:
                 except CapbenchError as error:
                     found[f"{full}/{selection.name}"] = error.code
     return found
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pseudo-judgements of all selections have the same candidates."""
+    draw, drawn = pseudo_judgements.draw_candidates, list[tuple[Item, ...]]()
+
+    def once(*given: Any) -> tuple[Item, ...]:
+        drawn[:] = drawn or [draw(*given)]
+        return drawn[0]
+
+    monkeypatch.setattr(pseudo_judgements, "draw_candidates", once)
 
 
 def test_the_items_of_the_sample_are_unchanged(sample: Path) -> None:

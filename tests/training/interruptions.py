@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -49,10 +48,3 @@ def signal_at(command: list[str], run: Path, lines: int, number: signal.Signals 
     _, err = process.communicate(timeout=120)
     assert not (run / "model.safetensors").exists(), err
     return process.returncode, err
-
-
-def end(command: list[str]) -> tuple[str, str]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    sha256: str = json.loads(done.stdout)["sha256"]
-    return sha256, done.stderr

@@ -158,7 +158,7 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
 
 
 def fit_fonts(figure: Figure) -> None:
-    """Lay a figure out twice, since a second drawing would move its artists by a fraction of a point.
+    """Lay a figure out; twice with a layout engine, whose second drawing moves artists by a fraction of a point.
 
     Warns of MissingGlyphs if no installed font has a character.
     """
@@ -166,7 +166,8 @@ def fit_fonts(figure: Figure) -> None:
         warnings.simplefilter("always")
         figure.draw_without_rendering()
         take_texts_literally(figure)  # drawing creates the tick labels
-        figure.draw_without_rendering()
+        if figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
     missing = sorted({code for one in caught for code in re.findall(r"[Gg]lyph (\d+)", str(one.message))}, key=int)
     if missing:
         letters = " ".join(f"{chr(int(code))} (U+{int(code):04X})" for code in missing[:_SHOWN])

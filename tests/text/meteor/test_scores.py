@@ -31,10 +31,11 @@ def _jar(requests: list[list[str]]) -> list[str]:
 
 def _assert_equals_jar(pairs: Pairs) -> None:
     """Compare counts, scores and the score of the corpus, requested in the same way as by pycocoevalcap."""
-    rows = _jar([["SCORE", *group, text] for text, group in pairs])
-    *values, corpus = map(float, _jar([["EVAL", *rows]]))
     found = meteor_statistics([text for text, _ in pairs], [group for _, group in pairs])
-    for pair, expected, got in zip(pairs, rows, found.tolist(), strict=True):
+    counts = ["EVAL", *(" ".join(map(str, row)) for row in found.tolist())]
+    rows = _jar([*(["SCORE", *group, text] for text, group in pairs), counts])
+    *values, corpus = map(float, rows[len(pairs) :])
+    for pair, expected, got in zip(pairs, rows[: len(pairs)], found.tolist(), strict=True):
         assert got == [float(number) for number in expected.split()], ascii(pair)
     np.testing.assert_allclose(meteor_scores(found), values, rtol=0, atol=1e-12)
     assert meteor_corpus(found) == pytest.approx(corpus, abs=1e-12)
