@@ -121,13 +121,14 @@ def test_the_published_tables_agree_with_the_papers(
                 ("bleu-4", "flickr8k-expert/no-own-captions/unaggregated-tau-c"),
             },
         ),
-        (
+        pytest.param(
             "faier-table1",
             {
                 ("meteor", "flickr8k-expert/one-reference/mean-spearman"),
                 ("meteor", "flickr8k-expert/one-reference/mean-tau-b"),
             },
             set(),
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -31,7 +31,7 @@ def world(placed: Path) -> Iterator[Path]:
 
 def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None:
     result = train(
-        FaierTask, settings(world, epochs=40, evaluation={"every": 50, "references": [0, 1]}), tmp_path / "run"
+        FaierTask, settings(world, epochs=25, evaluation={"every": 50, "references": [0, 1]}), tmp_path / "run"
     )
     assert result.ended == "epochs"
     by_references = result.chosen["by_references"]

@@ -34,7 +34,7 @@ def task_of(config: VilbertTraining, watcher: StopAfter | None = None) -> Vilber
 
 
 def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=60, network={**NETWORK, "dropout": 0.0}, evaluation={"every": 100})
+    config = settings(world, epochs=30, network={**NETWORK, "dropout": 0.0}, evaluation={"every": 100})
     result = train(VilbertTask, config, tmp_path / "run")
     assert result.chosen["matching"] >= 75
     losses = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
