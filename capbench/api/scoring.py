@@ -294,6 +294,7 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
 def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     """The captions of a user."""
     caller, candidates, notes = resolved.caller, captions.candidates, list(resolved.notes)
+    options = ReadingOptions(captions.split, captions.restrict, captions.keep_first, caller.spelled)
     items, sample = captions.items, False
     missing_images: tuple[str, ...] = ()
     if isinstance(candidates, records.Judgements):
@@ -304,11 +305,9 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         name = Path(candidates).stem if isinstance(candidates, str | os.PathLike) else "captions"
     if items is None:
         given, wanted = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
-        spelled_options = caller.spelled("split"), caller.spelled("restrict")
-        options = ReadingOptions(captions.split, captions.restrict, *spelled_options)
         items, missing_images, other_splits = captions_in_memory(given, wanted, options)  # type: ignore[arg-type]
         if other_splits:
-            notes.append(f"{count(other_splits, 'candidate')} of other splits left out ({spelled_options[1]})")
+            notes.append(f"{count(other_splits, 'candidate')} of other splits left out ({caller.spelled('restrict')})")
             caller.tell(notes[-1])
         references = captions.references
         of = Path(references).name if isinstance(references, str | os.PathLike) else "the references"
@@ -317,10 +316,9 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
             notes.insert(0, note)
     if captions.keep_first or not isinstance(candidates, records.Judgements):
         path = Path(candidates) if isinstance(candidates, str | os.PathLike) else Path(name)
-        spelled = caller.spelled("keep_first")
-        kept = single_captions(items, path, keep_first=captions.keep_first, keep_option=spelled)
+        kept = single_captions(items, path, options)
         if left_out := len(items) - len(kept):
-            notes.append(f"{count(left_out, 'further caption')} of the same images left out ({spelled})")
+            notes.append(f"{count(left_out, 'further caption')} of the same images left out ({caller.spelled('keep_first')})")
             caller.tell(notes[-1])
         items = kept
     whole = (isinstance(candidates, records.Judgements) and candidates.documents) or items

@@ -51,17 +51,12 @@ def compare_systems(
         hint = "Pass a baseline and one or more systems"
         raise UsageError("a comparison requires two systems", code="too-few", hint=hint)
     resolved = resolve(metrics, inputs, caller)
-    spelled, restrict, split = caller.spelled("keep_first"), inputs.get("restrict", False), inputs.get("split")
+    spelled, restrict, split = caller.spelled, inputs.get("restrict", False), inputs.get("split")
     if restrict and split is None:
-        message = f"{caller.spelled('restrict')} requires {caller.spelled('split')}"
-        raise UsageError(message, code="missing-option", hint=f"Add {caller.spelled('split')}")
-    captions = read_systems(
-        files,
-        Path(references),
-        keep_first=inputs.get("keep_first", False),
-        keep_option=spelled,
-        options=ReadingOptions(split, restrict, caller.spelled("split"), caller.spelled("restrict")),
-    )
+        message = f"{spelled('restrict')} requires {spelled('split')}"
+        raise UsageError(message, code="missing-option", hint=f"Add {spelled('split')}")
+    options = ReadingOptions(split, restrict, inputs.get("keep_first", False), spelled)
+    captions = read_systems(files, Path(references), options)
     for request in resolved.requests:
         for items in captions.items.values():
             request.metric.check_captions(items)
@@ -70,7 +65,7 @@ def compare_systems(
         caller.note(note)
     for name, left_out in captions.left_out.items():
         if left_out:
-            caller.note(f"{name}: {count(left_out, 'further caption')} of the same images left out ({spelled})")
+            caller.note(f"{name}: {count(left_out, 'further caption')} of the same images left out ({spelled('keep_first')})")
     settings = {name: value for name, value in inputs.items() if name in _OF_TESTS}
     return _compare(
         captions,

@@ -34,7 +34,6 @@ class Count(Strict):
     expected: int | None = None
     minimum: int | None = None
     at: str | None = None
-    delimiter: str = ","
     variable: str | list[str] = ""
 
 

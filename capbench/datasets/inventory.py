@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -25,6 +23,7 @@ from capbench.datasets.catalog import Catalog, Count, DatasetEntry, FileEntry, N
 from capbench.datasets.judgement_files import file_error
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
+from capbench.datasets.tables import read_table
 from capbench.datasets.user.judgements import imported_names
 
 if TYPE_CHECKING:
@@ -258,13 +257,8 @@ def count_rows(path: Path, count: Count) -> int:
         case "lines":
             return sum(1 for line in _text(path).split("\n") if line.strip())
         case "rows":
-            # Quotation marks have no special meaning in tab-separated files.
-            quoting: Literal[0, 3] = csv.QUOTE_NONE if count.delimiter == "\t" else csv.QUOTE_MINIMAL
-            reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=count.delimiter, quoting=quoting)
-            try:
-                return max(sum(1 for cells in reader if cells) - 1, 0)
-            except csv.Error as error:
-                raise file_error(f"is not a table ({error})", "wrong-format", path, reader.line_num) from error
+            table = read_table(path, quotes=path.suffix == ".csv")
+            return len(table.numbers) + table.blank
         case "json" | "json-lists":
             return _entries(path, count)
         case "mat":

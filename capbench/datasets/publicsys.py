@@ -14,11 +14,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from capbench.core.errors import MissingFileError
 from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
-from capbench.datasets.captions import load_captions
+from capbench.datasets.foil import coco_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, all_statistics, by_name
 from capbench.datasets.row_models import Image, Row, Text, read_rows, text_list
 
@@ -55,7 +54,7 @@ class PublicSys(Dataset):
         """Items in the order of the file, with systems; ``ratings["rating"]`` has one rating per item."""
         path = self.root.file(_FILE, what="the ratings of PublicSys, which are not published")
         rows = read_rows(path, PublicSysRow, ["system", "image"])
-        captions = {} if all(row.references for row in rows) else self._captions()
+        captions = {} if all(row.references for row in rows) else coco_captions(self.root)[0]
         hint = "Use COCO's name (COCO_val2014_000000000042), or add a column 'references'"
         items = []
         for row in rows:
@@ -64,16 +63,3 @@ class PublicSys(Dataset):
         ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
         notes = (f"{len({row.system for row in rows})} systems; the ratings are from a user's file",)
         return (Judgements(self.name, selection.name, tuple(items), ratings, notes=notes),)
-
-    def _captions(self) -> dict[str, tuple[str, ...]]:
-        """COCO's captions, from the existing corpora."""
-        captions: dict[str, tuple[str, ...]] = {}
-        absent: MissingFileError | None = None
-        for name in ("coco-val", "coco-test", "coco-val2014"):
-            try:
-                captions.update(load_captions(name, self.root))
-            except MissingFileError as error:
-                absent = error
-        if not captions and absent is not None:
-            raise absent
-        return captions

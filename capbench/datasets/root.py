@@ -32,8 +32,8 @@ class DataRoot:
                 return place
         label = f" ({what})" if what else ""
         others = f", nor any of {', '.join(candidates[1:])}" if len(candidates) > 1 else ""
-        problem, hint = f"there is no such file{label}{others}", _where_to_get(candidates[0])
-        raise MissingFileError(problem, path=self.path / candidates[0], hint=hint)
+        hint = "See 'capbench data info' for its source"
+        raise MissingFileError(f"there is no such file{label}{others}", path=self.path / candidates[0], hint=hint)
 
 
 def results_folder(name: str, *, sample: bool) -> Path:
@@ -42,16 +42,6 @@ def results_folder(name: str, *, sample: bool) -> Path:
     ``sample``: True if it reads the embedded sample, whose numbers never replace those of real judgements.
     """
     return Path("results", "sample", name) if sample else Path("results", name)
-
-
-def _where_to_get(path: str) -> str:
-    """Hint for a missing file: the command that shows its source, if the catalog has the file (a plug-in's has not)."""
-    from capbench.datasets.catalog import catalog
-
-    folders = {name.partition("/")[0] for name in catalog().files}
-    if path.partition("/")[0] in folders:
-        return "See 'capbench data info' for its source"
-    return "Add the file; 'capbench data info' shows the missing files of every data set"
 
 
 def sample_dir() -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -57,8 +57,8 @@ class ReadingOptions(NamedTuple):
 
     split: str | None = None  # the split of the references' file to score; None for all
     restrict: bool = False  # True to leave out candidates of images in other splits instead of raising
-    spelled_split: str = "--split"  # how the user spells ``split``, for errors; and ``restrict``
-    spelled_restrict: str = "--restrict"
+    keep_first: bool = False  # True to leave out all but the first caption of an image
+    spelled: Callable[[str], str] = lambda name: f"--{name.replace('_', '-')}"  # how the user spells one, for errors
 
 
 _EVERYTHING = ReadingOptions()
@@ -135,7 +135,7 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
                     left_out += 1
                     continue
                 problem = f"the image '{name}' is not in the split '{options.split}' of {known.path}"
-                hint = f"Add {options.spelled_restrict} to leave out candidates of other splits"
+                hint = f"Add {options.spelled('restrict')} to leave out candidates of other splits"
                 raise DataError(problem, code="unknown-item", value=name, path=path, row=row, hint=hint)
             if found is None:
                 problem = f"the image '{name}' has no references in {known.path}"
@@ -346,8 +346,9 @@ def _read_references(given: str | Path | ReferencesGiven | None, options: Readin
     groups = {} if isinstance(whole, list) or whole is None else whole.groups
     known = sorted(set(groups.values()))
     if options.split not in known or isinstance(whole, list) or whole is None:
-        problem = f"{options.spelled_split} {options.split}: {path.name} has no such split"
-        hint = suggest(options.split, known) if known else f"Omit {options.spelled_split}: the file has no splits"
+        flag = options.spelled("split")
+        problem = f"{flag} {options.split}: {path.name} has no such split"
+        hint = suggest(options.split, known) if known else f"Omit {flag}: the file has no splits"
         raise UsageError(problem, code="unknown-name", value=options.split, hint=hint)
     return _Known(path, whole.of_groups(options.split), whole)
 
@@ -395,20 +396,13 @@ class SystemCaptions:
 
 
 def read_systems(
-    systems: Mapping[str, Path],
-    references: Path,
-    *,
-    keep_first: bool = False,
-    keep_option: str = "--keep-first",
-    options: ReadingOptions = _EVERYTHING,
+    systems: Mapping[str, Path], references: Path, options: ReadingOptions = _EVERYTHING
 ) -> SystemCaptions:
     """Read captions of systems, and check that all systems have one caption for each of the same images."""
     known = _read_references(references, options)
     captions = {name: _items_of_file(path, known, options) for name, path in systems.items()}
     items = {
-        name: single_captions(
-            of_system.items, systems[name], keep_first=keep_first, keep_option=keep_option, required=True
-        )
+        name: single_captions(of_system.items, systems[name], options, required=True)
         for name, of_system in captions.items()
     }
     left_out = {name: len(of_system.items) - len(items[name]) for name, of_system in captions.items()}
@@ -429,9 +423,8 @@ def read_systems(
 def single_captions(
     items: tuple[Item, ...],
     path: Path,
+    options: ReadingOptions,
     *,
-    keep_first: bool = False,
-    keep_option: str = "--keep-first",
     required: bool = False,  # True to require one caption per image in any case, whatever its system
 ) -> tuple[Item, ...]:
     """The captions of results, after a check for images that occur repeatedly by mistake.
@@ -447,7 +440,7 @@ def single_captions(
         key = (item.image, "" if required else item.system)
         first.setdefault(key, item)
         numbers[key] += 1
-    if keep_first:
+    if options.keep_first:
         return tuple(first.values())
     several = [(image, number) for (image, _), number in numbers.items() if number > 1]
     if not several or (2 * len(several) >= len(numbers) and not required):
@@ -457,5 +450,5 @@ def single_captions(
     problem = (
         f"contains {number:,} captions of the image '{image}'{more}{'' if required else ', but one of most images'}"
     )
-    hint = f"Keep one caption per image, or pass {keep_option} to keep the first"
+    hint = f"Keep one caption per image, or pass {options.spelled('keep_first')} to keep the first"
     raise DataError(problem, code="duplicate", value=image, path=path, hint=hint)
