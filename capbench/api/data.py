@@ -155,10 +155,10 @@ def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
     return {
         "dataset": name,
         "title": name,
-        "what": f"your own {meta['kind']}, {meta['rows']:,} rows",
+        "what": f"your own {meta.kind}, {meta.rows:,} rows",
         "citation": opened.citation,
         "folder": str(folder),
-        "meta": meta,
+        "meta": meta.model_dump(by_alias=True, exclude_unset=True),
         "protocols": _protocols_of(opened),
     }
 
@@ -299,6 +299,6 @@ def _verify_imported(name: str, root: DataRoot) -> FileReport:
         meta = read_meta(folder)
     except CapbenchError as error:
         return FileReport(path, "wrong", str(error))
-    if digest != meta["sha256"]:
+    if digest != meta.sha256:
         return FileReport(path, "differs", "changed after the import", (), digest, "import")
-    return FileReport(path, "ok", f"{meta['rows']:,} rows; SHA-256 as imported", (), digest, "import")
+    return FileReport(path, "ok", f"{meta.rows:,} rows; SHA-256 as imported", (), digest, "import")

@@ -318,7 +318,9 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         path = Path(candidates) if isinstance(candidates, str | os.PathLike) else Path(name)
         kept = single_captions(items, path, options)
         if left_out := len(items) - len(kept):
-            notes.append(f"{count(left_out, 'further caption')} of the same images left out ({caller.spelled('keep_first')})")
+            notes.append(
+                f"{count(left_out, 'further caption')} of the same images left out ({caller.spelled('keep_first')})"
+            )
             caller.tell(notes[-1])
         items = kept
     whole = (isinstance(candidates, records.Judgements) and candidates.documents) or items

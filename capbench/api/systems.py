@@ -65,7 +65,9 @@ def compare_systems(
         caller.note(note)
     for name, left_out in captions.left_out.items():
         if left_out:
-            caller.note(f"{name}: {count(left_out, 'further caption')} of the same images left out ({spelled('keep_first')})")
+            caller.note(
+                f"{name}: {count(left_out, 'further caption')} of the same images left out ({spelled('keep_first')})"
+            )
     settings = {name: value for name, value in inputs.items() if name in _OF_TESTS}
     return _compare(
         captions,

@@ -41,6 +41,15 @@ def cache_dir(*parts: str) -> Path:
     return folder
 
 
+def home_dir() -> Path:
+    """The folder for data of the user: ``$CAPBENCH_HOME`` or the system's folder for user data."""
+    if home := os.environ.get("CAPBENCH_HOME"):
+        return Path(home).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("capbench", appauthor=False))
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for writing that appears under ``path`` only when the block ends without an error.

@@ -14,30 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, create_model
 
 from capbench.core.records import Item, Judgements, Ratings
 from capbench.datasets.base import AS_PUBLISHED, Dataset
-from capbench.datasets.judgement_files import file_error
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, by_name, correlations, within_image_statistics
-from capbench.datasets.row_models import Image, Row, Text, parsed
-from capbench.datasets.tables import read_table
+from capbench.datasets.row_models import Image, Row, Text, read_rows
 
 _SCALE = (1, 5)
+_Rating: TypeAlias = Annotated[int, Field(ge=1, le=5)]
 _QUESTIONS = ("overall", "relevance", "irrelevance", "reconstructivity", "imgfit")
 
 
 class ContextRow(Row):
-    """One reader's ratings of one description in the context of an article."""
+    """One reader's ratings of one description in the context of an article; subclasses have the ratings."""
 
     image: Image = Field(validation_alias="img_id")
     context: Text
     description: Text
     reader: Text
-    ratings: dict[str, Annotated[int, Field(ge=1, le=5)]]
 
 
 class _InContext(Dataset):
@@ -56,7 +54,7 @@ class _InContext(Dataset):
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of their first row; ``ratings`` by question."""
         path = self.root.file(self.file_name, what="the ratings")
-        rows = read_context_ratings(path, self.reader_column, list(self.columns.values()))
+        rows = read_context_ratings(path, self.reader_column, self.columns)
         places: dict[tuple[str, str, str], int] = {}
         rows_of: list[list[ContextRow]] = []
         for row in rows:
@@ -72,8 +70,8 @@ class _InContext(Dataset):
         item = np.array([place for place, _, _ in of_rater], dtype=np.int64)
         rater = np.array([number for _, number, _ in of_rater], dtype=np.int64)
         ratings = {
-            aspect: Ratings(item, np.array([row.ratings[column] for _, _, row in of_rater], np.float64), rater, _SCALE)
-            for aspect, column in self.columns.items()
+            aspect: Ratings(item, np.array([getattr(row, aspect) for *_, row in of_rater], np.float64), rater, _SCALE)
+            for aspect in self.columns
         }
         return (Judgements(self.name, selection.name, items, ratings),)
 
@@ -117,20 +115,15 @@ class ContextBlv(_InContext):
     default: ClassVar[tuple[str, str]] = ("all-descriptions", "overall-mean-pearson")
 
 
-def read_context_ratings(path: Path, reader: str, columns: Sequence[str]) -> list[ContextRow]:
-    """The ratings, in the order of the file; ``reader`` and ``columns`` name the columns of the reader and ratings."""
-    table = read_table(path)
-    for column in ("img_id", "context", "description", reader, *columns):
-        if column not in table.columns:
-            raise file_error(f"has no column '{column}'", "missing-column", path, 1, value=column)
-    rows: list[ContextRow] = []
+def read_context_ratings(path: Path, reader: str, columns: Mapping[str, str]) -> list[ContextRow]:
+    """The ratings by aspect, in the order of the file; ``reader`` and ``columns`` name the columns."""
+    ratings: dict[str, Any] = {name: (_Rating, Field(validation_alias=column)) for name, column in columns.items()}
+    model = create_model("ContextRow", __base__=ContextRow, reader=(Text, Field(validation_alias=reader)), **ratings)
     seen: set[tuple[str, str, str, str]] = set()
-    for number, record in zip(table.numbers, table.records(), strict=True):
-        record |= {"ratings": {column: record.get(column) for column in columns}, "reader": record.get(reader)}
-        row = parsed(ContextRow, record, path, number, ContextRow.model_fields)
+    rows = read_rows(path, model)
+    for row in rows:
         key = (row.image, row.context, row.description, row.reader)
         if key in seen:
             raise row.error("duplicate", f"the reader {row.reader} already rated this description", value=row.reader)
         seen.add(key)
-        rows.append(row)
-    return rows
+    return list(rows)

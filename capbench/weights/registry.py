@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from capbench.core.errors import MissingFileError, ModelError, UsageError, check_choice, suggest
-from capbench.core.files import atomic_write, lock, read_json, sha256_file, write_text
+from capbench.core.files import atomic_write, home_dir, lock, read_json, sha256_file, write_text
 from capbench.core.typed_json import Strict, validated
 from capbench.weights.ensembles import read_ensemble
 
@@ -164,14 +164,7 @@ def _grid_entry(name: str) -> Entry:
 def models_dir() -> Path:
     """The folder of weight files: ``$CAPBENCH_MODELS``, or ``models`` in ``$CAPBENCH_HOME`` or the user data folder."""
     folder = os.environ.get("CAPBENCH_MODELS")
-    if folder:
-        return Path(folder).expanduser()
-    home = os.environ.get("CAPBENCH_HOME")
-    if home:
-        return Path(home).expanduser() / "models"
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("capbench", appauthor=False)) / "models"
+    return Path(folder).expanduser() if folder else home_dir() / "models"
 
 
 def _record_path(path: Path) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import functools
 import json
 import math
 import os
@@ -19,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from capbench import __version__
-from capbench.core.errors import DataError, UsageError, unwritable
-from capbench.core.files import atomic_write, read_json, sha256_file, write_text
+from capbench.core.errors import UsageError, unwritable
+from capbench.core.files import atomic_write, home_dir, read_json, sha256_file, write_text
 from capbench.core.records import Item, Judgements, Preferences, Ratings
+from capbench.core.typed_json import check_version, validated
 from capbench.datasets.base import Dataset, dataset_names
 from capbench.datasets.protocol import (
     Aggregation,
@@ -42,7 +43,6 @@ from capbench.datasets.user.judgement_files import RATING, UserJudgements, read_
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pydantic import BaseModel
 
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -202,23 +202,13 @@ def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None =
     if folder is None:
         return None
     meta, path = read_meta(folder), folder / "judgements.jsonl"
-    table = read_user_file(path, scale=None if meta["scale"] is None else tuple(meta["scale"]))
-    table = dataclasses.replace(table, columns=meta["source"].get("columns", {}))
-    return _make(name, path, table, root, _origin(meta))
+    table = read_user_file(path, scale=meta.scale)
+    table = dataclasses.replace(table, columns=meta.source.columns)
+    return _make(name, path, table, root, _origin(meta.source.file, meta.imported))
 
 
-def _origin(meta: Mapping[str, Any]) -> str:
-    return f"imported from {meta['source']['file']} on {meta['imported'][:10]}"
-
-
-def home_dir() -> Path:
-    """The folder for data of the user: ``$CAPBENCH_HOME`` or the system's folder for user data."""
-    variable = os.environ.get("CAPBENCH_HOME")
-    if variable:
-        return Path(variable).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("capbench", appauthor=False))
+def _origin(file: str, imported: str) -> str:
+    return f"imported from {file} on {imported[:10]}"
 
 
 def _folders(root: DataRoot) -> list[Path]:
@@ -243,28 +233,32 @@ def find_imported(name: str, root: DataRoot) -> Path | None:
     return next((f / name for f in _folders(root) if os.path.isfile(f / name / "meta.json")), None)  # noqa: PTH113
 
 
-@functools.cache
-def _meta() -> type[BaseModel]:
+class _Source(BaseModel, extra="allow"):
+    file: str
+    columns: dict[str, str] = {}
+
+
+class Meta(BaseModel, extra="allow"):
     """The metadata of an imported data set, as far as they are read."""
-    from pydantic import create_model
 
-    source = create_model("Source", file=str, columns=(dict[str, str], {}))
-    texts: Any = dict.fromkeys(("name", "kind", "imported", "sha256"), str)
-    return create_model("Meta", rows=int, source=source, scale=tuple[float, float] | None, **texts)
+    schema_version: int = Field(alias="schema")
+    name: str
+    kind: str
+    rows: int
+    scale: tuple[float, float] | None
+    sha256: str
+    source: _Source
+    imported: str
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
-    """The metadata of an imported data set: source, date, SHA-256, scale. Raises DataError if it is damaged."""
-    from capbench.core.typed_json import check_version, validated
-
+def read_meta(folder: Path) -> Meta:
+    """The metadata of an imported data set. Raises DataError if it is damaged."""
     path = folder / "meta.json"
-    meta: dict[str, Any] = read_json(path)
     again = "Import the judgements again with --replace"
-    if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
-        raise DataError("has no 'schema'", code="wrong-format", value="schema", path=path, hint=again)
-    check_version(meta["schema"], SCHEMA, path)
-    validated(_meta(), meta, path, code="wrong-format", hint=again)
-    return meta
+    raw = read_json(path)
+    if isinstance(raw, dict) and isinstance(raw.get("schema"), int):
+        check_version(raw["schema"], SCHEMA, path)
+    return validated(Meta, raw, path, code="wrong-format", hint=again)
 
 
 def import_file(
@@ -316,7 +310,9 @@ def import_file(
     write_text(target / "meta.json", json.dumps(meta, ensure_ascii=False, indent=2) + "\n")
     # The stored file need not be read again, but its row numbers differ from those of the source.
     table = dataclasses.replace(table, frame=table.frame.reset_index(drop=True).rename(index=lambda place: place + 1))
-    return _make(name, path, table, DataRoot(target.parent.parent, False, "import"), _origin(meta))
+    return _make(
+        name, path, table, DataRoot(target.parent.parent, False, "import"), _origin(source.name, meta["imported"])
+    )
 
 
 def _normal_records(table: UserJudgements) -> Iterator[dict[str, Any]]:

@@ -145,7 +145,7 @@ def test_any_column_can_be_named_for_a_field(tmp_path: Path, root: DataRoot, for
     note = reading_note({column: name for name, column in OTHER.items()})
     for dataset in (made, again):
         assert note in dataset.load(dataset.protocol().items)[0].notes
-    assert read_meta(root.path / "imported" / "mine")["source"]["columns"] == {v: k for k, v in OTHER.items()}
+    assert read_meta(root.path / "imported" / "mine").source.columns == {v: k for k, v in OTHER.items()}
 
 
 @pytest.mark.parametrize("form", FORMS)
