@@ -12,7 +12,7 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgement_files import ImportProblemsError, read_user_file, reading_note
 from capbench.datasets.user.judgements import import_file, read_meta
-from tests.datasets.user.frames import rated
+from tests.datasets.user.frames import records
 from tests.errors import raises
 
 Row = dict[str, Any]
@@ -82,8 +82,8 @@ def test_a_file_with_other_accepted_names_has_the_rows_of_one_with_the_fields_na
     names = {name: ALIASES[name] for name in aliases if name in rows[0]}
     plain = read_user_file(written(tmp_path / f"plain.{form}", rows))
     other = read_user_file(written(tmp_path / f"other.{form}", renamed(rows, names)))
-    assert (rated(other), other.aspects, other.scale) == (rated(plain), plain.aspects, plain.scale)
-    assert len(rated(other)) == len(rows)
+    assert (records(other), other.aspects, other.scale) == (records(plain), plain.aspects, plain.scale)
+    assert len(records(other)) == len(rows)
     assert plain.columns == {}
     assert dict(other.columns) == {alias: name for name, alias in names.items()}
 
@@ -107,7 +107,7 @@ def test_two_columns_for_one_field_are_ambiguous(
     assert isinstance(caught.value, ImportProblemsError)
     assert [problem.value for problem in caught.value.problems] == [value]
     plain = read_user_file(written(tmp_path / f"plain.{form}", RATED))
-    assert rated(read_user_file(file, ignore=[value])) == rated(plain)
+    assert records(read_user_file(file, ignore=[value])) == records(plain)
 
 
 def test_all_problems_of_a_header_are_in_one_error(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_any_column_can_be_named_for_a_field(tmp_path: Path, root: DataRoot, for
     file = written(tmp_path / f"o.{form}", renamed(RATED, OTHER))
     made = import_file(file, "mine", root, columns=OTHER)
     plain = read_user_file(written(tmp_path / f"plain.{form}", RATED))
-    assert [row[1:] for row in rated(made.table)] == [row[1:] for row in rated(plain)]
+    assert records(made.table) == [row | {"row": place} for place, row in enumerate(records(plain), 1)]
     # The stored data set names the columns of its source, too.
     again = open_dataset("mine", root)
     note = reading_note({column: name for name, column in OTHER.items()})
@@ -152,10 +152,11 @@ def test_any_column_can_be_named_for_a_field(tmp_path: Path, root: DataRoot, for
 def test_named_columns_may_exchange_names_but_not_share_a_field(tmp_path: Path, form: str) -> None:
     file = written(tmp_path / f"a.{form}", RATED)
     swapped = read_user_file(file, columns={"candidate": "reference_1", "reference_1": "candidate"})
-    assert (rated(swapped)[0].candidate, rated(swapped)[0].references) == ("a kite", ("a red kite", "a red toy"))
+    assert records(swapped)[0]["candidate"] == "a kite"
+    assert records(swapped)[0]["references"] == ("a red kite", "a red toy")
     with raises(DataError, "missing-column", path=file, value="picture"):
         read_user_file(file, columns={"image": "picture"})
     file = written(tmp_path / f"b.{form}", [row | {"picture": "7"} for row in RATED])
     with raises(ImportProblemsError, "ambiguous", path=file, row=1, value="picture"):
         read_user_file(file, columns={"image": "picture"})
-    assert rated(read_user_file(file, columns={"image": "picture"}, ignore=["image"]))[0].image == "7"
+    assert records(read_user_file(file, columns={"image": "picture"}, ignore=["image"]))[0]["image"] == "7"
