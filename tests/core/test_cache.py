@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -59,17 +60,6 @@ ARRAYS: dict[str, NDArray[Any]] = {
 }
 
 
-class Builder:
-    """Returns the arrays and counts its calls."""
-
-    def __init__(self) -> None:
-        self.built = 0
-
-    def __call__(self) -> dict[str, NDArray[Any]]:
-        self.built += 1
-        return ARRAYS
-
-
 def _folder(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "things" / "some-3"
 
@@ -82,33 +72,30 @@ def _is_right(arrays: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def test_a_table_is_built_once_for_each_version_and_mapped() -> None:
-    build = Builder()
+    build = Mock(return_value=ARRAYS)
     for version in (3, 3, 4, 3):
         arrays = derived_table("things", "some", version, build)
         assert _is_right(arrays)
-    assert build.built == 2
+    assert build.call_count == 2
     with pytest.raises(ValueError, match="read-only"):
         arrays["numbers"][0] = 1
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4", None])
 def test_a_damaged_table_is_built_again_with_a_warning(tmp_path: Path, content: bytes | None) -> None:
-    derived_table("things", "some", 3, Builder())
+    derived_table("things", "some", 3, lambda: ARRAYS)
     file = _folder(tmp_path) / "numbers.npy"
     file.write_bytes(file.read_bytes()[:-1] if content is None else content)
     with pytest.warns(CapbenchWarning):
-        assert _is_right(derived_table("things", "some", 3, Builder()))
+        assert _is_right(derived_table("things", "some", 3, lambda: ARRAYS))
 
 
 def test_an_interrupted_build_leaves_nothing_and_is_begun_again(tmp_path: Path) -> None:
-    def interrupted() -> dict[str, NDArray[Any]]:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        derived_table("things", "some", 3, interrupted)
+        derived_table("things", "some", 3, Mock(side_effect=KeyboardInterrupt))
     assert not _folder(tmp_path).exists()
     leftover = _folder(tmp_path).with_name(".some-3.part")  # of a run that is killed while it writes
     leftover.mkdir()
     (leftover / "other.npy").write_bytes(b"half")
-    assert _is_right(derived_table("things", "some", 3, Builder()))
+    assert _is_right(derived_table("things", "some", 3, lambda: ARRAYS))
     assert not leftover.exists()

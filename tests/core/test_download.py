@@ -66,21 +66,15 @@ def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path) -
         fetch(server.url, target, manual="Ask the authors")
     assert "HTTP 404 " in caught.value.message
     assert "Ask the authors" in str(caught.value.hint)
-    assert caught.value.exit_code == 2
-    assert server.asked == [""]
     assert not target.exists()
-
-
-def zipped(path: Path, members: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return path
 
 
 def test_unpack_writes_the_wanted_members_only(tmp_path: Path) -> None:
     members = {"x/annotations/a.json": b"1", "x/other/a.json": b"2", "x/b.txt": b"3", "__MACOSX/x/b.txt": b"4"}
-    archive = zipped(tmp_path / "a.zip", members)
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w") as stream:
+        for name, content in members.items():
+            stream.writestr(name, content)
     wanted = {"coco/a.json": "annotations/a.json", "coco/b.txt": None, "coco/c.txt": None}
     assert unpack(archive, wanted, tmp_path / "data") == (["coco/a.json", "coco/b.txt"], ["coco/c.txt"])
     assert (tmp_path / "data/coco/a.json").read_bytes() == b"1"

@@ -1,4 +1,4 @@
-"""Atomic writes: the file named in errors, and the permissions of the result."""
+"""Files that are written, and arrays that others published."""
 
 from __future__ import annotations
 
@@ -104,10 +104,7 @@ def test_python_2_pickles_are_read_as_latin_1() -> None:
 
 @pytest.mark.parametrize(
     ("bomb", "named"),
-    [
-        (Bomb(os.system, "touch fallen"), "posix.system"),
-        (Bomb(eval, "open('fallen', 'w')"), "builtins.eval"),
-    ],
+    [(Bomb(os.system, "touch fallen"), "posix.system"), (Bomb(eval, "open('fallen', 'w')"), "builtins.eval")],
 )
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_pickle_bomb_is_rejected_by_name(

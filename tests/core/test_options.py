@@ -31,12 +31,10 @@ def test_defaults_stand_and_values_are_read() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sigma", -1),
         ("sigma", True),
         ("sigma", 1e308),
         ("sigma", float("nan")),
         ("df", ""),
-        ("df", None),
         ("norm", "clp"),
         ("minmax", "yes"),
         ("vectors", 3),
@@ -51,7 +49,6 @@ def test_an_invalid_value_is_rejected(name: str, value: object) -> None:
         Sample.read("toy", {name: value})
     assert caught.value.value is value
     assert caught.value.message.startswith(f"toy.{name}=")
-    assert len(caught.value.message) < 200
 
 
 def test_a_signature_says_every_option_that_is_declared_to(tmp_path: Path) -> None:

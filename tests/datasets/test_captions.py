@@ -28,12 +28,8 @@ COCO: dict[str, list[dict[str, Any]]] = {
 KARPATHY = {
     "dataset": "coco",
     "images": [
-        {"filename": "COCO_val2014_000000000001.jpg", "split": "val", "sentences": [{"raw": "A plum."}]},
-        {
-            "filename": "COCO_val2014_000000000002.jpg",
-            "split": "test",
-            "sentences": [{"raw": "A pear."}, {"raw": "One"}],
-        },
+        {"filename": f"COCO_val2014_{number:012}.jpg", "split": split, "sentences": [{"raw": text} for text in texts]}
+        for number, split, texts in ((1, "val", ["A plum."]), (2, "test", ["A pear.", "One"]))
     ],
 }
 NOCAPS = [{"split": "near_domain", "image_id": "0.jpg", "caption": ["A harp.", "Golden harp"]}]

@@ -152,6 +152,3 @@ def test_both_directions_average_scores_before_the_correlation(capbench: Callabl
     keep = np.delete(np.arange(n), gone)
     assert cell["n"] == n - 1
     assert cell["value"] == pytest.approx(stats.spearmanr(((one + other) / 2)[keep], human[keep]).statistic, abs=1e-12)
-
-
-# On the published files

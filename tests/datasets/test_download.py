@@ -17,30 +17,11 @@ from tests.http_server import BODY, DIGEST, Server
 
 
 def small(url: str, **source: str) -> Catalog:
-    return Catalog.model_validate(
-        {
-            "schema": 1,
-            "sources": {
-                "s": {
-                    "title": "The source",
-                    "terms": "free",
-                    "manual": "Ask",
-                    "url": url,
-                    "sha256": "unknown",
-                    **source,
-                }
-            },
-            "datasets": {
-                "one": {
-                    "title": "One",
-                    "citation": "c",
-                    "what": "w",
-                    "needs": [{"role": "all", "any_of": [["d/a.txt", "d/b.txt"]]}],
-                }
-            },
-            "files": {"d/a.txt": {"what": "a", "source": "s"}, "d/b.txt": {"what": "b", "source": "s"}},
-        }
-    )
+    facts = {"title": "The source", "terms": "free", "manual": "Ask", "url": url, "sha256": "unknown", **source}
+    needs = [{"role": "all", "any_of": [["d/a.txt", "d/b.txt"]]}]
+    files = {f"d/{name}.txt": {"what": name, "source": "s"} for name in "ab"}
+    one = {"title": "One", "citation": "c", "what": "w", "needs": needs}
+    return Catalog.model_validate({"schema": 1, "sources": {"s": facts}, "datasets": {"one": one}, "files": files})
 
 
 @pytest.fixture

@@ -22,15 +22,9 @@ CAPTIONS = {
 
 
 def entry(image: str, caption: str, foil: str, nouns: tuple[str, str], votes: int = 3) -> dict[str, Any]:
+    words = {"classes": nouns[0], "classes_foil": nouns[1]}
     mturk = {"foil": 0, "caption": votes, "other": 3 - votes}
-    return {
-        "image_file": image,
-        "caption": caption,
-        "foil": foil,
-        "classes": nouns[0],
-        "classes_foil": nouns[1],
-        "mturk": mturk,
-    }
+    return {"image_file": image, "caption": caption, "foil": foil, **words, "mturk": mturk}
 
 
 def pairs() -> dict[str, Any]:
@@ -93,11 +87,7 @@ FULL = "foil/foilv1.0_test_2017.json"
 def coco_form() -> dict[str, Any]:
     right = {"foil": False, "foil_id": 0, "target_word": "ORIG", "foil_word": "ORIG"}
     return {
-        "images": [
-            {"id": 1, "file_name": "one.jpg"},
-            {"id": 2, "file_name": "two.jpg"},
-            {"id": 3, "file_name": "x.jpg"},
-        ],
+        "images": [{"id": n, "file_name": f"{name}.jpg"} for n, name in enumerate(("one", "two", "x"), 1)],
         "annotations": [
             {**right, "id": 70, "image_id": 1, "caption": "A red kite over a hill."},
             {**foil_of(70, 1, "A red ball over a hill.", "kite", "ball"), "foil_id": 5},

@@ -58,12 +58,7 @@ def test_several_captions_of_each_image_are_several_systems_and_people_are_left_
     ("entries", "code", "row", "value"),
     [
         ([{"image_id": "a", "caption": 3}], "wrong-type", "entry 1", 3),
-        (
-            [{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "y"}, {"image_id": "b", "caption": "z"}],
-            "mismatch",
-            None,
-            "b",
-        ),
+        ([{"image_id": image, "caption": text} for image, text in ("ax", "ay", "bz")], "mismatch", None, "b"),
         ([{"image_id": "a", "caption": "a dog"}], "too-few", None, None),
     ],
 )

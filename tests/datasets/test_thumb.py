@@ -18,19 +18,9 @@ REFERENCES = "thumb/mscoco_references.json"
 
 
 def row(system: str, segment: str, text: str, p: float, r: float, fluency: float = -0.0) -> dict[str, Any]:
-    return {
-        "SYS": system,
-        "seg_id": segment,
-        "set_id": 5,
-        "hyp": text,
-        "image": f"COCO_val2014_{segment:0>12}.jpg",
-        "P": p,
-        "R": r,
-        "Fl": fluency,
-        "Inc": -0.0,
-        "Con": -0.0,
-        "human_score": (p + r) / 2 + fluency,
-    }
+    names = {"SYS": system, "seg_id": segment, "set_id": 5, "image": f"COCO_val2014_{segment:0>12}.jpg"}
+    ratings = {"P": p, "R": r, "Fl": fluency, "Inc": -0.0, "Con": -0.0, "human_score": (p + r) / 2 + fluency}
+    return names | {"hyp": text} | ratings
 
 
 def rated() -> list[dict[str, Any]]:

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from capbench.core.download import Progress
-from capbench.core.errors import MissingFileError, ModelError
+from capbench.core.errors import ModelError
 from capbench.weights import registry
 from capbench.weights.checkpoints import read_checkpoint
 from capbench.weights.download import download
-from tests.errors import raises
 from tests.http_server import Server
 
 NAME = "scan-tiger"
@@ -58,16 +57,6 @@ def test_a_file_is_installed_once_and_nothing_is_left_over(
     asked = len(server.asked)
     assert get(weights) == (status, False)
     assert len(server.asked) == asked
-
-
-def test_an_interrupted_download_resumes(server: Server, weights: registry.Entry) -> None:
-    server.cut_after = [1000]
-    with raises(MissingFileError, "download-failed"):
-        get(weights)
-    assert registry.status(NAME).state == "missing"
-    status, new = get(weights)
-    assert (status.sha256, new) == (DIGEST, True)
-    assert server.asked[-1] == "bytes=1000-"
 
 
 def test_a_file_without_weights_is_removed_and_downloaded_again(server: Server, models: Path) -> None:

@@ -29,9 +29,7 @@ def weights(tmp_path: Path) -> Path:
 def test_every_entry_says_where_from_and_under_which_terms() -> None:
     used = {name for entry in registry.entries().values() for name in entry.used_by}
     detectors = {"bottom-up-hf", "bottom-up-caffe", "x152-fpn", "torchvision-frcnn"}
-    metrics = {
-        "tiger", "reo", "vilbertscore", "clipscore", "pac-s", "bertscore", "bert-tbr",
-    }  # fmt: skip
+    metrics = {"tiger", "reo", "vilbertscore", "clipscore", "pac-s", "bertscore", "bert-tbr"}
     assert used == detectors | metrics
     assert used - metrics < set(names())
     for entry in registry.entries().values():
@@ -40,14 +38,6 @@ def test_every_entry_says_where_from_and_under_which_terms() -> None:
         assert entry.url is None or entry.sha256 or entry.sha256_prefix or entry.sha256_observed
         if digits := re.search(r"-([0-9a-f]{8})\.pth$", entry.file):
             assert entry.sha256_prefix == digits.group(1)
-
-
-def test_a_wrong_file_is_rejected_with_expected_and_actual_hash(weights: Path, models: Path) -> None:
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    with raises(ModelError, "wrong-weights", path=weights, value=digest) as caught:
-        registry.add("torchvision-frcnn", weights)
-    assert "dd69338a" in caught.value.message
-    assert not (models / "torchvision-frcnn").exists()
 
 
 def test_a_file_that_differs_from_what_others_report_is_taken_and_that_is_said(weights: Path, models: Path) -> None:
@@ -59,9 +49,6 @@ def test_a_file_that_differs_from_what_others_report_is_taken_and_that_is_said(w
     assert done.remark is not None
     assert observed in done.remark
     assert registry.find_weights("clipscore") == models / "clip-vit-b32" / "pytorch_model.bin"
-    # From then on its own digits guard it.
-    (models / "clip-vit-b32" / "pytorch_model.bin").write_bytes(b"something else")
-    assert registry.status("clip-vit-b32").state == "wrong"
 
 
 def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, models: Path) -> None:

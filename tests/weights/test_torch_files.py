@@ -6,7 +6,6 @@ import argparse
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +13,6 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.weights.checkpoints import read_checkpoint, read_torch
-
-
-def _save(path: Path, value: Any, zipped: bool) -> Path:
-    torch.save(value, path, _use_new_zipfile_serialization=zipped)
-    return path
 
 
 def test_files_of_the_original_code_are_read(parity: Path) -> None:
@@ -39,15 +33,11 @@ def _one_bit(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("zipped", "damage"),
-    [
-        (True, _one_bit),
-        (True, lambda data: data[:-30]),
-        (False, lambda data: data[:-1]),
-    ],
+    ("zipped", "damage"), [(True, _one_bit), (True, lambda data: data[:-30]), (False, lambda data: data[:-1])]
 )
 def test_a_damaged_file_is_rejected_in_one_line(tmp_path: Path, zipped: bool, damage: Callable[[bytes], bytes]) -> None:
-    path = _save(tmp_path / "w.pth", {"ordered": torch.full((40,), 1.5)}, zipped)
+    path = tmp_path / "w.pth"
+    torch.save({"ordered": torch.full((40,), 1.5)}, path, _use_new_zipfile_serialization=zipped)
     sound = path.read_bytes()
     path.write_bytes(damage(sound))
     assert path.read_bytes() != sound

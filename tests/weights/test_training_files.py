@@ -17,15 +17,10 @@ from tests.errors import raises
 ITEMS = [Item("a", "a dog", ()), Item("b", "a cat", ())]
 
 
-def vectors(folder: Path) -> Path:
-    path = folder / "v.bin"
+def test_a_record_next_to_a_file_belongs_to_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "v.bin"
     path.write_bytes(b"1 2\ndog 12345678")
     write_training_record(path, TrainingRecord("v.bin", photographs_of(["a"]), captions_of(["a dog"])))
-    return path
-
-
-def test_a_record_next_to_a_file_belongs_to_its_content(tmp_path: Path) -> None:
-    path = vectors(tmp_path)
     overlap = training_overlap("wmd", [read_training_record(path)], ITEMS)
     assert (overlap.trained, overlap.read_candidates, overlap.unrecorded) == (1, 1, ())
     path.write_bytes(b"1 2\ncat 12345678")
