@@ -52,8 +52,7 @@ def download(
 
     with lock(weights.path.parent / "incoming"):
         present = status(name)
-        same = present.sha256 is not None and present.sha256.startswith(weights.expected or "")
-        keep = present.state == "here" and same and not replace
+        keep = present.state == "here" and not replace
         if present.state != "missing" and not keep and not replace:
             raise other_weights(present.path, present.sha256, f"expected {present.expected}")
         wanted = [file for file in weights.beside if replace or file in weights.absent_beside]
