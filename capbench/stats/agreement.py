@@ -14,7 +14,7 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
 from capbench.stats.correlation import checked_sides
 from capbench.stats.pairwise_accuracy import TIE_CREDIT, pairwise_accuracy
-from capbench.stats.permutation import SwapDifference, TauCSwap, swap_difference
+from capbench.stats.permutation import LinearSwap, SwapTerm, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
     PearsonStatistic,
@@ -73,30 +73,27 @@ class Agreement(ABC):
 
     @abstractmethod
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
-        """See :meth:`swapped`; of one sample of references."""
+        """See :meth:`swaps`."""
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling, for (B, U) weights of U units."""
         return mean_statistic([self.of_draw(scores) for scores in self.scores[name]])
 
     def swaps(self, first: str, second: str) -> list[WeightedStatistic]:
-        """One statistic for each sample of references, whose mean is :meth:`swapped`."""
-        self.check_resampling()
-        return [self.swap_of_draw(a, b) for a, b in zip(self.scores[first], self.scores[second], strict=True)]
-
-    def swapped(self, first: str, second: str) -> WeightedStatistic:
-        """Difference (first - second) after swapping two metrics on some units (PERM-BOTH).
+        """Difference (first - second) after swapping two metrics on some units (PERM-BOTH), by sample of references.
 
         The scores are first put on a common scale: ranks with tau and Spearman's rho, which are invariant under
         increasing maps, and z-scores with Pearson's r, as in Deutsch, Dror and Roth (2021).
 
-        Returns a statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
+        Returns statistics of (B, U) weights 0 (unchanged) and 1 (swapped).
         """
-        return mean_statistic(self.swaps(first, second))
+        self.check_resampling()
+        return [self.swap_of_draw(a, b) for a, b in zip(self.scores[first], self.scores[second], strict=True)]
 
-    def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d``, σ = -1 on swapped units, 1 on others; else None."""
-        return None
+    def swap_terms(self, first: str, second: str, weight: float, place: IntArray | slice) -> list[SwapTerm]:
+        """The mean of :meth:`swaps`, times ``weight``; ``place``: (units,) of its units among all that are swapped."""
+        parts = self.swaps(first, second)
+        return [SwapTerm(weight / len(parts), place, part) for part in parts]
 
 
 def rated(scores: Mapping[str, Numbers], human: Numbers, **lists: Labels) -> tuple[dict[str, FloatArray], FloatArray]:
@@ -177,13 +174,6 @@ class Correlations(Agreement):
         sides = first, second, self.human, self.unit, self.units
         return swap_difference(self.coefficient, *sides, rating_levels=self.rating_levels)
 
-    def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """Those of tau-c, unless a swap can change its number of levels."""
-        if self.coefficient != "tau-c":
-            return None
-        parts = [part.effects for part in self.swaps(first, second) if isinstance(part, TauCSwap)]
-        return np.mean(parts, axis=0) if len(parts) == len(self.scores[first]) else None
-
 
 @dataclass(frozen=True, eq=False)
 class Accuracies(Agreement):
@@ -235,14 +225,9 @@ class Accuracies(Agreement):
 
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
         """The credits are swapped, which have the same scale."""
-        group, unit = np.tile(self.group, 2), np.concatenate([self.unit, self.unit + self.units])
-        return SwapDifference(AccuracyStatistic(np.concatenate([first, second]), group, unit, 2 * self.units))
-
-    def swap_effects(self, first: str, second: str) -> FloatArray:
         sizes = np.bincount(self.group)
-        credit = (self.scores[first] - self.scores[second]).mean(axis=0)
-        weights = credit / (sizes[self.group] * len(sizes))
-        return np.bincount(self.unit, weights=weights, minlength=self.units).astype(np.float64)
+        weights = (first - second) / (sizes[self.group] * len(sizes))
+        return LinearSwap(np.bincount(self.unit, weights=weights, minlength=self.units).astype(np.float64))
 
 
 def _units(labels: Labels | None, n: int) -> tuple[IntArray, NDArray[Any]]:

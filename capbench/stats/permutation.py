@@ -193,8 +193,21 @@ class BoundedSwap:
         return lists[0], lists[1]
 
 
+class LinearSwap:
+    """A difference that is linear in the swaps: ``Σ σ d``, with σ = -1 on swapped units and 1 on others."""
+
+    def __init__(self, effects: FloatArray) -> None:
+        self.units = len(effects)
+        self.effects = effects  # (U,) d
+        self._whole = float(effects.sum())
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        # σ = 1 - 2 weight. Not a matrix product: its rounding may depend on the number of threads.
+        return np.asarray(self._whole - 2 * np.einsum("bu,u->b", weights, self.effects), dtype=np.float64)
+
+
 class SwapTerm(NamedTuple):
-    """A part of the difference of two metrics that is not linear in the swaps."""
+    """A part of the difference of two metrics, in all tasks or on the mean over samples of references."""
 
     weight: float
     place: IntArray | slice  # of its units among those that are swapped
@@ -206,18 +219,21 @@ class SwapTerm(NamedTuple):
 
 
 class SwapSum:
-    """Difference of two metrics after swapping them on some units: Σ σ d of effects, and further terms.
+    """Difference of two metrics after swapping them on some of U units, the weighted sum of its terms.
 
     A value that bounds decide is replaced: by infinity if its absolute value is at least that of the observed
-    difference, by 0 if it is smaller. ``effects``: (U,) d, with σ = -1 on swapped units and 1 on others.
+    difference, by 0 if it is smaller.
     """
 
-    def __init__(self, effects: FloatArray, terms: Sequence[SwapTerm]) -> None:
-        self.units = len(effects)
-        self._effects = effects
-        self._whole = float(effects.sum())
-        self._exact = [term for term in terms if not isinstance(term.statistic, BoundedSwap)]
+    def __init__(self, units: int, terms: Sequence[SwapTerm]) -> None:
+        self.units = units
         self._bounded = [(term, term.statistic) for term in terms if isinstance(term.statistic, BoundedSwap)]
+        self._exact = [term for term in terms if not isinstance(term.statistic, BoundedSwap | LinearSwap)]
+        effects = np.zeros(units)
+        for weight, place, statistic in terms:
+            if isinstance(statistic, LinearSwap):
+                effects[place] += weight * statistic.effects
+        self._linear = LinearSwap(effects)
         unchanged = np.zeros((1, self.units), dtype=np.int32)
         self.observed = float(self._known(unchanged)[0]) + sum(
             term.weight * swap.unswapped for term, swap in self._bounded
@@ -249,11 +265,10 @@ class SwapSum:
 
     def _known(self, weights: NDArray[np.integer]) -> FloatArray:
         """(B,) sum of the parts without bounds."""
-        # Σ σ d with σ = 1 - 2 weight. Not a matrix product: its rounding may depend on the number of threads.
-        values = self._whole - 2 * np.einsum("bu,u->b", weights, self._effects)
+        values = self._linear(weights)
         for term in self._exact:
             values += term.weight * term.statistic(term.of(weights))
-        return np.asarray(values, dtype=np.float64)
+        return values
 
 
 def swap_p_values(differences: Sequence[SwapSum], permutations: int, seed: int) -> list[float]:
@@ -302,18 +317,14 @@ def swap_difference(
         # z-scores that are equal up to rounding are tied.
         z_scores = merged(np.concatenate([standardise(first), standardise(second)]))
         return SwapDifference(PearsonStatistic(z_scores, twice, place, 2 * units))
-    if coefficient in ("tau-b", "spearman"):
-        return BoundedSwap(coefficient, *_ranks(first, second), human, unit, units)
-    both = np.concatenate(_ranks(first, second))
-    if rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
-        return TauCSwap(both, twice, place, units)
-    return SwapDifference(RankStatistic(coefficient, both, twice, place, 2 * units))
-
-
-def _ranks(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(n,) doubled ranks of both metrics."""
     ranks = [rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second)]
-    return ranks[0], ranks[1]
+    if coefficient in ("tau-b", "spearman"):
+        return BoundedSwap(coefficient, *ranks, human, unit, units)
+    both, n, levels = np.concatenate(ranks), len(human), rank_encode(human).levels
+    if rating_levels or keeps_levels(rank_encode(both).codes, place, units, levels):
+        # The denominator is the same for both metrics, so that the difference is linear.
+        return LinearSwap(2.0 * levels / (n * n * (levels - 1)) * tau_effects(both, twice, place, units))
+    return SwapDifference(RankStatistic(coefficient, both, twice, place, 2 * units))
 
 
 class SwapDifference:
@@ -352,44 +363,13 @@ def keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> b
     return False
 
 
-class LinearSwap:
-    """C - D of the first metric minus that of the second, which is linear in the weights of the 2 U units.
+def tau_effects(both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> FloatArray:
+    """(U,) effects (see :class:`LinearSwap`) of swaps on C - D of the first metric minus that of the second.
 
     With σ = +1 for points of the first metric and -1 for those of the second, ``S₁ - S₂ = ½ Σ_i σ_i d_i``, where
     d_i is the number of concordant minus discordant partners of point i in the whole list.
     """
-
-    def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
-        a, b = rank_encode(both), rank_encode(twice)
-        partners = partner_differences(a.codes, b.codes, a.levels, b.levels)
-        sums = np.bincount(place, weights=partners, minlength=2 * units)
-        self._sums = sums[:units] - sums[units:]
-        self._whole = float(self._sums.sum())
-
-    @property
-    def effects(self) -> FloatArray:
-        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
-        return np.asarray(0.5 * self._sums, dtype=np.float64)
-
-    def __call__(self, swapped: FloatArray) -> FloatArray:
-        """(B, U) swaps, 0 or 1, to (B,) differences."""
-        # ½ Σ (1 - 2 swapped) d: integers below 2**53, so the product is exact in any order.
-        return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
-
-
-class TauCSwap:
-    """Tau-c, whose denominator is the same for both metrics, so that the difference is linear."""
-
-    def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
-        self.units = units
-        self._linear = LinearSwap(both, twice, place, units)
-        n, levels = len(twice) // 2, rank_encode(twice).levels
-        self._scale = 2.0 * levels / (n * n * (levels - 1))
-
-    @property
-    def effects(self) -> FloatArray:
-        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
-        return self._scale * self._linear.effects
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        return self._linear(weights.astype(np.float64)) * self._scale
+    a, b = rank_encode(both), rank_encode(twice)
+    partners = partner_differences(a.codes, b.codes, a.levels, b.levels)
+    sums = np.bincount(place, weights=partners, minlength=2 * units)
+    return np.asarray(0.5 * (sums[:units] - sums[units:]), dtype=np.float64)

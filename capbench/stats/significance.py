@@ -36,7 +36,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import BootstrapSample
 from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
-from capbench.stats.permutation import SwapSum, SwapTerm, permutation_p_values, swap_p_values
+from capbench.stats.permutation import SwapSum, permutation_p_values, swap_p_values
 from capbench.stats.resampling import observed_value
 from capbench.stats.vectors import t_p_value
 
@@ -314,13 +314,12 @@ def better_p_values(
 
 
 def _permutation(data: Agreement, pairs: Sequence[tuple[str, str]], permutations: int, seed: int) -> FloatArray:
-    effects = np.zeros(data.units)
     together = max(1, _POINTS_TOGETHER // data.points)
     p_values: list[float] = []
     for start in range(0, len(pairs), together):
-        swapped = [data.swapped(first, second) for first, second in pairs[start : start + together]]
-        sums = [SwapSum(effects, [SwapTerm(1.0, slice(None), each)]) for each in swapped]
-        p_values += swap_p_values(sums, permutations, seed)
+        some = pairs[start : start + together]
+        differences = [SwapSum(data.units, data.swap_terms(*pair, 1.0, slice(None))) for pair in some]
+        p_values += swap_p_values(differences, permutations, seed)
     return np.array(p_values)
 
 

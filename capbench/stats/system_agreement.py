@@ -27,7 +27,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.permutation import SwapDifference
-from capbench.stats.resampling import WeightedStatistic, mean_statistic, standardise, unit_codes
+from capbench.stats.resampling import WeightedStatistic, standardise, unit_codes
 from capbench.stats.ties import SUM_ROUNDING, merged
 from capbench.stats.vectors import scaled_values
 
@@ -206,11 +206,15 @@ class Systems(Agreement):
         return _OfMeans(self.coefficient, scores, self.human, self.captions)
 
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
-        human, captions = np.tile(self.human, 2), np.tile(self.captions, 2)
-        return _OfMeans(self.coefficient, np.concatenate([first, second], axis=1), human, captions)
+        both, human, captions = (
+            np.concatenate([first, second], axis=1),
+            np.tile(self.human, 2),
+            np.tile(self.captions, 2),
+        )
+        return SwapDifference(_OfMeans(self.coefficient, both, human, captions))
 
-    def swapped(self, first: str, second: str) -> WeightedStatistic:
-        """See :meth:`Agreement.swapped`; z-scores, as means are not invariant under increasing maps of the scores.
+    def swaps(self, first: str, second: str) -> list[WeightedStatistic]:
+        """See :meth:`Agreement.swaps`; z-scores, as means are not invariant under increasing maps of the scores.
 
         Raises StatisticError: soft pairwise accuracy, which would require permutations within every permutation.
         """
@@ -221,8 +225,7 @@ class Systems(Agreement):
                 value=self.coefficient,
                 hint="Choose the test 'bootstrap'",
             )
-        draws = zip(self.scaled[first], self.scaled[second], strict=True)
-        return SwapDifference(mean_statistic([self.swap_of_draw(a, b) for a, b in draws]))
+        return [self.swap_of_draw(a, b) for a, b in zip(self.scaled[first], self.scaled[second], strict=True)]
 
 
 def _check_common_images(captions: FloatArray, systems: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.agreement import Agreement, Correlations
-from capbench.stats.permutation import SwapSum, SwapTerm, swap_p_values
+from capbench.stats.permutation import LinearSwap, SwapSum, SwapTerm, swap_p_values
 from capbench.stats.resampling import LeaveOneOut, evaluate, observed_value
 
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
@@ -182,18 +182,14 @@ def _joint_difference(
 ) -> tuple[SwapSum, int]:
     """The difference of two metrics, and the number of elements of its tables."""
     total = sum(task.weight for task, _ in shared)
-    effects, terms, size = np.zeros(units), list[SwapTerm](), units
+    terms, size = list[SwapTerm](), units
     for task, place in shared:
         weight = task.weight * task.factor / total
         if {first, second} & task.constant:
-            effects[place] += weight * (task.surplus(first) - task.surplus(second))
+            terms.append(SwapTerm(weight, place, LinearSwap(task.surplus(first) - task.surplus(second))))
             continue
-        of_units = task.data.swap_effects(first, second)
-        if of_units is not None:
-            effects[place] += weight * of_units
-            continue
-        data = task.data
-        parts = data.swaps(first, second) if isinstance(data, Correlations) else [data.swapped(first, second)]
-        terms += [SwapTerm(weight / len(parts), place, part) for part in parts]
-        size += len(parts) * (len(data.human) if isinstance(data, Correlations) else 2 * data.units)
-    return SwapSum(effects, terms), size
+        parts = task.data.swap_terms(first, second, weight, place)
+        terms += parts
+        tables = sum(not isinstance(part.statistic, LinearSwap) for part in parts)
+        size += tables * (task.data.points if isinstance(task.data, Correlations) else 2 * task.data.units)
+    return SwapSum(units, terms), size

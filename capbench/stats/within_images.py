@@ -29,7 +29,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import pair_counts, rank_encode
-from capbench.stats.permutation import SwapDifference
+from capbench.stats.permutation import LinearSwap, SwapDifference
 from capbench.stats.resampling import WeightedStatistic, in_parts, standardise, unit_codes
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
 from capbench.stats.vectors import centred, run_starts, scaled_values
@@ -355,16 +355,8 @@ class WithinImages(Agreement):
         if self.coefficient == "difference-pearson":
             sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (first, second)]
             return self._resampled(SwapDifference(_Differences(np.concatenate(sums, axis=1))))
-        values = np.concatenate([self._by_image(first), self._by_image(second)])
-        return self._resampled(SwapDifference(_ImageMean(values)))
-
-    def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """A mean of one number per image has them; the pairwise difference correlation has not."""
-        if self.coefficient == "difference-pearson":
-            return None
-        pairs = zip(self.scores[first], self.scores[second], strict=True)
-        by_image = np.mean([self._by_image(a) - self._by_image(b) for a, b in pairs], axis=0)
-        return np.bincount(self.drawn, weights=by_image / self.images, minlength=self.units).astype(np.float64)
+        by_image = (self._by_image(first) - self._by_image(second)) / self.images
+        return LinearSwap(np.bincount(self.drawn, weights=by_image, minlength=self.units).astype(np.float64))
 
     def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
         return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)

@@ -29,7 +29,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import rank_encode
-from capbench.stats.permutation import LinearSwap, SwapDifference, keeps_levels
+from capbench.stats.permutation import LinearSwap, SwapDifference, keeps_levels, tau_effects
 from capbench.stats.resampling import RankStatistic, WeightedStatistic, standardise, unit_codes
 from capbench.stats.ties import merged
 from capbench.stats.vectors import centred, scaled_values
@@ -126,21 +126,13 @@ class WithinSources(Agreement):
             ):
                 # The denominators are the same for both metrics, so that the difference is linear.
                 squares = float((self.sizes**2).sum())
-                terms = [
-                    (LinearSwap(both[at], twice[at], place[at], self.units), 2 * count / (count - 1) / squares)
+                effects = [
+                    2 * count / (count - 1) / squares * tau_effects(both[at], twice[at], place[at], self.units)
                     for at, count in zip(of_sources, levels, strict=True)
                     if count > 1
                 ]
-                return _Sum(terms, self.units)
+                return LinearSwap(np.sum(effects, axis=0))
         return SwapDifference(_WithinTau(self.coefficient, both, twice, source, place, 2 * self.units))
-
-    def swap_effects(self, first: str, second: str) -> FloatArray | None:
-        """Those of tau-c, unless a swap can change the number of levels of a source."""
-        if self.coefficient != "tau-c":
-            return None
-        parts = self.swaps(first, second)
-        effects = [part.effects for part in parts if isinstance(part, _Sum)]
-        return np.mean(effects, axis=0) if len(effects) == len(parts) else None
 
     def _scaled(self, row: FloatArray) -> FloatArray:
         if self.coefficient == "pearson":
@@ -208,24 +200,6 @@ class _WithinPearson:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = product / np.sqrt(spread_a * spread_b)
         return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
-
-
-class _Sum:
-    """A weighted sum of differences that are linear in the swaps."""
-
-    def __init__(self, terms: Sequence[tuple[LinearSwap, float]], units: int) -> None:
-        self.units = units
-        self._terms = tuple(terms)
-
-    @property
-    def effects(self) -> FloatArray:
-        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
-        effects = [factor * linear.effects for linear, factor in self._terms]
-        return np.asarray(np.sum(effects, axis=0), dtype=np.float64)
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        swapped = weights.astype(np.float64)
-        return np.asarray(sum(factor * linear(swapped) for linear, factor in self._terms), dtype=np.float64)
 
 
 def _deviations(values: FloatArray, source: IntArray) -> FloatArray:

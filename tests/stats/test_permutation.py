@@ -10,6 +10,7 @@ from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.permutation import BoundedSwap, SwapSum, SwapTerm, keeps_levels, swap_difference
+from capbench.stats.resampling import mean_statistic
 
 COEFFICIENTS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
 
@@ -69,7 +70,7 @@ def test_bounds_hold_and_decide_as_the_exact_values_do(coefficient: Coefficient,
         assert not np.any(exact[defined] < low[defined] - 1e-12)
         assert not np.any(exact[defined] > high[defined] + 1e-12)
     for observed in [abs(swap.unswapped), *np.abs(exact[defined][:8]).tolist(), 0.0, 0.05, 2.0]:
-        decided = SwapSum(np.zeros(units), [SwapTerm(1.0, slice(None), swap)])
+        decided = SwapSum(units, [SwapTerm(1.0, slice(None), swap)])
         decided.observed = observed
         told = np.abs(decided(weights))
         assert np.array_equal(~(told < observed - 1e-12), ~(np.abs(exact) < observed - 1e-12))
@@ -98,7 +99,7 @@ def test_accuracies_swap_what_a_metric_has_right() -> None:
     preferred = rng.choice([-1, 1], n)
     data = Accuracies.of("ties-half", first, second, preferred, groups, np.arange(n) // 2)
     weights = rng.integers(0, 2, (10, data.units))
-    for value, row in zip(data.swapped("a", "b")(weights), weights, strict=True):
+    for value, row in zip(mean_statistic(data.swaps("a", "b"))(weights), weights, strict=True):
         swap = row[data.unit].astype(bool)
         ours, theirs = data.scores["a"][0], data.scores["b"][0]
         a, b = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
@@ -114,7 +115,7 @@ def test_tau_c_by_rating_levels_has_one_denominator_for_scores_with_few_values()
     data = Correlations.of("tau-c", {"few": few, "many": many}, human, unit, rating_levels=True)
     drawn = rng.integers(0, 3, (6, units))
     swapped = rng.integers(0, 2, (6, units))
-    values, differences = data.statistic("few")(drawn), data.swapped("few", "many")(swapped)
+    values, differences = data.statistic("few")(drawn), mean_statistic(data.swaps("few", "many"))(swapped)
     for value, row in zip(values, drawn[:, unit], strict=True):
         ratings = np.repeat(human, row)
         m = len(set(ratings.tolist()))

@@ -24,6 +24,7 @@ from capbench.stats.resampling import (
     Swaps,
     WeightedStatistic,
     evaluate,
+    mean_statistic,
     standardise,
     unit_codes,
 )
@@ -192,7 +193,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(coefficien
     y = rng.normal(size=300) if continuous else rng.integers(0, 4, 300).astype(float)
     scores = {name: y + rng.normal(size=300) * 2 for name in "ab"}
     data = Correlations.of(coefficient, scores, y, rng.integers(0, 60, 300))  # type: ignore[arg-type]
-    statistics = [data.statistic("a"), data.swapped("a", "b")]
+    statistics = [data.statistic("a"), mean_statistic(data.swaps("a", "b"))]
     swaps = Swaps(data.units, 200, seed=5)
     one, three = (evaluate(statistics, swaps, workers) for workers in (1, 3))
     assert one.tobytes() == three.tobytes()

@@ -22,7 +22,7 @@ from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.pairs import Correction, Test
-from capbench.stats.resampling import Swaps
+from capbench.stats.resampling import Swaps, mean_statistic
 from capbench.stats.significance import (
     FormulaTest,
     adjust,
@@ -204,7 +204,7 @@ def test_one_sided_p_values_count_each_permutation_and_its_complement(coefficien
     whole = np.ones((1, data.units), dtype=np.int32)
     p_values = better_p_values(data, pairs, permutations=99, seed=3)
     for (first, second), p in zip(pairs, p_values.tolist(), strict=True):
-        swapped = data.swapped(first, second)
+        swapped = mean_statistic(data.swaps(first, second))
         drawn = np.concatenate([Swaps(data.units, 99, 3).block(index) for index in range(2)])
         differences = swapped(np.concatenate([drawn, 1 - drawn, 0 * drawn[:1], 0 * drawn[:1] + 1]))
         observed = data.statistic(first)(whole)[0] - data.statistic(second)(whole)[0]

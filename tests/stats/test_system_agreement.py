@@ -13,7 +13,7 @@ import scipy.stats
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, SystemCoefficient
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
-from capbench.stats.resampling import Bootstrap, observed_value
+from capbench.stats.resampling import Bootstrap, mean_statistic, observed_value
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import PERMUTATIONS, PairPermutations, Systems
 from tests.errors import raises
@@ -160,7 +160,7 @@ def test_metrics_that_change_places_on_some_images_give_the_statistic_of_mixed_z
     scores, human, names, image = long(x, y)
     data = Systems.of(coefficient, {"a": scores, "b": long(other, y)[0]}, human, names, image)
     swaps = np.array([[0] * 12, [1] * 12, [1, 0, 0] * 4])
-    got = data.swapped("a", "b")(swaps)
+    got = mean_statistic(data.swaps("a", "b"))(swaps)
     za, zb = ((side - side.mean()) / side.std() for side in (x, other))
     for row, value in zip(swaps.astype(bool), got, strict=True):
         one, two = np.where(row, zb, za), np.where(row, za, zb)

@@ -12,7 +12,7 @@ import scipy.stats
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
-from capbench.stats.resampling import Swaps, observed_value
+from capbench.stats.resampling import Swaps, mean_statistic, observed_value
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems
 from capbench.stats.tasks import TaskData, joint_labels, joint_tests, task_effects
@@ -138,7 +138,7 @@ def one_by_one(tasks: list[TaskData], permutations: int, seed: int) -> tuple[flo
     values = np.zeros(len(swaps))
     for task in tasks:
         place = [labels.index(str(label)) for label in task.data.labels]
-        difference = task.data.swapped("a", "b")
+        difference = mean_statistic(task.data.swaps("a", "b"))
         values += task.weight * task.factor / total * difference(swaps[:, place].astype(np.int32))
     extreme = np.abs(values[1:]) >= abs(values[0]) - 1e-12
     return float(values[0]), float((1 + extreme.sum()) / (1 + permutations))

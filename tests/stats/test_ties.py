@@ -17,7 +17,7 @@ from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs
 from capbench.stats.human_ceiling import leave_one_rater_out
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
-from capbench.stats.resampling import Bootstrap, Swaps, observed_value
+from capbench.stats.resampling import Bootstrap, Swaps, mean_statistic, observed_value
 from capbench.stats.retrieval import ranks
 from capbench.stats.system_agreement import Systems
 from capbench.stats.tie_calibration import chance_level
@@ -103,7 +103,7 @@ def results(made: Made, by: int) -> dict[str, Any]:
         """The value, and values under resampling and swaps where all units were drawn."""
         found: list[Any] = [observed_value(data.statistic("m"))]
         if data.units == 4 and "soft" not in data.label:
-            found += [data.statistic("m")(drawn[0]), data.swapped("m", "o")(drawn[1])]
+            found += [data.statistic("m")(drawn[0]), mean_statistic(data.swaps("m", "o"))(drawn[1])]
         return found
 
     both = {"m": scores, "o": others}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, SourceCoefficient
-from capbench.stats.resampling import Bootstrap, Swaps
+from capbench.stats.resampling import Bootstrap, Swaps, mean_statistic
 from capbench.stats.within_sources import WithinSources
 from tests.errors import raises
 
@@ -118,12 +118,14 @@ def test_a_permutation_exchanges_the_scores_of_an_image(coefficient: SourceCoeff
             one[at] = values - values.mean()
         scaled.append(one if "tau" in coefficient else one / one.std())
     coins = np.vstack([np.zeros((1, data.units), dtype=np.int32), Swaps(data.units, 5, seed=1).block(0)])
-    for swapped, difference in zip(coins, data.swapped("a", "b")(coins), strict=True):
+    for swapped, difference in zip(coins, mean_statistic(data.swaps("a", "b"))(coins), strict=True):
         here = swapped[data.unit] == 1
         first, second = np.where(here, scaled[1], scaled[0]), np.where(here, scaled[0], scaled[1])
         values = [plainly(coefficient, side, data.human, data.source) for side in (first, second)]
         assert difference == pytest.approx(values[0] - values[1], abs=1e-12, nan_ok=True)
-    assert data.swapped("a", "b")(coins)[0] == pytest.approx(whole(data, "a") - whole(data, "b"), abs=1e-12)
+    assert mean_statistic(data.swaps("a", "b"))(coins)[0] == pytest.approx(
+        whole(data, "a") - whole(data, "b"), abs=1e-12
+    )
 
 
 def test_sources_with_one_caption_are_excluded_and_counted() -> None:
