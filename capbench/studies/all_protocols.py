@@ -77,24 +77,55 @@ class SensitivityResult(Tidy):
 def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
     """Plan of a study (its protocols are names of data sets) with all protocols of its data sets."""
     plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, sentinels=False, published=None), root)
+    protocols: list[tuple[Dataset, Protocol]] = []
     for dataset, _ in plan.protocols:
-        if not _protocols(dataset):
+        if not (found := _protocols(dataset)):
             message = f"{dataset.title} has no human judgements, so metrics have no ranking there"
             raise ProtocolError(message, code="unsupported", value=dataset.name)
-    protocols = tuple((dataset, protocol) for dataset, _ in plan.protocols for protocol in _protocols(dataset))
-    problems = [misfit(study.compare, protocol) for _, protocol in protocols] if study.compare else []
-    if study.compare is not None and any(problems):
-        message = f"the test does not apply to all protocols: {next(filter(None, problems))}"
-        hint = "The tests 'permutation' and 'bootstrap' apply to every protocol"
-        raise UsageError(message, code="conflict", value=study.compare.test, hint=hint)
-    return replace(plan, protocols=protocols)
+        protocols += [(dataset, protocol) for protocol in found]
+    for _, protocol in protocols if study.compare else ():
+        if study.compare is not None and (problem := misfit(study.compare, protocol)):
+            hint = "The tests 'permutation' and 'bootstrap' apply to every protocol"
+            message = f"the test does not apply to all protocols: {problem}"
+            raise UsageError(message, code="conflict", value=study.compare.test, hint=hint)
+    return replace(plan, protocols=tuple(protocols))
 
 
 def rank_protocols(plan: Plan, result: StudyResult) -> SensitivityResult:
     """Rank the metrics by their overall values under each protocol of a plan of :func:`plan_all_protocols`."""
-    datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
-    ranked = [_sensitivity(result, dataset) for dataset in datasets.values()]
-    return SensitivityResult(result=result, datasets=tuple(entry for entry in ranked if entry is not None))
+    used: dict[str, dict[str, None]] = {}  # names of the published tables by protocol
+    for name in names():
+        for column in load_published(name).columns:
+            used.setdefault(column.protocol or "", {})[name] = None
+    ranked = []
+    for dataset in {dataset.name: dataset for dataset, _ in plan.protocols}.values():
+        values: dict[str, dict[str, float]] = {}
+        for cell in result.cells:
+            if cell.value is not None and not cell.group and cell.protocol.startswith(f"{dataset.name}/"):
+                values.setdefault(cell.protocol, {})[cell.column] = cell.value
+        if not values:
+            continue
+        default = str(dataset.protocol())
+        if default not in values:  # its file is missing: use the first available protocol instead
+            default = next(iter(values))
+        base = ranks(values[default])
+        rankings = [
+            ProtocolRanking(
+                id=id_,
+                items=id_.split("/")[1],
+                statistic=id_.split("/")[2],
+                used_by=tuple(used.get(id_, ())),
+                values=of_protocol,
+                ranks=ranks(of_protocol),
+                moves={name: base[name] - rank for name, rank in ranks(of_protocol).items() if name in base},
+                tau=agreement_of_rankings(values[default], of_protocol),
+            )
+            for id_, of_protocol in values.items()
+        ]
+        ranked.append(
+            Sensitivity(dataset=dataset.name, title=dataset.title, default=default, protocols=tuple(rankings))
+        )
+    return SensitivityResult(result=result, datasets=tuple(ranked))
 
 
 def _protocols(dataset: Dataset) -> list[Protocol]:
@@ -108,43 +139,6 @@ def _protocols(dataset: Dataset) -> list[Protocol]:
         and not (items.systems and statistic.systems and items.systems < fewest_systems(statistic.systems))
     ]
     return sorted(everything, key=lambda protocol: protocol.items.name != default.items.name)
-
-
-def _sensitivity(result: StudyResult, dataset: Dataset) -> Sensitivity | None:
-    values: dict[str, dict[str, float]] = {}
-    ids = [info.id for info in result.protocols if info.dataset == dataset.name]
-    for id_ in ids:
-        cells = [cell for cell in result.cells if cell.protocol == id_ and not cell.group]
-        if of_protocol := {cell.column: cell.value for cell in cells if cell.value is not None}:
-            values[id_] = of_protocol
-    if not values:
-        return None
-    default = str(dataset.protocol())
-    if default not in values:  # its file is missing: use the first available protocol instead
-        default = next(iter(values))
-    base, used = ranks(values[default]), dict[str, list[str]]()  # names of the published tables by protocol
-    for name in names():
-        for protocol in {column.protocol: None for column in load_published(name).columns if column.protocol}:
-            used.setdefault(protocol, []).append(name)
-    rankings = [
-        ProtocolRanking(
-            id=id_,
-            items=id_.split("/")[1],
-            statistic=id_.split("/")[2],
-            used_by=tuple(used.get(id_, ())),
-            values=of_protocol,
-            ranks=ranks(of_protocol),
-            moves={name: base[name] - rank for name, rank in ranks(of_protocol).items() if name in base},
-            tau=agreement_of_rankings(values[default], of_protocol),
-        )
-        for id_, of_protocol in values.items()
-    ]
-    return Sensitivity(
-        dataset=dataset.name,
-        title=dataset.title,
-        default=default,
-        protocols=tuple(rankings),
-    )
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:

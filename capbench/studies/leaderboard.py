@@ -27,7 +27,7 @@ from capbench.studies.plan import Plan
 from capbench.studies.published.beside import is_printed_as
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, PublishedRow, load_published
 from capbench.studies.ranking import TaskRanking, missing_reason
-from capbench.studies.results import ON_SAMPLE, BootstrapInfo, StudyResult
+from capbench.studies.results import ON_SAMPLE, BootstrapInfo, Number, StudyResult
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import too_few_units
 
@@ -38,13 +38,9 @@ LEADERBOARD_SCHEMA_VERSION = 1
 PUBLISHED = ("field-2026",)  # tables whose numbers are shown; of one metric and protocol, the first table counts
 
 
-class OurNumber(Strict):
-    """A number that capbench computed: a correlation in [-1, 1], or an accuracy as a share."""
+class OurNumber(Number):
+    """A number that capbench computed."""
 
-    value: float
-    low: float | None = None  # ends of its bootstrap interval
-    high: float | None = None
-    n: int  # ratings or pairs
     rank: int | None = None  # in the column's significance clusters; None without tests
     top: bool = False  # the best one of the column or not significantly worse; False without tests
     no_better: bool = False  # not significantly better than every sentinel
@@ -307,15 +303,12 @@ def _column(result: StudyResult, plan: Plan, task: RankedTask, tasks: Sequence[R
         protocol=protocol,
         version=task.protocol.version,
         group=task.group,
-        ceiling=None if ceiling is None else OurNumber(**ceiling.model_dump(include=_NUMBER)),
+        ceiling=None if ceiling is None else OurNumber(**ceiling.model_dump(include={*Number.model_fields})),
         sentinels={cell.column: cell.value for cell in cells if cell.value is not None},
         bootstrap=next((info.bootstrap for info in result.protocols if info.id == protocol), None),
         permutations=None if tests is None else tests.resamples,
         reason=next((m.reason for m in result.missing if m.protocol == protocol and not m.column), ""),
     )
-
-
-_NUMBER = {"value", "low", "high", "n"}
 
 
 def _tests(result: StudyResult, protocol: str, group: str) -> Tests | None:
@@ -332,7 +325,7 @@ def _computed(result: StudyResult, row: Row, columns: Sequence[BoardColumn]) -> 
             tests = _tests(result, column.protocol, column.group)
             sentinels = result.sentinels_of(column.protocol)
             ours[column.name] = OurNumber(
-                **cell.model_dump(include=_NUMBER),
+                **cell.model_dump(include={*Number.model_fields}),
                 rank=None if tests is None else tests.ranks.get(row.name),
                 top=tests is not None and row.name in tests.top,
                 no_better=sentinels is not None and row.name in sentinels.no_better(column.group),

@@ -122,16 +122,21 @@ class Cell(Strict):
         return (self.placeholder or "undefined") if self.value is None else ""
 
 
-class Ceiling(Strict):
+class Number(Strict):
+    """A number: a correlation in [-1, 1], or an accuracy as a share."""
+
+    value: float
+    low: float | None = None  # lower end of its bootstrap interval, None without one
+    high: float | None = None
+    n: int  # data points (ratings or pairs) behind it
+
+
+class Ceiling(Number):
     """Agreement of one more rater with the other raters under a protocol: not a metric."""
 
     protocol: str
     group: str = ""
-    value: float  # the statistic, in the unit of the protocol's cells
-    low: float | None = None  # lower end of its bootstrap interval, None without one (acc-eq)
-    high: float | None = None
-    bootstrap: BootstrapInfo | None = None  # settings of the interval; None without one
-    n: int  # data points (ratings or pairs) behind it
+    bootstrap: BootstrapInfo | None = None  # settings of the interval; None without one (acc-eq)
     # Every rating against the mean of the item's others, or every voter against the majority of the pair's others.
     method: Literal["leave-one-rater-out", "votes"]
     pairwise_tau_b: float | None = None  # mean over all pairs of raters; None unless every item has the same raters

@@ -18,7 +18,7 @@ from capbench.studies.data_points import agreement
 from capbench.studies.results import Cell, Sentinels
 from capbench.studies.sentinels import BOUNDS, SentinelScores, sentinel_scores
 from capbench.studies.study import BootstrapSettings, TestSettings
-from capbench.studies.uncertainty import draw_intervals, too_few_to_permute, with_intervals
+from capbench.studies.uncertainty import draw_intervals, too_few_units, with_intervals
 
 
 def assess_sentinels(
@@ -102,8 +102,6 @@ def _tests(
     data = agreement(protocol, judgements, of_metric | of_sentinel, settings.unit, group, rating_levels=True)
     # With fewer permutations, only the smallest p-value could be significant.
     permutations = max(settings.resamples or PERMUTATIONS, 2 * permutations_needed(len(metrics), settings.alpha))
-    if reason := too_few_to_permute(data.units, settings.unit, settings.correction, settings.alpha, len(metrics)):
-        raise StatisticError(reason, code="too-few", value=data.units)
     pairs = list(itertools.product(of_metric, of_sentinel))
     p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
     by_metric = p_values.reshape(len(metrics), len(sentinels))
@@ -125,7 +123,7 @@ def _tests(
         )
         for metric, name, p, p_adjusted in zip(metrics, against, largest.tolist(), adjusted, strict=True)
     )
-    return Tests(
+    made = Tests(
         protocol=str(protocol),
         group=group,
         test="permutation",
@@ -140,3 +138,6 @@ def _tests(
         ranks={},
         pairs=tested,
     )
+    if reason := too_few_units(made):
+        raise StatisticError(reason, code="too-few", value=data.units)
+    return made

@@ -215,17 +215,11 @@ def _info(settings: BootstrapSettings, units: int) -> BootstrapInfo:
 
 def too_few_units(tests: Tests) -> str:
     """The reason why no difference can be significant, whatever the scores; ``""`` if one can."""
-    if tests.test != "permutation":
+    fewest = fewest_units_to_test(tests.test, tests.correction, tests.alpha, len(tests.pairs))
+    if tests.units >= fewest:
         return ""
-    return too_few_to_permute(tests.units, str(tests.unit), tests.correction, tests.alpha, len(tests.pairs))
-
-
-def too_few_to_permute(units: int, unit: str, correction: str, alpha: float, tests: int) -> str:
-    """The reason why no permutation test can be significant, whatever the scores; ``""`` if one can."""
-    fewest = fewest_units_to_test("permutation", correction, alpha, tests)
-    if units >= fewest:
-        return ""
-    return f"{count(units, unit)} are too few, since the permutation test requires {fewest:,} to find any difference"
+    units = count(tests.units, str(tests.unit))
+    return f"{units} are too few, since the permutation test requires {fewest:,} to find any difference"
 
 
 def fewest_units_to_test(test: str, correction: str, alpha: float, pairs: int) -> int:

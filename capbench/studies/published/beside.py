@@ -91,26 +91,19 @@ def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult, ch
     )
 
 
-def _settled(cells: tuple[Cell, ...], info: PublishedInfo, draws: Mapping[str, int]) -> tuple[Cell, ...]:
+def _settled(cells: Sequence[Cell], info: PublishedInfo, draws: Mapping[str, int]) -> tuple[Cell, ...]:
     """Cells without the mark "unexplained" where another reading of the column agrees with the printed number: at most
     one of two readings is right.
     """
-    homes: dict[tuple[str, str], str] = {
-        (column.protocol, column.group): column.reading_of or column.key for column in info.columns if column.protocol
-    }
-    repeated = {column.reading_of for column in info.columns if column.reading_of}
 
-    def number_of(cell: Cell) -> tuple[str, str] | None:
-        home = homes.get((cell.protocol, cell.group))
-        return (cell.column, home) if home in repeated and cell.published is not None else None
+    def printed(cell: Cell) -> tuple[str, str]:
+        column = info.column(cell.protocol, cell.group)
+        return cell.column, "" if column is None else column.reading_of or column.key
 
-    defined = (cell for cell in cells if cell.value is not None)
-    agreeing = {number_of(cell) for cell in defined if not _is_off(cell, info, draws[cell.protocol])}
+    known = [cell for cell in cells if cell.published is not None and cell.value is not None]
+    agreeing = {printed(cell) for cell in known if not _is_off(cell, info, draws[cell.protocol])}
     return tuple(
-        cell.model_copy(update={"unexplained": False})
-        if cell.unexplained and number_of(cell) is not None and number_of(cell) in agreeing
-        else cell
-        for cell in cells
+        cell.model_copy(update={"unexplained": cell.unexplained and printed(cell) not in agreeing}) for cell in cells
     )
 
 
