@@ -21,7 +21,7 @@ def protocol_info(id_: str, **facts: object) -> ProtocolInfo:
 
 
 def result(
-    protocols: Sequence[ProtocolInfo], cells: Sequence[Cell], columns: Mapping[str, str], **more: object
+    protocols: Sequence[ProtocolInfo], cells: Sequence[Cell], columns: Mapping[str, str], /, **more: object
 ) -> StudyResult:
     """The result of a study named ``toy``."""
     made: dict[str, Any] = {
@@ -64,7 +64,8 @@ def study(
         for name, value in of_protocol.items()
     ]
     infos = [protocol_info(id_, **{"n_items": n, **(info or {})}) for id_ in values]
-    return result(infos, cells, {name: name.upper() for of_protocol in values.values() for name in of_protocol}, **more)
+    columns = {name: name.upper() for of_protocol in values.values() for name in of_protocol}
+    return result(infos, cells, columns, **more)
 
 
 def pairs_tested(
