@@ -317,10 +317,10 @@ def swap_difference(
         # z-scores that are equal up to rounding are tied.
         z_scores = merged(np.concatenate([standardise(first), standardise(second)]))
         return SwapDifference(PearsonStatistic(z_scores, twice, place, 2 * units))
-    ranks = [rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second)]
+    first, second = (rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second))
     if coefficient in ("tau-b", "spearman"):
-        return BoundedSwap(coefficient, *ranks, human, unit, units)
-    both, n, levels = np.concatenate(ranks), len(human), rank_encode(human).levels
+        return BoundedSwap(coefficient, first, second, human, unit, units)
+    both, n, levels = np.concatenate([first, second]), len(human), rank_encode(human).levels
     if rating_levels or keeps_levels(rank_encode(both).codes, place, units, levels):
         # The denominator is the same for both metrics, so that the difference is linear.
         return LinearSwap(2.0 * levels / (n * n * (levels - 1)) * tau_effects(both, twice, place, units))
