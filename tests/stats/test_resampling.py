@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -22,7 +20,6 @@ from capbench.stats.resampling import (
     PearsonStatistic,
     RankStatistic,
     Swaps,
-    WeightedStatistic,
     evaluate,
     mean_statistic,
     standardise,
@@ -34,17 +31,9 @@ RANKS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman")
 
 
 def by_scipy(coefficient: Coefficient, x: FloatArray, y: FloatArray) -> float:
-    if coefficient == "pearson":
-        return float(scipy.stats.pearsonr(x, y).statistic)
     if coefficient == "spearman":
         return float(scipy.stats.spearmanr(x, y).statistic)
     return float(scipy.stats.kendalltau(x, y, variant="b" if coefficient == "tau-b" else "c").statistic)
-
-
-def prepared(coefficient: Coefficient, x: FloatArray, y: FloatArray, unit: Any, units: int) -> WeightedStatistic:
-    if coefficient == "pearson":
-        return PearsonStatistic(x, y, unit, units)
-    return RankStatistic(coefficient, x, y, unit, units)
 
 
 @pytest.mark.parametrize(
@@ -76,24 +65,6 @@ def test_weights_give_what_scipy_gives_for_repeated_points(
                     assert value == pytest.approx(by_scipy(coefficient, xs, ys), abs=1e-12)
 
 
-def test_all_ways_of_counting_give_the_same_bits() -> None:
-    rng = np.random.default_rng(3)
-    x, y, unit = rng.normal(size=500), rng.integers(0, 9, 500).astype(float), rng.integers(0, 80, 500)
-    weights = rng.integers(0, 4, (40, 80))
-    for coefficient in RANKS:
-        values = []
-        for few, dense_cells in ((0, 0), (100, 0), (100, 10**6)):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(resampling, "_FEW_LEVELS", few)
-                patch.setattr(resampling, "_DENSE_CELLS", dense_cells)
-                values.append(RankStatistic(coefficient, x, y, unit, 80)(weights))
-        np.testing.assert_array_equal(values[1], values[2])
-        if coefficient == "spearman":
-            np.testing.assert_allclose(values[0], values[1], rtol=1e-14)
-        else:
-            np.testing.assert_array_equal(values[0], values[1])
-
-
 def test_pearson_follows_scipy_on_repeated_points() -> None:
     rng = np.random.default_rng(0)
     x = 1e6 + rng.normal(size=90)
@@ -107,7 +78,8 @@ def test_pearson_follows_scipy_on_repeated_points() -> None:
 def test_a_constant_resample_has_no_value(coefficient: Coefficient) -> None:
     x, y = np.array([1.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 2.0, 5.0])
     weights = np.array([[2, 2, 0, 0], [0, 2, 2, 0], [0, 0, 0, 4], [1, 1, 1, 1]])
-    values = prepared(coefficient, x, y, np.arange(4), 4)(weights)
+    data = Correlations.of(coefficient, {"m": x}, y)
+    values = data.statistic("m")(weights)
     assert np.isnan(values[:3]).all()
     assert np.isfinite(values[3])
 
@@ -143,16 +115,6 @@ def all_weights(draws: Draws) -> NDArray[np.integer]:
     return np.concatenate([draws.block(i) for i in range(-(-draws.count // BLOCK))])
 
 
-class Sum:
-    """Weighted sum of unit numbers: shows which resample was evaluated where."""
-
-    def __init__(self, units: int) -> None:
-        self.units = units
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        return np.asarray(weights @ np.arange(self.units), dtype=np.float64)
-
-
 def test_a_resample_draws_as_many_units_as_there_are() -> None:
     weights = all_weights(Bootstrap(37, 150, seed=1))
     assert weights.shape == (150, 37)
@@ -177,13 +139,6 @@ def test_the_first_of_many_resamples_are_the_few(kind: type[Bootstrap] | type[Sw
     few, many = all_weights(kind(11, 100, seed=3)), all_weights(kind(11, 1000, seed=3))
     assert (few == many[:100]).all()
     assert not (few == all_weights(kind(11, 100, seed=4))).all()
-
-
-def test_values_stand_at_the_place_of_their_resample() -> None:
-    draws = Bootstrap(9, 333, seed=2)
-    values = evaluate([Sum(9), Sum(9)], draws, workers=4)
-    np.testing.assert_array_equal(values[0], all_weights(draws) @ np.arange(9))
-    np.testing.assert_array_equal(values[0], values[1])
 
 
 @pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])

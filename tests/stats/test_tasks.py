@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
@@ -155,36 +154,6 @@ def test_joint_tests_are_those_of_single_permutations(kinds: tuple[str, ...]) ->
     assert test.difference == pytest.approx(difference, abs=1e-9)
     assert test.p_value == p_value
     assert test.tasks == len(kinds)
-
-
-def test_a_permutation_by_scipy() -> None:
-    """One pair over tau-b and Pearson's r with common photographs, from the definition of PERM-BOTH."""
-    rng = np.random.default_rng(0)
-    image, n = np.repeat(np.arange(10), 3), 30
-    human = [rng.integers(1, 5, n).astype(float), rng.normal(size=n)]
-    raw = [[rng.normal(size=n), human[0] + rng.normal(size=n)], [human[1] + rng.normal(size=n), rng.normal(size=n)]]
-    scaled = [
-        [scipy.stats.rankdata(values) for values in raw[0]],
-        [scipy.stats.zscore(values) for values in raw[1]],
-    ]
-    statistics: list[Callable[..., Any]] = [scipy.stats.kendalltau, scipy.stats.pearsonr]
-    swaps = np.concatenate([np.zeros((1, 10)), Swaps(10, 64, 3).block(0)])
-    values = []
-    for swap in swaps:
-        swapped = swap[image] == 1
-        of_tasks = [
-            statistic(np.where(swapped, b, a), y).statistic - statistic(np.where(swapped, a, b), y).statistic
-            for statistic, (a, b), y in zip(statistics, scaled, human, strict=True)
-        ]
-        values.append((3 * of_tasks[0] / 2 + of_tasks[1] / 2) / 4)
-    labels = [f"p{number}" for number in image]
-    tasks = [
-        TaskData(Correlations.of("tau-b", dict(zip("ab", raw[0], strict=True)), human[0], labels), 3, 0.5),
-        TaskData(Correlations.of("pearson", dict(zip("ab", raw[1], strict=True)), human[1], labels), 1, 0.5),
-    ]
-    (test,) = joint_tests(tasks, [("a", "b")], permutations=64, seed=3)
-    assert test.difference == pytest.approx(values[0], abs=1e-12)
-    assert test.p_value == (1 + np.sum(np.abs(values[1:]) >= abs(values[0]) - 1e-12)) / 65
 
 
 def test_tasks_with_the_same_photographs_are_swapped_together() -> None:
