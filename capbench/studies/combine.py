@@ -53,15 +53,6 @@ class Input:
     lower_is_better: bool = False  # its sign is reversed
 
 
-@dataclass(frozen=True)
-class PlannedCombination:
-    """A combination whose names are resolved: its row, its input columns, and how it is learned."""
-
-    row: Row
-    inputs: tuple[Input, ...]
-    settings: CombineSettings
-
-
 @dataclass(frozen=True, eq=False)
 class Learned:
     """Out-of-fold scores of a combination on a protocol's items, with the fit behind them."""
@@ -71,12 +62,6 @@ class Learned:
     settings: Settings
     out_of_fold: OutOfFold  # folds, weights and penalties
     signature: str  # everything that can change the scores
-    note: str  # the same in words
-
-
-def row_of(label: str, title: str = "") -> Row:
-    """The row of a combination."""
-    return Row(ScoreColumn(label, METRIC), METRIC, label, title or label)
 
 
 def inputs_of(rows: Sequence[Row], requests: Sequence[MetricRequest], lower: Sequence[str] = ()) -> tuple[Input, ...]:
@@ -163,15 +148,6 @@ def learn_out_of_fold(
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
     with _naming(protocol):
         result = nested_scores(examples, captions, units, how, [entry.row.title for entry in inputs], progress)
-    titles = [f"{entry.row.title}{' (turned)' if entry.lower_is_better else ''}" for entry in inputs]
-    note = f"{how.learner} over {', '.join(titles)}; "
-    if how.learner == "mean-rank":
-        note += f"quantiles among the {len(examples.captions):,} judged captions; no judgement was used"
-    else:
-        note += (
-            f"the score of each caption was learned on other images ({how.folds} folds, {how.inner_folds} inner folds "
-            f"choose the penalty, seed {how.seed})"
-        )
     # Of the protocol, the scores depend on the items and the human side, not on the statistic.
     spec = protocol.statistic
     items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
@@ -188,7 +164,7 @@ def learn_out_of_fold(
         f"learnt:{items},{spec.human}{f',{spec.aggregation}' if spec.side == 'ratings' else ''}",
         f"of:{'+'.join(signed)}",
     ]
-    return Learned(result.scores.reshape(len(scores), -1), examples, how, result, "|".join(parts), note)
+    return Learned(result.scores.reshape(len(scores), -1), examples, how, result, "|".join(parts))
 
 
 def with_column(
@@ -210,7 +186,7 @@ def with_column(
     )
 
 
-_ROW = row_of(METRIC)
+_ROW = Row(ScoreColumn(METRIC, METRIC), METRIC, METRIC, METRIC)
 _WEIGHTS = ("weight", "weight_low", "weight_high")
 
 
@@ -293,7 +269,7 @@ def combine_metrics(
     shown, key = [*(entry.row for entry in inputs), _ROW], f"{dataset.name}/{protocol.items.name}"
     scored_all = replace(scored, tables=tables)
     with progress(f"intervals and tests on {dataset.name}", None):
-        numbers = protocol_numbers(study, protocol, scored_all, tables, shown, no_progress, test_groups=False)
+        numbers = protocol_numbers(study, protocol, scored_all, shown, no_progress, test_groups=False)
     comparison = study_result(
         study,
         [numbers],

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from capbench.core.errors import DataError
 from capbench.core.files import atomic_write, unpack_gzip
-from capbench.core.records import FloatArray, IntArray, Judgements, Ratings, ScoreColumn, ScoreTable
+from capbench.core.records import FloatArray, IntArray, Judgements, Ratings, ScoreColumn
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
@@ -81,22 +81,20 @@ class Collector:
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str], ItemScores] = {}
 
-    def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
+    def __call__(self, protocol: Protocol, scored: Scored, rows: Sequence[Row]) -> None:
         if protocol.statistic.kind == "mean":
             return
         judgements, side = scored.draws[0], protocol.statistic.human
         key = (f"{scored.dataset.name}/{protocol.items.name}", side)
-        found = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
+        if (known := self._tables.get(key)) is not None:
+            self._tables[key] = known.model_copy(update={"protocols": (*known.protocols, str(protocol))})
+            return
+        found = {row.name: _values(row.key, scored) for row in rows}
         values = {column: array for column, array in found.items() if array is not None}
         is_pairs = protocol.statistic.side == "preferences"
         points = _pairs(judgements, side, values) if is_pairs else _rated(judgements, judgements.ratings[side], values)
         title, ids = scored.dataset.title, (str(protocol),)
-        gathered = ItemScores(items=key[0], side=side, dataset_title=title, protocols=ids, **points)
-        if (known := self._tables.get(key)) is not None:
-            # A combination is learned from one protocol's judgements: the first protocol's is stored.
-            update = {"protocols": (*known.protocols, str(protocol)), "scores": {**gathered.scores, **known.scores}}
-            gathered = known.model_copy(update=update)
-        self._tables[key] = gathered
+        self._tables[key] = ItemScores(items=key[0], side=side, dataset_title=title, protocols=ids, **points)
 
     @property
     def tables(self) -> tuple[ItemScores, ...]:
@@ -104,16 +102,15 @@ class Collector:
         return tuple(self._tables.values())
 
 
-def _values(
-    key: ScoreColumn, judgements: Judgements, scored: Scored, tables: Sequence[ScoreTable]
-) -> FloatArray | None:
+def _values(key: ScoreColumn, scored: Scored) -> FloatArray | None:
     """(items,) scores of one column in the first draw, NaN for groups without scores; None without any score."""
-    if tables and key in tables[0].values:
-        return tables[0].values[key]
-    values = np.full(len(judgements.items), np.nan)
+    if scored.tables and key in scored.tables[0].values:
+        return scored.tables[0].values[key]
+    items = scored.draws[0].items
+    values = np.full(len(items), np.nan)
     for group, alone in scored.groups.items():
         if alone.tables and key in alone.tables[0].values:
-            members = [place for place, item in enumerate(judgements.items) if item.group == group]
+            members = [place for place, item in enumerate(items) if item.group == group]
             if len(members) == len(alone.draws[0].items):
                 values[members] = alone.tables[0].values[key]
     return None if np.isnan(values).all() else values

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from capbench import __version__
-from capbench.core.records import ScoreTable
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.studies.answer import answer
@@ -33,7 +32,6 @@ def protocol_numbers(
     study: Study,
     protocol: Protocol,
     scored: Scored,
-    tables: Sequence[ScoreTable],  # of all items, with further columns such as combinations
     rows: Sequence[Row],
     progress: ProgressFactory,
     *,
@@ -43,7 +41,7 @@ def protocol_numbers(
     test_groups: bool = True,  # False for intervals, tests and ceilings of the overall numbers only, not of groups
 ) -> Numbers:
     """Every number of one protocol, from its scores. Raises MissingFileError without the file of human judgements."""
-    dataset, draws, statistic = scored.dataset, scored.draws, protocol.statistic
+    dataset, draws, tables, statistic = scored.dataset, scored.draws, scored.tables, protocol.statistic
     cells, groups = evaluate(protocol, draws, tables, rows)
     for group, alone in scored.groups.items():
         of_group, _ = evaluate(protocol, alone.draws, alone.tables, rows)

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, ModelError, suggest
@@ -24,9 +23,6 @@ from capbench.studies.published.tables import PublishedTable, load_published
 from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
 from capbench.studies.study import Problems, Study, misfit
 
-if TYPE_CHECKING:
-    from capbench.studies.combine import PlannedCombination
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -36,10 +32,9 @@ class Plan:
     root: DataRoot
     protocols: tuple[tuple[Dataset, Protocol], ...]  # one for each entry of the study
     requests: tuple[MetricRequest, ...]  # those that cannot be computed become rows with the reason
-    rows: tuple[Row, ...]  # in the order of the study, combinations last
+    rows: tuple[Row, ...]  # in the order of the study
     published: PublishedTable | None = None
     left_out: Mapping[Row, str] = field(default_factory=dict)  # by the user, with the reason; not in `requests`
-    combinations: tuple[PlannedCombination, ...] = ()
     notes: tuple[str, ...] = ()  # on names to leave out that the study does not contain
 
     @property
@@ -96,7 +91,6 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
             known = name.lower() in {*metric_names(), *metric_columns()}
             hint = "" if known else f". {suggest(name, list(choices))}"
             notes.append(f"--without {name}: the study has no such metric{hint}")
-    combinations = [] if problems.found else _combinations(study, requests, rows, problems)
     if left_out and len(left_out) == len(rows):
         problems.add("--without leaves no metric. Leave out fewer", "too-few")
     problems.raise_if_any()
@@ -120,10 +114,9 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
             for request, columns in kept
             if columns
         ),
-        rows=(*ordered, *(combination.row for combination in combinations)),
+        rows=tuple(ordered),
         published=published,
         left_out=left_out,
-        combinations=tuple(combinations),
         notes=tuple(notes),
     )
 
@@ -211,32 +204,6 @@ def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources
             if request.takes_parses(resources):
                 left_out |= {row: LEFT_OUT_WITH_PARSES for row in request.rows if row not in left_out}
     return left_out
-
-
-def _combinations(
-    study: Study, requests: Sequence[MetricRequest], rows: Sequence[Row], problems: Problems
-) -> list[PlannedCombination]:
-    taken = {name for row in rows for name in (row.name, row.key.label)}
-    planned: list[PlannedCombination] = []
-    if not study.combine:
-        return planned
-    from capbench.studies.combine import PlannedCombination, inputs_of, row_of
-
-    for entry in study.combine:
-        if entry.label in taken:
-            message = f"'{entry.label}' of 'combine' is the name of another row. Give it another label"
-            problems.add(message, "duplicate", entry.label)
-        taken.add(entry.label)
-        chosen = [row for row in rows if not entry.of or any(_is_named(row, name) for name in entry.of)]
-        for name in (*entry.of, *entry.lower):
-            if not any(_is_named(row, name) for row in chosen):
-                choices = list(dict.fromkeys(row.name for row in rows))
-                message = f"'combine' names '{name}', which is not a metric of the study. {suggest(name, choices)}"
-                problems.add(message, "unknown-name", name)
-        if chosen:
-            inputs = inputs_of(chosen, requests, entry.lower)
-            planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry))
-    return planned
 
 
 def _is_named(row: Row, name: str) -> bool:

@@ -19,7 +19,7 @@ from pydantic import Field
 from typing_extensions import Unpack
 
 from capbench.core.errors import StatisticError
-from capbench.core.records import FloatArray, Judgements, ScoreTable
+from capbench.core.records import FloatArray, Judgements
 from capbench.core.typed_json import Strict
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
@@ -195,8 +195,8 @@ class TaskCollector:
         self.tasks = tasks
         self.gathered: dict[str, tuple[Sequence[Judgements], Mapping[str, FloatArray]]] = {}
 
-    def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
-        whole = common_scores(tables, rows)
+    def __call__(self, protocol: Protocol, scored: Scored, rows: Sequence[Row]) -> None:
+        whole = common_scores(scored.tables, rows)
         for task in self.tasks:
             if str(task.protocol) == str(protocol):
                 self.gathered[task.name] = scored.draws, {**whole, **group_scores(scored, task.group, rows)}

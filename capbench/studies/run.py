@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from capbench.core.errors import CapbenchError, MissingFileError
@@ -21,7 +20,7 @@ from capbench.studies.numbers import Numbers, protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
-from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable, training_overlaps
+from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable
 
 
 @dataclass
@@ -42,8 +41,8 @@ class SlowPart:
     labels: tuple[str, ...]  # the requests that require it
 
 
-Keep = Callable[[Protocol, Scored, Sequence[ScoreTable], Sequence[Row]], None]
-"""Called with the data behind the numbers of a protocol: judgements with scores, tables with combinations, and rows."""
+Keep = Callable[[Protocol, Scored, Sequence[Row]], None]
+"""Called with the data behind the numbers of a protocol: judgements with scores, and rows."""
 
 
 def run_plan(
@@ -81,7 +80,6 @@ def run_plan(
             failures.append(error)
         run.seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(judged.values()))
-    _refuse_unlearnable(plan, by_items, judged)
     if announce is not None:
         _announce(plan, list(judged.values()), announce)
     unscored: list[CapbenchError] = []
@@ -97,7 +95,7 @@ def run_plan(
         failures += [lacking.error for lacking in scored.unscored]
         for protocol in protocols:
             try:
-                tables, notes = _with_combinations(plan, protocol, scored, run, progress)
+                notes = []
                 if (other := datasets[key].other_practice) and plan.study.practices and not plan.on_sample:
                     notes.append(f"{other[1]} use {other[0]}{OTHER_NUMBERS}")
                 began = time.perf_counter()
@@ -105,10 +103,9 @@ def run_plan(
                     plan.study,
                     protocol,
                     scored,
-                    tables,
                     plan.rows,
                     progress,
-                    related=_relation(plan, tables),
+                    related=_relation(plan, scored.tables),
                     notes=notes,
                     test_groups=test_groups,
                 )
@@ -120,7 +117,7 @@ def run_plan(
                 run.seconds[str(protocol)] = time.perf_counter() - began
             run.numbers.append(made)
             if keep is not None:
-                keep(protocol, scored, tables, plan.rows)
+                keep(protocol, scored, plan.rows)
     run.missing += [Missing(column=row.name, title=row.title, reason=reason) for row, reason in plan.left_out.items()]
     cells = [cell for one in run.numbers for cell in one.cells]
     if all(cell.value is None for cell in cells):
@@ -169,19 +166,6 @@ def _refuse_damaged_files(plan: Plan, judged: Sequence[Scorable]) -> None:
             raise damaged[0]
 
 
-def _refuse_unlearnable(plan: Plan, by_items: Mapping[str, Sequence[Protocol]], judged: Mapping[str, Scorable]) -> None:
-    """Raise errors of combinations that do not depend on scores, such as too many folds."""
-    for key, one in judged.items() if plan.combinations else ():
-        from capbench.studies.combine import refuse_unlearnable
-
-        for protocol in by_items[key]:
-            # Plain means have no combinations, and a missing human side becomes an entry of the result.
-            if protocol.statistic.kind != "mean":
-                with contextlib.suppress(MissingFileError):
-                    for combination in plan.combinations:
-                        refuse_unlearnable(protocol, one.draws[0], combination.settings)
-
-
 def _announce(plan: Plan, judged: Sequence[Scorable], announce: Callable[[SlowPart], None]) -> None:
     works = [one.slow_work() for one in judged]
     joined = together(work for of_items in works for of_label in of_items.values() for work in of_label)
@@ -205,44 +189,6 @@ def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], 
         return any(part.metric in classes_of(whole.make(plan.resources)) for part, whole in combined)
 
     return related
-
-
-def _with_combinations(
-    plan: Plan, protocol: Protocol, scored: Scored, run: _Run, progress: ProgressFactory
-) -> tuple[tuple[ScoreTable, ...], list[str]]:
-    """The scores with those of the combinations learned under a protocol, and notes on these."""
-    tables, notes = scored.tables, list[str]()
-    if not plan.combinations:
-        return tables, notes
-    from capbench.studies.combine import learn_out_of_fold, with_column
-
-    key = f"{scored.dataset.name}/{protocol.items.name}"
-    for combination in plan.combinations:
-        row, inputs = combination.row, [entry.row for entry in combination.inputs]
-        lacking = [one.title for one in inputs if not tables or any(one.key not in table.values for table in tables)]
-        reason = f"{protocol}: requires the scores of {', '.join(lacking)}" if lacking else ""
-        if protocol.statistic.kind == "mean":
-            reason = f"{protocol} has no human judgements to learn from"
-        if reason:
-            run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
-            continue
-        with progress(f"{row.title}, {protocol}", combination.settings.folds) as step:
-            learned = learn_out_of_fold(
-                protocol, scored.draws, scored.tables, combination.inputs, combination.settings, step
-            )
-        tables = with_column(tables, row.key, learned.values, learned.signature, combination.inputs)
-        notes.append(f"{row.title}: {learned.note}")
-        if records := tables[0].trained_on.get(row.key.label):
-            known = {(one.label, one.group): one for one in run.training.get(key, ())}
-            learned_from = training_overlaps(row.key.label, records, scored.draws)
-            known |= {(one.label, one.group): one for one in learned_from}
-            run.training[key] = tuple(known.values())
-        # Combinations learned from different human sides are different metrics.
-        signatures = run.signatures.setdefault(key, {})
-        known_signature = signatures.get(row.name)
-        name = row.name if known_signature in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
-        signatures[name] = learned.signature
-    return tables, notes
 
 
 def _note_scored(key: str, scored: Scored, run: _Run) -> None:

@@ -156,16 +156,6 @@ def _listed(value: object) -> object:
 _Names = Annotated[tuple[Text, ...], BeforeValidator(_listed, json_schema_input_type=Text | list[Text])]
 
 
-@dataclass(frozen=True)
-class CombineEntry(CombineSettings):
-    """A combination of the study's metrics, learned from each protocol's judgements."""
-
-    label: Text = METRIC
-    title: Annotated[str, Help("title in tables; default: its label")] = ""
-    of: Annotated[_Names, Help("metrics or columns that it combines; default: all of the study's")] = ()
-    lower: Annotated[_Names, Help("those whose lower scores are better, if they do not declare it")] = ()
-
-
 # Tasks of study files other than agreement with human judgements.
 
 
@@ -323,11 +313,6 @@ class Study:
         Help("files of scores from elsewhere"),
     ] = ()
     allow_missing: Annotated[Flag, Help("leave out items without a score in one of the files")] = False
-    combine: Annotated[
-        tuple[CombineEntry, ...],
-        BeforeValidator(_listed, json_schema_input_type=CombineEntry | list[CombineEntry]),
-        Help("combinations of the metrics"),
-    ] = ()
     images: Annotated[Text | None, Help("folder of the pictures; default: the data set's image folders")] = None
     retrieval: RetrievalTask | None = None
     curves: CurveTask | None = None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchError, ProtocolError, StatisticError, StudyError, UsageError
+from capbench.core.errors import CapbenchError, ProtocolError, StatisticError, UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
 from capbench.datasets.opening import open_dataset
@@ -27,7 +27,7 @@ from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import load_scorable, no_progress
-from capbench.studies.study import BootstrapSettings, CombineEntry, CombineSettings, Study, TestSettings
+from capbench.studies.study import BootstrapSettings, CombineSettings, Study, TestSettings
 from tests.errors import raises
 from tests.studies.toys import Length, Toy
 
@@ -92,36 +92,6 @@ class Distance(Noisy):
     seed: ClassVar[int] = 1
 
 
-def run(root: DataRoot, *protocols: str, combine: Sequence[CombineEntry], **changes: Any) -> StudyResult:
-    study = Study("s", "S", tuple(f"{MANY}/{protocol}" for protocol in protocols), METRICS, combine=tuple(combine))
-    return run_plan(plan_study(replace(study, **changes), root), no_progress, cache=False)
-
-
-def value(result: StudyResult, protocol: str, column: str) -> float:
-    cell = result.cell(f"many/{protocol}", column)
-    assert cell is not None
-    return cell.number
-
-
-@pytest.mark.parametrize("learner", ["auto", "monotone"])
-def test_it_stands_in_the_table_and_beats_what_it_combines(learner: Any, root: DataRoot) -> None:
-    entry = CombineEntry(**FEW, learner=learner, label="both", title="Both")
-    result = run(root, "all/mean-spearman", "all/votes-strict", combine=[entry])
-    assert result.columns == {"signal": "Signal", "distance": "Distance", "both": "Both"}
-    assert value(result, "all/mean-spearman", "both") > value(result, "all/mean-spearman", "signal") > 0.4
-    # A distance agrees with people where it is low, and is turned in the combination.
-    assert value(result, "all/mean-spearman", "distance") < -0.4
-    # Forty pairs tell no more than that both are far from chance.
-    assert value(result, "all/votes-strict", "both") > 0.65
-    note = next(line for line in result.protocols[0].notes if line.startswith("Both: "))
-    assert "over Signal, Distance (turned)" in note
-    signature = result.signatures["many/all"]["both"]
-    assert "|out-of-fold:4x3-by-photograph|seed:0|learnt:many/all,rating,mean|of:signal[signal," in signature
-    assert "+-distance[distance," in signature
-    # Pairs are another human side, so it is another metric there.
-    assert "learnt:many/all,votes|" in result.signatures["many/all"]["both (votes-strict)"]
-
-
 def test_several_draws_of_references_are_several_columns_of_one_combination(root: DataRoot) -> None:
     dataset = Many(root)
     requests = resolve_metrics(METRICS)
@@ -137,32 +107,10 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
     rhos = [correlation("spearman", row, human[:120]).value for row in learnt.values]
     single = [correlation("spearman", table.values[inputs[0].row.key], human[:120]).value for table in scored.tables]
     assert np.mean(rhos) > np.mean(single)
+    assert "|out-of-fold:4x3-by-photograph|seed:0|learnt:many/drawn,rating,mean|of:signal[signal," in learnt.signature
+    assert "+-distance[distance," in learnt.signature
     # An image's captions are in the same fold in all draws.
     assert len(learnt.out_of_fold.fold) == 40
-
-
-def test_a_combination_names_the_scores_that_it_requires(root: DataRoot) -> None:
-    metrics = (*METRICS, "tiger")
-    result = run(root, "all/mean-spearman", combine=[CombineEntry(**FEW)], metrics=metrics)
-    (missing,) = [entry for entry in result.missing if entry.column == "combination"]
-    assert missing.reason.startswith("many/all/mean-spearman: requires the scores of TIGEr")
-    assert result.cell("many/all/mean-spearman", "signal") is not None
-
-
-@pytest.mark.parametrize(
-    ("entries", "code", "name"),
-    [
-        ([CombineEntry(of=("sgnal",))], "unknown-name", "sgnal"),
-        ([CombineEntry(of=("signal",), lower=("distance",))], "unknown-name", "distance"),
-        ([CombineEntry(label="signal")], "duplicate", "signal"),
-        ([CombineEntry(), CombineEntry()], "duplicate", "combination"),
-    ],
-)
-def test_names_that_do_not_fit_are_told_when_it_is_planned(
-    entries: list[CombineEntry], code: str, name: str, root: DataRoot
-) -> None:
-    with raises(StudyError, code, value=name):
-        run(root, "all/mean-spearman", combine=entries)
 
 
 @pytest.mark.real_data
