@@ -252,7 +252,6 @@ class SystemSettings(TypedDict, total=False):
     seed: Annotated[Seed, Help("Seed of resamples and permutations. Default: 0.")]
     correction: Annotated[Correction, Help("Correction for the number of comparisons. Default: holm.")]
     all_pairs: Annotated[bool, Help("Compare all pairs of systems, not only each with the baseline.")]
-    examples: Annotated[int, Ge(0), Help("List N images per metric: the largest differences between captions.")]
     keep_first: KeepFirst
     split: Split | None
     restrict: Restrict

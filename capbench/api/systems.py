@@ -18,7 +18,7 @@ from capbench.studies.systems import compare_systems as _compare
 
 SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 """Default metrics of a comparison of systems."""
-_OF_TESTS = ("test", "correction", "resamples", "permutations", "seed", "all_pairs", "examples")
+_OF_TESTS = ("test", "correction", "resamples", "permutations", "seed", "all_pairs")
 
 
 class SystemInputs(CachedInputs, SystemSettings, total=False):

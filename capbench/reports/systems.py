@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 _TESTS = {"permutation": "paired permutation test", "bootstrap": "paired bootstrap test"}
 
 
-def system_tables(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> list[Table]:
-    """Corpus scores with a sentence for each pair, and the captions that differ most by score; scores keep their scale
-    unless ``style`` multiplies them by 100."""
-    return [_scores(comparison, style), *_differing_captions(comparison, style)]
-
-
-def _scores(comparison: SystemComparison, style: TableStyle) -> Table:
+def systems_table(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> Table:
+    """Corpus scores with a sentence for each pair; they keep their scale unless ``style`` multiplies them by 100."""
     table, share = comparison.table, bool(style.percent)
     differing = {(p.system, p.score) for p in table.pairs if p.other == comparison.baseline and p.significant}
     best = {score: max(by_system.values(), key=lambda i: i.value).value for score, by_system in table.intervals.items()}
@@ -61,25 +56,6 @@ def _scores(comparison: SystemComparison, style: TableStyle) -> Table:
         ),
         head="system",
     ).chosen(style)
-
-
-def _differing_captions(comparison: SystemComparison, style: TableStyle) -> list[Table]:
-    """A table for each score with examples."""
-    made = []
-    for score, title in comparison.titles.items():
-        rows = tuple(
-            Row(
-                example.image,
-                (Cell(system), Cell(caption), Cell(style.number(example.scores[system], share=bool(style.percent)))),
-            )
-            for example in comparison.examples
-            if example.score == score
-            for system, caption in example.captions.items()
-        )
-        columns = (Column("system", text=True), Column("caption", text=True, width=0.5), Column(title))
-        if rows:
-            made.append(Table(f"{title}: largest differences between captions", columns, rows, head="image"))
-    return made
 
 
 def system_sentence(pair: SystemPair, comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> str:
@@ -137,7 +113,7 @@ def _p_value(pair: SystemPair, comparison: SystemComparison) -> str:
 def systems_document(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> Document:
     """The tables with the signatures of metrics and comparison."""
     signatures = [*signature_lines(comparison.signatures), comparison.signature]
-    return Document(system_tables(comparison, style), "compare-systems", f"capbench {__version__}", signatures)
+    return Document([systems_table(comparison, style)], "compare-systems", f"capbench {__version__}", signatures)
 
 
 def systems_csv(comparison: SystemComparison) -> str:

@@ -108,14 +108,6 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
     )
 
 
-def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: CombineSettings) -> None:
-    """Reject, before scoring, judgements (of any draw) from which no combination can be learned."""
-    unit, _ = image_codes(judgements)
-    examples = examples_of(protocol, judgements, np.zeros((1, len(judgements.items), 1)), unit)
-    with _naming(protocol):
-        check_judgements(examples, _settings(protocol, settings))
-
-
 def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
     return Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
 
@@ -251,7 +243,11 @@ def combine_metrics(
     inputs = inputs_of(rows, requests, lower)
     refuse_means(protocol)
     judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
-    refuse_unlearnable(protocol, judged.draws[0], settings)
+    # Before scoring, judgements (of any draw) from which no combination can be learned.
+    size, (unit, _) = len(judged.draws[0].items), image_codes(judged.draws[0])
+    with _naming(protocol):
+        blank = examples_of(protocol, judged.draws[0], np.zeros((1, size, 1)), unit)
+        check_judgements(blank, _settings(protocol, settings))
     scored = judged.score(progress)
     # Columns of incomplete score files are left out of the combination, and named.
     complete = scored.complete(rows)

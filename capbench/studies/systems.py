@@ -45,18 +45,6 @@ _AGREEMENT = 1e-9
 
 
 @dataclass(frozen=True)
-class DifferingCaptions:
-    """The systems' captions of one image, whose scores differ."""
-
-    score: str
-    image: str
-    difference: float  # highest minus lowest score of the captions
-    scores: dict[str, float]  # by system
-    captions: dict[str, str]  # by system
-    references: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class SystemComparison:
     """Result of :func:`compare_systems`."""
 
@@ -68,7 +56,6 @@ class SystemComparison:
     fixed: dict[str, str]  # by label, what a metric computes from all images and keeps in every resample
     signatures: dict[str, str]  # by label
     signature: str  # everything else that can change a number
-    examples: tuple[DifferingCaptions, ...] = ()  # for each score, the largest differences first
     warnings: tuple[str, ...] = ()  # about the captions and the metrics, each with the systems' names
 
     def as_json(self) -> dict[str, Any]:
@@ -130,7 +117,6 @@ def compare_systems(
     permutations: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
-    examples: int = 0,
     resources: Resources | None = None,
     cache: bool = True,
     progress: ProgressFactory = no_progress,
@@ -204,7 +190,6 @@ def compare_systems(
         {label: named for label, named in fixed.items() if named},
         dict(tables[baseline].signatures),
         "|".join(["compare-systems", *(f"{key}:{value}" for key, value in facts.items())]),
-        tuple(_largest_differences(tables, rows, examples)),
         tuple(_warnings(tables, requests)),
     )
 
@@ -245,32 +230,6 @@ def intervals_of_corpus(
 def _photographs(items: Sequence[Item]) -> tuple[IntArray, int]:
     """(items,) number of each item's photograph, and the number of photographs: the units of resampling."""
     return unit_codes([photograph(item.image) for item in items])
-
-
-def _largest_differences(
-    tables: Mapping[str, ScoreTable], rows: Sequence[Row], count: int
-) -> Iterator[DifferingCaptions]:
-    """For each score the images with the largest differences between systems; ties in the first system's order."""
-    first, *_ = tables.values()
-    items: dict[str, list[Item]] = {}
-    places: dict[str, list[int]] = {}
-    for system, table in tables.items():
-        place_of = {item.image: place for place, item in enumerate(table.items)}
-        places[system] = [place_of[item.image] for item in first.items]
-        items[system] = [table.items[place] for place in places[system]]
-    for row in rows:
-        values = np.stack([table.values[row.key][places[system]] for system, table in tables.items()])
-        differences = values.max(axis=0) - values.min(axis=0)
-        for place in np.argsort(-differences, kind="stable")[:count].tolist():
-            if differences[place] > _AGREEMENT:
-                yield DifferingCaptions(
-                    row.name,
-                    first.items[place].image,
-                    float(differences[place]),
-                    {system: float(value) for system, value in zip(tables, values[:, place], strict=True)},
-                    {system: of_system[place].candidate for system, of_system in items.items()},
-                    tuple(first.items[place].references),
-                )
 
 
 def _group(

@@ -110,7 +110,6 @@ compare-systems SYSTEMS -m bleu-1 --test bootstrap --permutations 300 => conflic
 compare-systems SYSTEMS -m bleu-1 --correction x => wrong-value correction
 compare-systems base.json twice.json --references r.json -m bleu-1 => duplicate a
 compare-systems base.json fewer.json --references r.json -m bleu-1 => missing-image a
-compare-systems SYSTEMS -m bleu-1 --examples -1 => wrong-value examples
 rank -m bleu-4 --tasks nowhere.yaml => missing-file nowhere.yaml
 rank -m bleu-4 --escape-formulas => missing-option
 rank -m bleu-4 --alpha 2 => out-of-range 2.0
