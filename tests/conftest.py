@@ -164,6 +164,14 @@ def sample() -> Path:
     return sample_dir()
 
 
+@pytest.fixture(scope="session")
+def sample_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The features of the sample's images."""
+    from capbench import extract_features
+
+    return extract_features(data="sample", out=tmp_path_factory.mktemp("features") / "sample.h5").path
+
+
 @dataclass(frozen=True)
 class Ran:
     """The result of a command: its exit code, its output, and the error that it reported."""

@@ -138,7 +138,7 @@ def found(patterns: Mapping[str, _Value], words: list[str]) -> _Value | None:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stage(sample_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the pages name, made from the sample."""
     folder = tmp_path_factory.mktemp("stage")
     with pytest.MonkeyPatch.context() as patch:
@@ -146,7 +146,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("CAPBENCH_CACHE", str(folder / "cache"))
         patch.delenv("CAPBENCH_DATA", raising=False)
         _captions_and_judgements()
-        _features_and_weights()
+        _features_and_weights(sample_store)
         _modules()
     return folder
 
@@ -180,7 +180,7 @@ def _captions_and_judgements() -> None:
     library.combine("flickr8k-expert", metrics=["bleu-1", "rouge-l"], folds=3, resamples=100, save="text.json")
 
 
-def _features_and_weights() -> None:
+def _features_and_weights(store: Path) -> None:
     """Pictures, stores, boxes, networks and word vectors."""
     shutil.copytree(sample_dir() / "flickr8k" / "images", "IMAGES")
     # Links, since the default detector of other images than the sample's is downloaded.
@@ -190,8 +190,8 @@ def _features_and_weights() -> None:
         for picture in pictures[:4]:
             Path(name, picture.name).symlink_to(picture)
     Path(f"dog{pictures[0].suffix}").symlink_to(pictures[0])
-    store = library.extract_features(out="features/sample.h5").path
-    for name in ("features", "my", "grid", "F", "features/flickr8k"):
+    Path("features").mkdir()
+    for name in ("features/sample", "features", "my", "grid", "F", "features/flickr8k"):
         shutil.copy(store, f"{name}.h5")
     library.extract_features(f"dog{pictures[0].suffix}", out="dogs.h5")
     images = [picture.stem for picture in pictures]
