@@ -117,29 +117,6 @@ def test_harmless_differences_of_text_files_change_nothing(
     assert after.out == before.out
 
 
-ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "unknown metric": (("score", "--metric", "cidr"), ("'cidr'", "'cider'")),
-    "unknown column": (("score", "--metric", "bleu.bleu-9"), ("'bleu-9'", "bleu-1")),
-    "unknown protocol": (("score", "-m", "bleu", "-p", "flickr8k-expert/most"), ("'most'", "no-own-captions")),
-    "unknown option": (("score", "-m", "bleu", "--option", "bleu.size=4"), ("'size'",)),
-    "unknown corpus": (("score", "-m", "cider", "--option", "cider.df=cocoo-val"), ("cocoo-val", "coco-val")),
-    "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
-    "no such study": (("correlate", "tiger-tabel1"), ("tiger-tabel1", "'tiger-table1'")),
-    "module that does not exist": (("score", "-m", "no_such_module:X"), ("no_such_module:X",)),
-    "metric without its requirements": (("score", "-m", "nneval"), ("nneval requires",)),
-}
-
-
-@pytest.mark.parametrize("name", ARGUMENT_CASES)
-def test_bad_arguments_are_refused(
-    name: str, capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments, parts = ARGUMENT_CASES[name]
-    assert_one_clear_line(capbench(*arguments), *parts)
-    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == []
-
-
 def test_a_full_disk_keeps_the_old_scores(
     sample: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:

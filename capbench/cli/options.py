@@ -44,11 +44,10 @@ def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of its parameters and of its groups, by a signature that typer reads.
 
     A parameter with a :class:`capbench.core.arguments.Help` becomes an option with its range and choices. A group is an
-    :class:`OptionGroup`, a ``TypedDict`` or a pydantic model; of the last two, fields with a help text are options. The
-    command receives one object for each group: of a ``TypedDict`` only what was passed, so that the defaults of the
-    function that takes it hold::
+    :class:`OptionGroup`, or a ``TypedDict``, whose fields with a help text are options. The command receives one object
+    for each group: of a ``TypedDict`` only what was passed, so that the defaults of the function that takes it hold::
 
-        def score(*, draw: Draw = 1, settings: Settings, inputs: ScoringInputs) -> None: ...
+        def score(*, draw: Draw = 1, inputs: ScoringInputs) -> None: ...
 
     Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order.
     """
@@ -84,31 +83,15 @@ def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
     if issubclass(hint, OptionGroup):
         defaults = {field.name: field.default for field in fields(hint)}
         return hint, {name: _NO_DEFAULT if value is MISSING else value for name, value in defaults.items()}
-    of_field = {
-        name: _plain(one) for name, one in get_type_hints(hint, include_extras=True).items() if declared(one, Help)
-    }
-    if is_typeddict(hint):
-        defaults = {name: False if kind is bool else None for name, kind in of_field.items()}
-        return functools.partial(_given, defaults), defaults
-    if hasattr(hint, "model_fields"):
-        return functools.partial(_model, hint), {name: hint.model_fields[name].default for name in of_field}
-    return None
+    if not is_typeddict(hint):
+        return None
+    hints = get_type_hints(hint, include_extras=True)
+    defaults = {name: False if _plain(one) is bool else None for name, one in hints.items() if declared(one, Help)}
+    return functools.partial(_given, defaults), defaults
 
 
 def _given(defaults: dict[str, Any], **values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != defaults[name] and value != []}
-
-
-def _model(model: Any, **values: Any) -> Any:
-    """A model of options. Raises UsageError, which names the first invalid one."""
-    from pydantic import ValidationError
-
-    from capbench.api.checking import usage_error
-
-    try:
-        return model(**values)
-    except ValidationError as error:
-        raise usage_error(error, values, get_type_hints(model, include_extras=True), common.flag) from None
 
 
 _NO_DEFAULT = inspect.Parameter.empty

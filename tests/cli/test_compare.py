@@ -31,19 +31,6 @@ def test_its_numbers_are_those_of_correlate_with_the_same_settings(found: Callab
     assert python == compared
 
 
-def test_the_sentence_has_the_floor_and_the_json_has_the_number(
-    capbench: Callable[..., Ran], found: Callable[..., Any]
-) -> None:
-    arguments = ("compare", "bleu-1", "rouge-l", "cider", *FEW)
-    pairs = found(*arguments)["comparisons"][0]["pairs"]
-    assert min(pair["p_value"] for pair in pairs) == 1 / 201
-    at_floor = [pair for pair in pairs if pair["p_adjusted"] == 3 / 201]
-    assert len(pairs) >= len(at_floor) > 0
-    lines = capbench(*arguments).out.splitlines()
-    assert sum("p ≤ 0.0150" in line for line in lines) == len(at_floor)
-    assert sum(" p = " in line for line in lines) == len(pairs) - len(at_floor)
-
-
 def test_intervals_and_permutations_have_their_own_numbers(found: Callable[..., Any]) -> None:
     def drawn(*options: str) -> tuple[int, int]:
         result = found("compare", "cider,rouge-l", *options)

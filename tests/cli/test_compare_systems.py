@@ -48,17 +48,6 @@ def _read(name: str) -> Any:
     return json.loads(Path(name).read_text(encoding="utf-8"))
 
 
-def test_a_pair_is_one_sentence_with_its_evidence(capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*BOTH, "--bootstrap", "300", "--permutations", "300", "--details")
-    assert ran.code == 0, ran.err
-    (sentence,) = [line for line in ran.out.splitlines() if " in CIDEr: " in line]
-    assert sentence.startswith("good scores higher than base in CIDEr: ")
-    # Twice 1/301, by Holm's correction of two comparisons: the smallest value of 300 permutations, rounded up.
-    assert "corrected p ≤ 0.0067, uncorrected 95 % interval [+" in sentence
-    facts = {"images:60", "bootstrap:300", "permutations:300", "seed:0", "correction:holm", "comparisons:2"}
-    assert facts <= set(ran.out.splitlines()[-1].split("|"))
-
-
 def test_all_pairs_are_compared_where_asked_and_systems_have_names(found: Callable[..., Any]) -> None:
     arguments = ("compare-systems", "first=base.json", *THREE[2:])
     tables = [found(*arguments, *more)["table"] for more in ((), ("--all-pairs", "--test", "bootstrap"))]

@@ -78,16 +78,6 @@ def test_folders_lists_and_coco_json(found: Callable[..., Any], fake: dict[str, 
         assert open_store("x.h5").ids == ids
 
 
-def test_shards_and_merge_give_the_bytes_of_one_run(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
-    pictures(tmp_path / "in", 7)
-    common = ("extract-features", "--images", "in", "--batch", "2", "--dtype", "float16")
-    for more in (("one.h5",), ("all.h5", "--shard", "1/2"), ("all.h5", "--shard", "2/2")):
-        assert capbench(*common, "--out", *more).code == 0
-    ran = capbench("features", "merge", "all.h5", "all.shard-1-of-2.h5", "all.shard-2-of-2.h5")
-    assert "all.h5: 7 images of 2 stores" in ran.out
-    assert Path("all.h5").read_bytes() == Path("one.h5").read_bytes()
-
-
 def test_options_reach_the_detector(
     capbench: Run, fake: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,13 @@ data nothing => unknown-name
 score --nothing => unknown-option --nothing
 score --metric => missing-value --metric
 score --metric cidr => unknown-name cidr
+score --metric bleu.bleu-9 => unknown-name bleu-9
+score --metric no_such_module:X => import-failed no_such_module:X
+score -m bleu -p flickr8k-expert/most => unknown-name most
+score -m bleu --option bleu.size=4 => unknown-option size
+score -m cider --option cider.df=cocoo-val => unknown-name cocoo-val
+score -m bleu --draw 2 => out-of-range 2
+score -m nneval => missing-weights nneval
 score --candidates a --candidates b => duplicate --candidates
 score -m rouge-l --seed 200 => missing-option --seed
 score -m bleu-1 --keep-first => conflict flickr8k-expert
@@ -47,6 +54,9 @@ correlate -m bleu-1 -d composite@80k => unknown-name 80k
 correlate field-2025 -d thumb => unknown-name thumb
 correlate -m bleu-1 -p flickr8k-swaps@object/attribute-strict => missing-data
 correlate faier-figure4 => unsupported faier-figure4
+correlate tiger-tabel1 => missing-file tiger-tabel1
+correlate -m bleu-1 --bootstrap 50 => wrong-value bootstrap
+correlate -m bleu-1,cider --permutations 50 --compare permutation => wrong-value permutations
 correlate -m bleu-1 --out x.csv => wrong-value x.csv
 correlate -m bleu-1 --interval bca => missing-option --interval
 correlate -m bleu-1 --permutations 500 => missing-option --permutations
@@ -211,6 +221,8 @@ train scan scan-flickr8k-grid --evaluate tset => unknown-name tset
 train scan scan-flickr8k-grid --evaluate test --restart => conflict
 train scan scan-flickr8k-grid --set lose.kind=hinge => wrong-value
 train combination => missing-option
+train combination -m cider,rouge-l --folds 1 => wrong-value folds
+train combination -m cider,rouge-l --lower x --lower y => unknown-name x
 train combination -m cider,rouge-l --learner x => wrong-value learner
 train combination -m cider -d nocaps => unsupported nocaps/first-vs-rest/mean
 train combination -m cider,rouge-l --out scores.txt => wrong-format .txt

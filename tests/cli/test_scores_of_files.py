@@ -35,23 +35,6 @@ def test_scores_of_other_programs_come_back(
 @pytest.mark.parametrize(
     "line",
     [
-        "compare cider overlap --bootstrap 100 --permutations 100 --json",
-        "explore examples -m overlap -n 1 --json",
-        "figure ratings overlap --out r.svg --json",
-        "figure forest overlap cider --out f.svg --bootstrap 100",
-        "score -m overlap -d flickr8k-expert --json",
-        "correlate -d flickr8k-expert -m overlap -m cider --bootstrap 100 --compare bootstrap --permutations 100",
-    ],
-)
-def test_every_command_over_judgements_takes_scores(capbench: Callable[..., Ran], scores: Path, line: str) -> None:
-    ran = capbench(*line.split(), "--scores", scores)
-    assert ran.code == 0, ran.err
-    assert "overlap" in ran.out + "".join(path.read_text() for path in Path().glob("*.svg"))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
         "correlate -d flickr8k-expert -m cider -m overlap --compare permutation --permutations 100 --report r.html",
         "correlate --all-protocols -d flickr8k-expert -m cider -m overlap",
         "compare cider overlap words --bootstrap 100 --permutations 100 --report r.html",

@@ -45,18 +45,6 @@ def test_an_interval_that_excludes_0_beside_an_insignificant_corrected_p_value_i
     assert "agrees better" in texts[0]
 
 
-@pytest.mark.parametrize(("p", "interval"), [(0.04, AROUND), (0.06, ABOVE)])
-def test_an_interval_and_a_test_that_differ_without_a_correction_are_explained(
-    p: float, interval: tuple[float, float]
-) -> None:
-    (text,) = sentences([p], [interval])
-    assert ("agrees better" in text) is (p <= 0.05)
-    assert text.count(". The interval") == 1
-    # One pair is not corrected, so neither number is called so.
-    assert "corrected" not in text
-    assert "the test decides" not in sentences([p], [(AROUND, ABOVE)[p <= 0.05]])[0]
-
-
 def test_p_values_at_the_floor_are_upper_bounds() -> None:
     first, _, third = sentences([0.001, 0.001, 0.5], [ABOVE, ABOVE, AROUND])
     assert "p ≤ 0.0030" in first

@@ -123,13 +123,6 @@ def test_a_forest_plot_draws_each_value_in_its_interval_on_one_scale_from_zero()
     assert re.findall(r">(\d+)</text>", plot) == ["0", "20", "40", "60"]
 
 
-def test_what_is_missing_is_said_with_the_reason_and_items_with_the_command_that_adds_them() -> None:
-    page = report_page([make_source(items=False)])
-    assert "region features" in page
-    assert "capbench correlate toy --out results/toy --items" in page
-    assert 'id="items"' not in page
-
-
 def test_a_large_study_keeps_the_captions_on_which_metrics_and_people_part_most() -> None:
     from capbench.studies.examples import disagreement
 
