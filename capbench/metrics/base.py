@@ -51,7 +51,6 @@ class Metric(abc.ABC):
     """True if :meth:`statistics` needs the items of an image together, in as few batches as possible."""
     keeps_statistics: ClassVar[bool] = True
     """False if computing is cheaper than looking up; the score cache then stores nothing."""
-    explains_ensembles: ClassVar[bool] = True  # False if its explanation needs a single network
     explains_errors: ClassVar[bool] = False  # True if its explanation is compared with errors that humans marked
 
     options: Options  # The user's options and the defaults of all others

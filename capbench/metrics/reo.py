@@ -295,7 +295,6 @@ class Reo(GroundedMetric):
         column: f"REO {column.rpartition('-')[2]}{' (image)' if 'image' in column else ''}" for column in columns
     }
     citation = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
-    explains_ensembles = False
     explains_errors = True
     needs = (*GroundedMetric.needs, FittedCovariance())
     option_type = ReoOptions

@@ -124,7 +124,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
     citation = "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, Eval4NLP 2020"
     packages = ("torch", "tokenizers")
     needs = (References(), Features(), Weights("a ViLBERT", "capbench train vilbert", "vilbertscore"))
-    explains_ensembles = False
     batch_size = 256
     texts_at_once = 128  # half a minute with the published network on one core
 
