@@ -308,25 +308,28 @@ class _Joining:
         )
 
     def _join_ids(self, rows: Sequence[int]) -> list[int]:
-        ids, known = self.file.names["id"], self.known
+        ids, by_id, by_caption_id = self.file.names["id"], self.known.by_id, self.known.by_caption_id
         left = []
         for row in rows:
-            alike = known.by_caption_id.get(ids[row].rpartition(":")[0])  # with any references
-            if places := known.by_id.get(ids[row]) if self.check_references else alike:
-                self._take(row, places, "id", self.named)
-            elif alike:  # must not be joined to other references by its caption
-                self.other_references.add(row)
-            else:
+            alike = by_caption_id.get(ids[row].rpartition(":")[0])  # with any references
+            if alike is None:
                 left.append(row)
+            elif places := by_id.get(ids[row]) if self.check_references else alike:
+                self._take(row, places, "id", self.named)
+            else:  # must not be joined to other references by its caption
+                self.other_references.add(row)
         return left
 
     def _join_candidate_ids(self, rows: Sequence[int]) -> list[int]:
-        names = self.file.names
+        names, by_candidate_id = self.file.names, self.known.by_candidate_id
         ids = names.get("candidate_id") or names["id"]
         left = []
         for row in rows:
-            places = list(self.known.by_candidate_id.get(ids[row], ()))
-            if places and "image" in names:
+            if (found := by_candidate_id.get(ids[row])) is None:
+                left.append(row)
+                continue
+            places = [*found]
+            if "image" in names:
                 image = self._image(row)
                 places = [place for place in places if self.distinct[place].image == image]
             captions = {(self.distinct[place].image, self.distinct[place].candidate) for place in places}
