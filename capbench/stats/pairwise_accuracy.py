@@ -125,8 +125,6 @@ def aggregate(
     # ``mode`` (the most frequent rating; among equally frequent ones the lowest) give one data point for every rated
     # item. Means and medians that are equal up to rounding are equal, so that rounding neither creates nor breaks a tie
     how: Aggregation,
-    *,
-    name: str = "the human ratings",  # name of the values in error messages
 ) -> tuple[IntArray, FloatArray]:
     """Turn ratings into data points.
 
@@ -136,9 +134,9 @@ def aggregate(
     Raises StatisticError: no ratings, or a rating that is NaN or infinite.
     """
     items = np.ascontiguousarray(item, dtype=np.int64)
-    values = finite_vector(value, name)
+    values = finite_vector(value, "the human ratings")
     if not len(values):
-        raise StatisticError(f"{name} is empty: there is nothing to aggregate", code="too-few", value=0)
+        raise StatisticError("there are no human ratings: there is nothing to aggregate", code="too-few", value=0)
     if how == "unaggregated":
         return items, values
     by_value = np.lexsort((values, items))

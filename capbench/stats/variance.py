@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from capbench.core.records import FloatArray
 from capbench.stats.resampling import unit_codes
 from capbench.stats.ties import is_constant
-from capbench.stats.vectors import finite_vector
+from capbench.stats.vectors import centred, finite_vector
 
 
 def share_between(values: FloatArray, groups: Sequence[str] | NDArray[np.str_]) -> float | None:
@@ -70,7 +70,7 @@ def variance_shares(
         deviation = ratings - ratings.mean()
         total = float(deviation @ deviation)
         code, _ = unit_codes(image_labels)
-        residual = _without_means(deviation, code, n_images)
+        residual = centred(deviation, code)
         rest = float(residual @ residual)
         if several_sources:
             rest -= _explained(residual, code, unit_codes(source_labels)[0], n_images, n_sources)
@@ -88,10 +88,6 @@ def variance_shares(
         if several_sources
         else {},
     )
-
-
-def _without_means(values: FloatArray, code: NDArray[np.integer], units: int) -> FloatArray:
-    return np.asarray(values - (np.bincount(code, values, units) / np.bincount(code, minlength=units))[code])
 
 
 def _explained(
