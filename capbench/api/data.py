@@ -186,7 +186,6 @@ def _protocols_of(cls: Dataset | type[Dataset]) -> dict[str, Any]:
         "statistics": [{name: getattr(one, name) for name in statistics} for one in cls.statistics.values()],
         "groups": [spelled(group) for group in cls.groups or ()],
         "beside": [f"{cls.name}@{name}" for name in cls.beside],
-        "aliases": dict(cls.aliases),
         "version": cls.version,
         "versions": dict(cls.versions),
     }

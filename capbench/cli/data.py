@@ -63,13 +63,9 @@ def _protocol_lines(entry: dict[str, Any]) -> list[str]:
         for choice in entry[kind]:
             source = f" ({choice['source']})" if choice["source"] else ""
             lines.append(f"    {choice['name']:<{width}}  {choice['description']}{source}")
-    known = {choice["name"] for kind in ("items", "statistics") for choice in entry[kind]}
-    # The list already has an alias that begins with the name of items or a statistic.
-    aliases = {alias: id_ for alias, id_ in entry["aliases"].items() if "/" in alias}
     for label, texts in (
         ("single groups", [f"{name}@{part}" for part in entry["groups"]]),
         ("from other files", entry["beside"]),
-        ("other names", [f"{a} ({id_})" for a, id_ in aliases.items() if a.partition("/")[0] not in known]),
         ("versions", [f"{name}:{version} ({text})" for version, text in entry["versions"].items()]),
     ):
         lines += [f"  {label}: {', '.join(texts)}"] if texts else []
@@ -243,7 +239,7 @@ def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | N
         for path, file in files.items():
             if file.sha256 is not None:
                 common.note(f"  {path}: SHA-256 {file.sha256.value}")
-    elif (url or source.downloadable) and (url or source.checksum is None):
+    elif url or source.downloadable:
         common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
 
 

@@ -44,11 +44,6 @@ class Digests:
     size: int = _SIZE  # number of these bytes, 1 to 8
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Self:
-        """The digests of some names."""
-        return cls(np.unique(_hashed(names, _SIZE)))
-
-    @classmethod
     def of_hex(cls, texts: Iterable[str], size: int) -> Self:
         """Digests that are written as hex digits. Raises ValueError if one is not."""
         raw = [bytes.fromhex(text) for text in texts]
@@ -90,12 +85,12 @@ def _hashed(names: Iterable[str], size: int) -> NDArray[np.uint64]:
 
 def photographs_of(images: Iterable[str]) -> Digests:
     """The digests of the photographs of images."""
-    return Digests.of({_name(image) for image in images})
+    return Digests(np.unique(_hashed(map(_name, images), _SIZE)))
 
 
 def captions_of(texts: Iterable[str]) -> Digests:
     """The digests of captions."""
-    return Digests.of({caption_key(text) for text in texts})
+    return Digests(np.unique(_hashed(map(caption_key, texts), _SIZE)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,6 @@ class Dataset(abc.ABC):
     selections: ClassVar[Mapping[str, ItemSelection]]  # item selections by name
     statistics: ClassVar[Mapping[str, StatisticSpec]]  # statistics by name
     default: ClassVar[tuple[str, str]]  # names of the selection and the statistic that are usual in the literature
-    aliases: ClassVar[Mapping[str, str]] = {}  # other spellings of ``items/statistic``
     most_references: ClassVar[str] = ""
     """Name of the selection with all references, if the default one omits some: for curves over their number."""
     with_references: ClassVar[str] = ""
@@ -68,7 +67,7 @@ class Dataset(abc.ABC):
     @classmethod
     def protocol(cls, text: str | None = None) -> Protocol:
         """Look up ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or the default."""
-        return resolve(cls.name, cls.selections, cls.statistics, cls.default, cls.aliases, text, cls.version)
+        return resolve(cls.name, cls.selections, cls.statistics, cls.default, text, cls.version)
 
     @classmethod
     def newest_version(cls, root: DataRoot) -> str:

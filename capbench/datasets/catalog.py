@@ -53,20 +53,12 @@ class Source(Strict):
     manual: str  # instructions for getting the files manually
     page: str | None = None  # address of a page that describes the files, or None
     url: str | None = None  # address of the file or archive, only if the publisher offers it openly
-    # SHA-256 of the file at the address, as stated by the publisher; ``unknown`` if not stated. Required with an
-    # address
-    sha256: str | None = Field(default=None, pattern="^([0-9a-f]{64}|unknown)$")
     archive: Literal["zip"] | None = None  # ``zip`` if the file at the address is an archive of the files
     dead: str | None = None  # the reason why the address no longer works, or None
     form: str | None = None  # address of a form to fill in first, or None
     note: str | None = None  # a remark, or None
     licence: str = ""  # short name of the licence for tables (``CC BY 4.0``), ``""`` if only the terms are known
     open: bool = False  # True if the licence is open and every file has an address: part of ``data download --open``
-
-    @property
-    def checksum(self) -> str | None:
-        """The stated SHA-256 of the file at the address, or None."""
-        return None if self.sha256 == "unknown" else self.sha256
 
     @property
     def downloadable(self) -> bool:
@@ -172,14 +164,10 @@ class Catalog(Strict):
         return {path: entry for path, entry in self.files.items() if entry.source == source}
 
 
-def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
-    """Parse and validate a catalog."""
-    from capbench.core.yaml import parse_own
-
-    return validated(Catalog, parse_own(text, path), path)
-
-
 @functools.cache
 def catalog() -> Catalog:
     """The catalog of this package."""
-    return parse_catalog(importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text("utf-8"))
+    from capbench.core.yaml import parse_own
+
+    text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text("utf-8")
+    return validated(Catalog, parse_own(text, "catalog.yaml"), "catalog.yaml")

@@ -175,11 +175,6 @@ class Composite(Dataset):
     default: ClassVar[tuple[str, str]] = ("any-candidate-out", "correctness-tau-c")
     other_practice: ClassVar[tuple[str, str]] = ("same-text-out/correctness-tau-c", "TIGEr and REO")
     groups: ClassVar[Sequence[str] | None] = SUBSETS
-    aliases: ClassVar[Mapping[str, str]] = {
-        "clipscore": "any-candidate-out/correctness-tau-c",
-        "clipscore/tau-b": "any-candidate-out/correctness-tau-b",
-        "clipscore/tau-c": "any-candidate-out/correctness-tau-c",
-    }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file (8k, 30k, COCO); ``group`` is ``8k``, ``30k`` or ``coco``.

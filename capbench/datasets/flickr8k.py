@@ -29,8 +29,6 @@ from capbench.datasets.row_models import Image, Row, Text, read_rows, wrong
 from capbench.datasets.user.caption_readers import Captions, read_token
 
 _CAPTIONS = "flickr8k/Flickr8k.token.txt"
-_COEFFICIENTS = ("tau-b", "tau-c", "spearman", "pearson")
-_AGGREGATIONS = ("unaggregated", "mean", "median", "mode")
 
 
 def _caption_id(text: object) -> tuple[str, int, str]:
@@ -230,11 +228,6 @@ class Flickr8kExpert(_Flickr8k):
         **within_image_statistics("expert"),
     }
     default: ClassVar[tuple[str, str]] = ("no-own-captions", "unaggregated-tau-c")
-    aliases: ClassVar[Mapping[str, str]] = {
-        f"{aggregation}/{coefficient}": f"no-own-captions/{aggregation}-{coefficient}"
-        for aggregation in _AGGREGATIONS
-        for coefficient in _COEFFICIENTS
-    }
 
 
 class Flickr8kCrowdFlower(_Flickr8k):

@@ -189,7 +189,6 @@ def obtain(
         hint = f"Manually: {source.manual}.{page} If you have another address: --url ADDRESS"
         first, value = root.path / needed[0], wanted.source
         raise MissingFileError(f"{source.title}: {why}", code="download-failed", value=value, path=first, hint=hint)
-    checksum = source.checksum if url is None else None
     zipped = address.split("?")[0].lower().endswith(".zip") or (url is None and source.archive == "zip")
     if not zipped:
         if len(needed) > 1:
@@ -197,12 +196,12 @@ def obtain(
             raise UsageError(problem, code="ambiguous", value=address, hint="Name the file to download")
         known_hash = known.files[needed[0]].sha256
         # Only official hashes are enforced: another valid copy may differ from an observed hash. Verification warns.
-        official = known_hash.value if known_hash is not None and known_hash.status == "official" else checksum
+        official = known_hash.value if known_hash is not None and known_hash.status == "official" else None
         fetch(address, root.path / needed[0], sha256=official, manual=source.manual, progress=progress)
         return Obtained(wanted.source, (needed[0],), existing)
     # its place until it is unpacked
     archive = cache_dir("downloads") / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}.zip"
-    fetch(address, archive, sha256=checksum, manual=source.manual, progress=progress)
+    fetch(address, archive, manual=source.manual, progress=progress)
     written, absent = unpack(archive, {path: known.files[path].member for path in needed}, root.path)
     if not absent:
         archive.unlink(missing_ok=True)

@@ -205,7 +205,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
 
 
 _OF_WHOLE = (
-    *("statistics", "default", "aliases", "most_references", "with_references", "other_practice"),
+    *("statistics", "default", "most_references", "with_references", "other_practice"),
     *("judges_images", "under_root", "file_columns", "version", "versions"),
 )
 _ENDINGS = "|".join(map(re.escape, SUFFIXES))

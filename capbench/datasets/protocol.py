@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from capbench.core.errors import ProtocolError, suggest
-from capbench.core.records import (
-    Coefficient,
-    GradedCoefficient,
-    SourceCoefficient,
-    SystemCoefficient,
-    TieRule,
-    WithinCoefficient,
-)
+from capbench.core.records import TieRule
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
 #: The units that a statistic compares: all captions, the captions of each image or of each source, systems, or pairs of
@@ -56,15 +49,12 @@ class StatisticSpec:
     kind: Literal["correlation", "accuracy", "mean"]
     human: str  # aspect of the ratings, or label of the preferences
     aggregation: Aggregation = "unaggregated"  # aggregation of several ratings of one item (correlations)
-    coefficient: Coefficient | None = None  # correlation coefficient over all captions; None at other levels
+    level: Level = "captions"  # the units that are compared
+    # one of those of the level (``Coefficient``, ``WithinCoefficient``, …); None for accuracies and means
+    coefficient: Any = None
     ties: TieRule | None = None  # value of a metric's tie on a pair (accuracies)
     description: str = ""  # one sentence
     source: str = ""  # publications that use it
-    within: WithinCoefficient | None = None  # statistic within images, at the level ``images``
-    within_source: SourceCoefficient | None = None  # statistic within sources, at the level ``sources``
-    systems: SystemCoefficient | None = None  # statistic over systems, at the level ``systems``
-    # correlation of score differences with graded preferences, at the level ``pairs``
-    graded: GradedCoefficient | None = None
     # True for an accuracy that weights pairs whose longer caption is preferred and pairs whose shorter one is
     # preferred equally
     length_balanced: bool = False
@@ -72,20 +62,9 @@ class StatisticSpec:
     @property
     def side(self) -> Literal["ratings", "preferences", "none"]:
         """The human side: ratings of captions, or preferences between two captions."""
-        if self.kind == "accuracy" or self.graded is not None:
+        if self.kind == "accuracy" or self.level == "pairs":
             return "preferences"
         return "ratings" if self.kind == "correlation" else "none"
-
-    @property
-    def level(self) -> Level:
-        """The units that are compared."""
-        given: dict[Level, str | None] = {
-            "pairs": self.graded,
-            "images": self.within,
-            "sources": self.within_source,
-            "systems": self.systems,
-        }
-        return next((level for level, coefficient in given.items() if coefficient is not None), "captions")
 
     @property
     def data_points(self) -> str:
@@ -96,19 +75,12 @@ class StatisticSpec:
     @property
     def label(self) -> str:
         """Short name for table headings: ``τ-c``, ``ρ``, ``acc-eq``, ``within-image τ-b``, ``accuracy``, ``mean``."""
-        if self.within is not None:
-            return f"within-image {_SYMBOLS.get(self.within, self.within)}"
-        if self.within_source is not None:
-            return f"within-source {_SYMBOLS[self.within_source]}"
-        if self.systems is not None:
-            return f"system {_SYMBOLS.get(self.systems, self.systems)}"
         if self.length_balanced:
             return "length-balanced accuracy"
-        if self.graded is not None:
-            return f"graded {_SYMBOLS[self.graded]}"
-        if self.kind == "correlation" and self.coefficient is not None:
-            return _SYMBOLS[self.coefficient]
-        return self.kind
+        if self.coefficient is None:
+            return self.kind
+        before = {"images": "within-image ", "sources": "within-source ", "systems": "system ", "pairs": "graded "}
+        return f"{before.get(self.level, '')}{_SYMBOLS.get(self.coefficient, self.coefficient)}"
 
 
 @dataclass(frozen=True)
@@ -178,15 +150,15 @@ def statistic_title(label: str) -> str:
     return f"{before}{space}{_TITLES.get(symbol, symbol)}"
 
 
-_COEFFICIENTS: dict[str, dict[str, str]] = {
-    "coefficient": {
+_COEFFICIENTS: dict[Level, dict[str, str]] = {
+    "captions": {
         "tau-b": "Kendall's tau-b",
         "tau-c": "Kendall's (Stuart's) tau-c",
         "spearman": "Spearman's rho",
         "pearson": "Pearson's r",
         "acc-eq": "pairwise accuracy with tie calibration, acc*_eq",
     },
-    "within": {
+    "images": {
         "tau-b": "Kendall's tau-b of each image's captions, averaged over images",
         "tau-c": "Kendall's (Stuart's) tau-c of each image's captions, averaged over images",
         "spearman": "Spearman's rho of each image's captions, averaged over images",
@@ -198,7 +170,7 @@ _COEFFICIENTS: dict[str, dict[str, str]] = {
         "difference-pearson": "pairwise difference Pearson: r of the differences between captions of one image, over "
         "the pairs of all images",
     },
-    "within_source": {
+    "sources": {
         "tau-b": "Kendall's tau-b over the pairs of captions of one source",
         "tau-c": "Kendall's (Stuart's) tau-c of each source's captions, averaged with weights n², n its number of "
         "captions",
@@ -212,7 +184,7 @@ _COEFFICIENTS: dict[str, dict[str, str]] = {
         "from 1,000 paired permutations over images, seed 0",
     },
 }
-"""Field of :class:`StatisticSpec` → coefficient → its meaning."""
+"""Coefficient → its meaning, by level."""
 _SOURCES = {
     "acc-eq": "Deutsch, Foster and Freitag 2023",
     "acc-eq-held-out": "after Deutsch, Foster and Freitag 2023",
@@ -238,18 +210,18 @@ def correlations(
 ) -> dict[str, StatisticSpec]:
     """All correlations of scores with one aspect of ratings, named ``[prefix-][aggregation-]coefficient``."""
     several = len(aggregations) > 1
-    specs = [_coefficients("coefficient", human, prefix, each if several else "", each) for each in aggregations]
+    specs = [_coefficients("captions", human, prefix, each if several else "", each) for each in aggregations]
     return {name: spec for of_aggregation in specs for name, spec in of_aggregation.items()}
 
 
 def within_image_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics within images of one aspect; several ratings of a caption are aggregated first."""
-    return _coefficients("within", human, prefix, "within-image")
+    return _coefficients("images", human, prefix, "within-image")
 
 
 def within_source_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics within sources of one aspect of ratings, named ``[prefix-]within-source-coefficient``."""
-    return _coefficients("within_source", human, prefix, "within-source")
+    return _coefficients("sources", human, prefix, "within-source")
 
 
 def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
@@ -264,14 +236,16 @@ def all_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
 
 
 def _coefficients(
-    field: str, human: str, prefix: str, level: str, aggregation: Aggregation = "mean", before: str = ""
+    level: Level, human: str, prefix: str, middle: str, aggregation: Aggregation = "mean", before: str = ""
 ) -> dict[str, StatisticSpec]:
     specs = {}
-    for coefficient, title in _COEFFICIENTS[field].items():
-        name = "-".join(filter(None, [prefix, level, coefficient]))
+    for coefficient, title in _COEFFICIENTS[level].items():
+        name = "-".join(filter(None, [prefix, middle, coefficient]))
         text = f"{title}; {before}{_AGGREGATION_NAMES[aggregation]}"
-        given: dict[str, Any] = {field: coefficient, "source": _SOURCES.get(coefficient, "")}
-        specs[name] = StatisticSpec(name, "correlation", human, aggregation, description=text, **given)
+        source = _SOURCES.get(coefficient, "")
+        specs[name] = StatisticSpec(
+            name, "correlation", human, aggregation, level, coefficient, description=text, source=source
+        )
     return specs
 
 
@@ -301,7 +275,7 @@ def graded_preferences(label: str) -> dict[str, StatisticSpec]:
         "one is preferred; a tie of the metric counts one half; 50 % for any preference for length alone",
         length_balanced=True,
     )
-    names: dict[GradedCoefficient, str] = {"pearson": "Pearson's r", "tau-b": "Kendall's tau-b"}
+    names = {"pearson": "Pearson's r", "tau-b": "Kendall's tau-b"}
     correlated = [
         StatisticSpec(
             f"{label}-graded-{coefficient}",
@@ -309,7 +283,8 @@ def graded_preferences(label: str) -> dict[str, StatisticSpec]:
             label,
             description=f"{title} of the difference between the two scores and the graded preference; each pair counts "
             "in both orders",
-            graded=coefficient,
+            level="pairs",
+            coefficient=coefficient,
         )
         for coefficient, title in names.items()
     ]
@@ -321,7 +296,6 @@ def resolve(
     selections: Mapping[str, ItemSelection],
     statistics: Mapping[str, StatisticSpec],
     default: tuple[str, str],
-    aliases: Mapping[str, str],
     # ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default; the data set
     # with or without its version
     text: str | None,
@@ -337,7 +311,6 @@ def resolve(
     elif len(parts) == 3 or "@" in parts[0] or ":" in parts[0]:
         problem, hint = f"the protocol '{text}' does not belong to {dataset}", f"Begin it with {dataset}/"
         raise ProtocolError(problem, code="mismatch", value=text, hint=hint)
-    parts = aliases.get("/".join(parts), "/".join(parts)).split("/")
     if len(parts) == 1:
         is_statistic = parts[0] not in selections and _completed(parts[0], statistics, default[1]) in statistics
         parts = [default[0], parts[0]] if is_statistic else [parts[0], default[1]]

@@ -140,11 +140,7 @@ def distinct(rows: Iterable[M], unique: Sequence[str], path: Path) -> list[M]:
     for row in rows:
         first = known.setdefault(tuple(getattr(row, name) for name in unique), row)
         if first is not row and first.model_copy(update={"row": row.row}) != row:
-            message = f"{' and '.join(unique)} are those of {place(first.row)}, with other values"
+            place = f"row {first.row}" if isinstance(first.row, int) else first.row
+            message = f"{' and '.join(unique)} are those of {place}, with other values"
             raise DataError(message, code="duplicate", path=path, row=row.row, hint="Keep the correct one of the two")
     return list(known.values())
-
-
-def place(number: Number) -> str:
-    """A row's place in words."""
-    return f"row {number}" if isinstance(number, int) else number

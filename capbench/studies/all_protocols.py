@@ -136,7 +136,9 @@ def _protocols(dataset: Dataset) -> list[Protocol]:
         for items in dataset.selections.values()
         for statistic in dataset.statistics.values()
         if statistic.kind != "mean"
-        and not (items.systems and statistic.systems and items.systems < fewest_systems(statistic.systems))
+        and not (
+            items.systems and statistic.level == "systems" and items.systems < fewest_systems(statistic.coefficient)
+        )
     ]
     return sorted(everything, key=lambda protocol: protocol.items.name != default.items.name)
 

@@ -165,7 +165,7 @@ def _statistic(protocol: Protocol) -> str:
 def _chance(protocol: Protocol, best: Cell) -> list[str]:
     """A sentence if the best metric may agree with the raters by chance only, where the value by chance is known."""
     spec = protocol.statistic
-    of_correlation = not any("acc" in str(name) for name in (spec.coefficient, spec.within, spec.systems))
+    of_correlation = "acc" not in str(spec.coefficient)
     chance = best.chance if spec.kind == "accuracy" else 0.0 if of_correlation else None
     if chance is None:
         return []
@@ -183,7 +183,7 @@ def _judged(protocol: Protocol, judgements: Judgements) -> str:
     if protocol.statistic.side == "preferences":
         pairs = judgements.preferences[human]
         items = pairs.first
-        if protocol.statistic.graded is None:
+        if protocol.statistic.level != "pairs":
             items = items[np.asarray(pairs.preferred) != 0]
         size = count(len(items), "preference")
     else:

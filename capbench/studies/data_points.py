@@ -37,7 +37,7 @@ def agreement(
             raise StatisticError(message, code="conflict", value=unit, hint="Use the unit 'image'")
         return level_points(spec, judgements, scores, group)
     images = np.array([photograph(item.image) for item in judgements.items])
-    if spec.kind == "correlation" and spec.coefficient is not None:
+    if spec.coefficient is not None:
         item, human = rated_points(spec, judgements, group)
         at_points = {title: values[:, item] for title, values in scores.items()}
         labels = unit_labels(images, item, unit)
@@ -69,14 +69,14 @@ def level_points(
     spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
 ) -> WithinImages | WithinSources | Systems | GradedPairs:
     """Several metrics' (items,) or (draws, items) scores at the data points of a statistic not over all captions."""
-    if spec.graded is not None:
+    if spec.level == "pairs":
         pairs = judgements.preferences[spec.human]
         if pairs.grade is None:
             raise StatisticError("the preferences have no grades", code="unsupported")
         chosen = np.array([not group or of_pair == group for of_pair in pairs.group], dtype=np.bool_)
         first, second = pairs.first[chosen], pairs.second[chosen]
         return GradedPairs.of_pairs(
-            spec.graded,
+            spec.coefficient,
             {title: np.asarray(values)[..., first] for title, values in scores.items()},
             {title: np.asarray(values)[..., second] for title, values in scores.items()},
             pairs.grade[chosen],
@@ -86,14 +86,14 @@ def level_points(
     at_points = {title: np.asarray(values)[..., item] for title, values in scores.items()}
     images = item_column(judgements, item, "image")
     photographs = [photograph(image) for image in images.tolist()]
-    if spec.within is not None:
+    if spec.level == "images":
         # Captions are compared under the id that they were rated under; ids of one photograph are resampled together.
-        return WithinImages.of(spec.within, at_points, human, images, drawn=photographs)
+        return WithinImages.of(spec.coefficient, at_points, human, images, drawn=photographs)
     systems = item_column(judgements, item, "system")
-    if spec.within_source is not None:
-        return WithinSources.of(spec.within_source, at_points, human, systems, photographs)
-    if spec.systems is not None:
-        return Systems.of(spec.systems, at_points, human, systems, photographs)
+    if spec.level == "sources":
+        return WithinSources.of(spec.coefficient, at_points, human, systems, photographs)
+    if spec.level == "systems":
+        return Systems.of(spec.coefficient, at_points, human, systems, photographs)
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
 
 

@@ -115,7 +115,6 @@ def _cells(
 def _correlations(
     spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str, make: partial[Cell]
 ) -> Iterator[Cell]:
-    assert spec.coefficient is not None
     for group in ("", *judgements.groups):
         item, human = rated_points(spec, judgements, group)
         label = f"the human ratings{f' of {group}' if group else ''}"
@@ -144,7 +143,8 @@ def _at_level(
             data = level_points(spec, judgements, {title: values}, group)
             value = observed_value(data.statistic(title))
             if not np.isfinite(value):
-                given = "all systems the same mean" if spec.systems else "captions of different ratings the same score"
+                of_systems = spec.level == "systems"
+                given = "all systems the same mean" if of_systems else "captions of different ratings the same score"
                 raise StatisticError(f"{spec.name} is undefined: {title} gives {given}", value=title)
         except StatisticError as error:
             yield make(group=group, undefined=error.message, n=0)

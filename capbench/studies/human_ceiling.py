@@ -45,7 +45,7 @@ def human_ceiling(
     """
     spec = protocol.statistic
     images = np.array([photograph(item.image) for item in judgements.items])
-    if spec.kind == "correlation" and spec.coefficient is not None and spec.aggregation == "unaggregated":
+    if spec.kind == "correlation" and spec.level == "captions" and spec.aggregation == "unaggregated":
         ratings = judgements.ratings[spec.human]
         chosen = np.full(len(ratings), True) if not group else item_column(judgements, ratings.item, "group") == group
         item, value = ratings.item[chosen], ratings.value[chosen]

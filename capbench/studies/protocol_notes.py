@@ -24,7 +24,7 @@ def protocol_notes(
 ) -> tuple[str, ...]:
     """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length."""
     spec = protocol.statistic
-    if not tables or spec.graded is not None:
+    if not tables or spec.level == "pairs":
         return ()
     if spec.level == "captions":
         return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *_of_length(spec, draws[0])))
@@ -44,11 +44,11 @@ def protocol_notes(
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
-    if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
+    if "acc-eq" not in str(spec.coefficient):
         return []
     item, human = rated_points(spec, judgements, "")
     try:
-        level, tied = chance_level(human, item_column(judgements, item, "image") if spec.within else None)
+        level, tied = chance_level(human, item_column(judgements, item, "image") if spec.level == "images" else None)
     except StatisticError:  # the cells give the reason
         return []
     ties = "all pairs tied" if tied else "no pairs tied"
@@ -57,10 +57,10 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
 
 def no_agreement(spec: StatisticSpec, judgements: Judgements, group: str) -> float:
     """The value of scores without information: the chance level of acc*_eq, 0 for correlations."""
-    if "acc-eq" not in str(spec.within or spec.coefficient):
+    if "acc-eq" not in str(spec.coefficient):
         return 0.0
     item, human = rated_points(spec, judgements, group)
-    return chance_level(human, item_column(judgements, item, "image") if spec.within else None)[0]
+    return chance_level(human, item_column(judgements, item, "image") if spec.level == "images" else None)[0]
 
 
 def _of_length(spec: StatisticSpec, judgements: Judgements) -> list[str]:
@@ -142,7 +142,7 @@ def tie_cautions(
     excludes ties, and tie-calibrated accuracy chooses the threshold below which the metric may tie (Deutsch, Foster and
     Freitag, 2023).
     """
-    if protocol.statistic.coefficient != "tau-c" or not tables or len(tables[0].items) < _FEWEST_ITEMS:
+    if protocol.statistic.label != "τ-c" or not tables or len(tables[0].items) < _FEWEST_ITEMS:
         return []
     lines = []
     defined = {cell.column for cell in cells if not cell.group and cell.value is not None}

@@ -333,7 +333,7 @@ def _measured(task: RankedTask, collector: TaskCollector, result: StudyResult, r
     # The judgements have a statistic, since some metric has a value: the scores of the others are constant.
     none = no_agreement(spec, draws[0], task.group)
     # Shares of pairs count as they are.
-    is_share = spec.kind == "accuracy" or "acc" in str(spec.within or spec.systems or spec.coefficient)
+    is_share = spec.kind == "accuracy" or "acc" in str(spec.coefficient)
     of_task = TaskData(data, task.weight, 1.0 if is_share else 0.5, frozenset(constant), none)
     return _Measured(task, draws, of_task, {**values, **dict.fromkeys(constant, none)}, missing, constant)
 

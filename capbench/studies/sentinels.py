@@ -148,8 +148,9 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     if len(np.unique(unit[judged])) >= FOLDS:
         # Captions of a photograph without judgements may be scored by any fold's model.
         fold = np.maximum(deal(unit[judged], FOLDS, units, seed), 0)[unit]
-    ranks = protocol.statistic.coefficient not in (None, "pearson")
-    return _Data(draws, unit, fold, total, number, pairs, ranks, protocol.statistic.level)
+    spec = protocol.statistic
+    ranks = spec.level == "captions" and spec.coefficient not in (None, "pearson")
+    return _Data(draws, unit, fold, total, number, pairs, ranks, spec.level)
 
 
 def _checksum(protocol: Protocol, judgements: Judgements) -> str:

@@ -95,8 +95,8 @@ def _refuse_untestable(protocol: Protocol) -> None:
     spec = protocol.statistic
     reasons = {
         "has no human judgements to rank metrics on": (spec.kind == "mean", "Choose a correlation or an accuracy"),
-        "is too slow for a permutation test": (spec.coefficient == "acc-eq", "Choose within-image-acc-eq-held-out"),
-        "has no permutation test": (spec.systems == "soft-accuracy", "Choose system-accuracy or system-pearson"),
+        "is too slow for a permutation test": (spec.label == "acc-eq", "Choose within-image-acc-eq-held-out"),
+        "has no permutation test": (spec.coefficient == "soft-accuracy", "Choose system-accuracy or system-pearson"),
     }
     for reason, (applies, hint) in reasons.items():
         if applies:

@@ -30,8 +30,6 @@ from capbench.weights.ensembles import read_ensemble
 if TYPE_CHECKING:
     import torch
 
-UNKNOWN = "unknown"  # value of ``sha256`` for an address whose publisher does not state one
-
 
 class Entry(BaseModel):
     """Facts about one weight file."""
@@ -47,7 +45,7 @@ class Entry(BaseModel):
     terms: str
     manual: str
     url: str | None = None
-    sha256: str | None = Field(default=None, pattern=f"^([0-9a-f]{{64}}|{UNKNOWN})$")
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     sha256_prefix: str | None = Field(default=None, pattern="^[0-9a-f]{8,63}$")
     sha256_observed: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     megabytes: int | None = None
@@ -59,7 +57,7 @@ class Entry(BaseModel):
     @property
     def expected(self) -> str | None:
         """The official SHA-256 or its first digits; None if unknown."""
-        return self.sha256_prefix if self.sha256 in (None, UNKNOWN) else self.sha256
+        return self.sha256 or self.sha256_prefix
 
     @property
     def path(self) -> Path:
@@ -105,19 +103,14 @@ class _Registry(Strict):
     models: dict[str, Entry]
 
 
-def parse_registry(text: str) -> dict[str, Entry]:
-    """Parse and check a registry's YAML text. Raises DataError for the first invalid key."""
-    from capbench.core.yaml import parse_own
-
-    models = validated(_Registry, parse_own(text, "registry.yaml"), "registry.yaml").models
-    return {name: entry.model_copy(update={"name": name}) for name, entry in models.items()}
-
-
 @functools.cache
 def entries() -> dict[str, Entry]:
     """capbench's registry, by name."""
+    from capbench.core.yaml import parse_own
+
     text = importlib.resources.files("capbench.weights").joinpath("registry.yaml").read_text(encoding="utf-8")
-    return parse_registry(text)
+    models = validated(_Registry, parse_own(text, "registry.yaml"), "registry.yaml").models
+    return {name: entry.model_copy(update={"name": name}) for name, entry in models.items()}
 
 
 def entry(name: str) -> Entry:
@@ -153,7 +146,6 @@ def _grid_entry(name: str) -> Entry:
         file=file,
         page="https://docs.pytorch.org/vision/stable/models.html",
         url=weights.url,
-        sha256=None if digits else UNKNOWN,
         sha256_prefix=digits.group(1) if digits else None,
         megabytes=round(size) if size else None,
         terms=terms,

@@ -5,17 +5,7 @@ from pathlib import Path
 
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.captions import CORPORA
-from capbench.datasets.catalog import Need, catalog, parse_catalog
-
-SMALL = """
-schema: 1
-sources:
-  here: {title: A source, terms: free, manual: Ask}
-datasets:
-  one: {title: One, citation: A paper, what: things, needs: [{role: all, any_of: [[a/b.txt]]}]}
-files:
-  a/b.txt: {what: text, source: here, counts: [{of: lines, how: lines, expected: 3}]}
-"""
+from capbench.datasets.catalog import Need, catalog
 
 
 def test_every_file_belongs_to_a_data_set() -> None:
@@ -31,16 +21,6 @@ def test_the_captions_of_every_data_set_and_corpus_have_terms() -> None:
     permitted = "CC BY |BSD$|MIT$"
     restricted = "none stated|not commercial|your file"
     assert all(re.search(permitted if of.derived else restricted, of.licence) for of in terms.values())
-
-
-def test_every_address_has_a_checksum_or_says_that_none_is_stated() -> None:
-    sources = catalog().sources
-    assert {name for name, source in sources.items() if source.sha256} == {
-        name for name, source in sources.items() if source.url
-    }
-    assert {source.checksum for source in sources.values()} == {None}
-    text = SMALL.replace("terms: free,", "terms: free, url: 'http://x/y', sha256: " + "0f" * 32 + ",")
-    assert parse_catalog(text).sources["here"].checksum == "0f" * 32
 
 
 def test_open_sets_have_addresses_sizes_and_licences() -> None:

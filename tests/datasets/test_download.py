@@ -16,10 +16,11 @@ from tests.errors import raises
 from tests.http_server import BODY, DIGEST, Server
 
 
-def small(url: str, **source: str) -> Catalog:
-    facts = {"title": "The source", "terms": "free", "manual": "Ask", "url": url, "sha256": "unknown", **source}
+def small(url: str, sha256: str = "", **source: str) -> Catalog:
+    facts = {"title": "The source", "terms": "free", "manual": "Ask", "url": url, **source}
     needs = [{"role": "all", "any_of": [["d/a.txt", "d/b.txt"]]}]
-    files = {f"d/{name}.txt": {"what": name, "source": "s"} for name in "ab"}
+    stated = {"sha256": {"value": sha256, "status": "official", "seen_in": "x"}} if sha256 else {}
+    files = {f"d/{name}.txt": {"what": name, "source": "s", **stated} for name in "ab"}
     one = {"title": "One", "citation": "c", "what": "w", "needs": needs}
     return Catalog.model_validate({"schema": 1, "sources": {"s": facts}, "datasets": {"one": one}, "files": files})
 
@@ -44,17 +45,11 @@ def test_a_data_sets_missing_files_come_out_of_the_sources_archive(server: Serve
     assert obtain(wanted[0], known, root).kept == ("d/a.txt", "d/b.txt")
 
 
-@pytest.mark.parametrize("archive", [False, True])
-def test_what_an_address_gives_is_compared_with_its_stated_checksum(
-    server: Server, root: DataRoot, archive: bool
-) -> None:
-    kind = {"archive": "zip"} if archive else {}
+def test_what_an_address_gives_is_compared_with_its_official_checksum(server: Server, root: DataRoot) -> None:
     with raises(DataError, "damaged", value=DIGEST):
-        obtain(Wanted("s", ("d/a.txt",)), small(server.url, sha256="0" * 64, **kind), root)
+        obtain(Wanted("s", ("d/a.txt",)), small(server.url, sha256="0" * 64), root)
     assert not (root.path / "d/a.txt").exists()
-    if not archive:
-        known = small(server.url, sha256=DIGEST)
-        assert obtain(Wanted("s", ("d/a.txt",)), known, root).written == ("d/a.txt",)
+    assert obtain(Wanted("s", ("d/a.txt",)), small(server.url, sha256=DIGEST), root).written == ("d/a.txt",)
 
 
 def test_what_a_target_means(root: DataRoot) -> None:
@@ -80,7 +75,7 @@ def test_requests_that_cannot_be_met_are_refused(server: Server, root: DataRoot)
 def with_addresses(url: str, sha256: str) -> Catalog:
     """Two files with an address of their own, one of them in a common source without any."""
     known = small(url).model_dump(by_alias=True)
-    del known["sources"]["s"]["url"], known["sources"]["s"]["sha256"]
+    del known["sources"]["s"]["url"]
     for entry in known["files"].values():
         entry |= {"url": url, "size": len(BODY), "sha256": {"value": sha256, "status": "observed", "seen_in": "x/y"}}
     known["sources"]["s"]["open"] = True

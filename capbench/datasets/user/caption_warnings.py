@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from statistics import median
 
 from capbench.core.records import Item, image_id
 
@@ -126,25 +125,17 @@ def _bare(text: str) -> str:
 
 
 def _long(items: Sequence[Item]) -> str:
-    references = Counter(text.count(" ") + 1 for item in items for text in item.references)
+    references = [text.count(" ") + 1 for item in items for text in item.references]
     if not references:
         return ""
-    of_candidates = _median(Counter(item.candidate.count(" ") + 1 for item in items))
-    of_references = _median(references)
+    of_candidates = median(item.candidate.count(" ") + 1 for item in items)
+    of_references = median(references)
     if of_candidates < _LONG * max(of_references, 1):
         return ""
     return (
         f"candidates have a median of {of_candidates:g} words, references of {of_references:g}: metrics that count "
         "n-grams penalise the additional words"
     )
-
-
-def _median(counts: Counter[int]) -> float:
-    """The median of numbers by their counts."""
-    numbers = sorted(counts)
-    ends = list(accumulate(counts[number] for number in numbers))
-    middle = (ends[-1] - 1) // 2, ends[-1] // 2
-    return sum(numbers[bisect_right(ends, place)] for place in middle) / 2
 
 
 def _one_document(items: Sequence[Item], metrics: Sequence[str]) -> str:

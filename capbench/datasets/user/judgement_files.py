@@ -78,13 +78,16 @@ class UserJudgements:
     kind: Kind  # the kind of rows
     aspects: tuple[str, ...] = (RATING,)  # rated aspects; ``rating`` if unnamed
     scale: tuple[float, float] | None = None  # lowest and highest possible rating; None for the observed ones
-    # columns that were read under another name, and their fields
-    columns: Mapping[str, str] = field(default_factory=dict)
     # the field of each column; ``""`` for columns that are not read
     all_columns: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns that were read under another name, and their fields."""
+        return {column: name for column, name in self.all_columns.items() if name and column != name}
 
     @property
     def most_references(self) -> int:
@@ -155,8 +158,7 @@ def read_user_file(
     rows = _Rows(table, frame, {name: column for column, name in reading.items()})
     paired = not {"candidate_a", "candidate_b", "preferred"}.isdisjoint(frame)
     kind, aspects, scale = rows.pairs() if paired else rows.rated(scale, rating_columns)
-    renamed = {column: name for column, name in reading.items() if name and column != name}
-    return UserJudgements(rows.frame, kind, aspects, scale, renamed, reading)
+    return UserJudgements(rows.frame, kind, aspects, scale, reading)
 
 
 class _Problems:

@@ -203,7 +203,7 @@ def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None =
         return None
     meta, path = read_meta(folder), folder / "judgements.jsonl"
     table = read_user_file(path, scale=meta.scale)
-    table = dataclasses.replace(table, columns=meta.source.columns)
+    table = dataclasses.replace(table, all_columns=meta.source.columns)
     return _make(name, path, table, root, _origin(meta.source.file, meta.imported))
 
 

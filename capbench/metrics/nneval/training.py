@@ -221,7 +221,8 @@ def judged_protocol(name: str, root: DataRoot) -> Protocol:
     """The protocol of the judgements that select the weights."""
     dataset, rest = split_protocol(name)
     protocol = open_dataset(dataset, root).protocol(rest)
-    if protocol.statistic.coefficient is None or protocol.items.draws > 1:
+    statistic = protocol.statistic
+    if statistic.level != "captions" or statistic.coefficient is None or protocol.items.draws > 1:
         message = f"'stopping.protocol' is {protocol}, which is not a correlation over captions with one reference set"
         hint = "Example: flickr8k-expert/all-pairs/mode-tau-b"
         raise UsageError(message, code="unsupported", value=name, hint=hint)
@@ -280,7 +281,6 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
             (judgements,) = open_dataset(protocol.dataset, root).load(protocol.items)
             ratings, statistic = judgements.ratings[protocol.statistic.human], protocol.statistic
             item, value = aggregate(ratings.item, ratings.value, statistic.aggregation)
-            assert statistic.coefficient is not None
             dev = Judged(scored(judgements.items, protocol.dataset), item, value, statistic.coefficient)
             chosen = photographs_of(item.image for item in judgements.items)
             record = replace(record, selected=chosen, selected_by=f"judgements ({protocol.versioned})")

@@ -166,9 +166,9 @@ def test_several_kinds_of_ratings_have_statistics_of_their_own(tmp_path: Path, r
     assert [item.system for item in judgements.items] == list("ABCABC")
     assert judgements.items[0].candidate == "a red kite over a hill"
     spec = dataset.protocol("total-within-image-tau-b").statistic
-    assert (spec.human, spec.within, spec.aggregation) == ("total", "tau-b", "mean")
-    assert dataset.protocol("P-system-soft-accuracy").statistic.systems == "soft-accuracy"
-    assert dataset.protocol("total-within-source-tau-b").statistic.within_source == "tau-b"
+    assert (spec.human, spec.level, spec.coefficient, spec.aggregation) == ("total", "images", "tau-b", "mean")
+    assert dataset.protocol("P-system-soft-accuracy").statistic.label == "system soft accuracy"
+    assert dataset.protocol("total-within-source-tau-b").statistic.label == "within-source τ-b"
     alias = dataset.protocol("total-system-difference-pearson")
     assert str(alias) == "k.csv/as-given/total-within-image-difference-pearson"
 
