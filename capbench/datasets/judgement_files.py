@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from capbench.core.errors import DataError
+from capbench.core.errors import CapbenchError, DataError
 from capbench.core.records import FloatArray, IntArray, Item, Preferences, Ratings, image_id
 from capbench.datasets.tables import plain_text
 
@@ -31,11 +31,25 @@ class ByName(dict[str, T]):
         super().__init__(here)
         self.later = dict(later or {})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A reader's functions cannot be pickled: read pending values now and store the errors themselves.
+        errors: dict[str, Callable[[], T]] = {}
+        for name in self.later:
+            try:
+                self[name]
+            except CapbenchError as error:
+                errors[name] = partial(_raise, error)
+        return (ByName, (dict(self), errors))
+
     def __missing__(self, name: str) -> T:
         if name not in self.later:
             raise KeyError(name)
         self[name] = self.later[name]()
         return self[name]
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def file_error(

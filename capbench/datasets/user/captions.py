@@ -94,10 +94,16 @@ def captions_in_memory(
     The default ``id`` is the image's, with ``#2``, ``#3`` … for further candidates of the image. The image of the
     seventh caption without an image is ``line-7``.
     """
-    known = _read_references(references, options)
+    return _items(candidates, _read_references(references, options), options)
+
+
+def _items(candidates: str | Path | CandidatesGiven, known: _Known, options: ReadingOptions) -> UserCaptions:
+    name = Path(candidates) if isinstance(candidates, str | Path) else Path("candidates")
     if isinstance(candidates, str | Path):
-        return _items_of_file(Path(candidates), known, options)
-    name = Path("candidates")
+        if _form(name) != "plain":
+            return _joined(candidate_records(name), name, known, options)
+        lines = enumerate(files.read_lines(name), 1)
+        return _in_order([_caption(line, "caption", name, row, empty=True) for row, line in lines], name, known)
     if isinstance(candidates, Mapping):
         return _joined(_records_by_image(candidates, name, several=True), name, known, options)
     entries = list(candidates)
@@ -105,14 +111,6 @@ def captions_in_memory(
         texts = [_caption(text, "caption", name, f"entry {row}", empty=True) for row, text in enumerate(entries, 1)]
         return _in_order(texts, name, known)
     return _joined(_listed_records(entries, name), name, known, options)
-
-
-def _items_of_file(path: Path, known: _Known, options: ReadingOptions) -> UserCaptions:
-    """Items of a file of candidates."""
-    if _form(path) == "plain":
-        lines = enumerate(files.read_lines(path), 1)
-        return _in_order([_caption(line, "caption", path, row, empty=True) for row, line in lines], path, known)
-    return _joined(candidate_records(path), path, known, options)
 
 
 def _joined(records: Iterable[Record], path: Path, known: _Known, options: ReadingOptions) -> UserCaptions:
@@ -400,7 +398,7 @@ def read_systems(
 ) -> SystemCaptions:
     """Read captions of systems, and check that all systems have one caption for each of the same images."""
     known = _read_references(references, options)
-    captions = {name: _items_of_file(path, known, options) for name, path in systems.items()}
+    captions = {name: _items(path, known, options) for name, path in systems.items()}
     items = {
         name: single_captions(of_system.items, systems[name], options, required=True)
         for name, of_system in captions.items()

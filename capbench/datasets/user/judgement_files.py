@@ -14,7 +14,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,7 +44,7 @@ _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)
 _LARGEST_GRADE = 1e6
 _CHOICES = {"a": 1, "b": -1, "tie": 0}
 _MOST_ROWS = 20
-_HEADER, _NO_TEXT, _NO_CAPTION = "the header: ", "is not a text", "something that is not a text"
+_HEADER, _NO_TEXT = "the header: ", "is not a text"
 Kind = Literal["ratings", "preferences"]
 
 
@@ -314,16 +314,8 @@ class _Rows(_Problems):
         if always and has.any():
             problem, hint = f"some rows have a '{name}' and others do not", "Fill it in in every row or in none"
             self.add(has != has[0], "missing-value", problem, hint, name)
-        known: dict[Hashable, tuple[str, str]] = {None: ("", "")}  # cell → its text, and what is wrong with it
         cells = _hashable(self.frame[name].tolist())
-        for cell in set(cells) - {None}:
-            known[cell] = "", _NO_TEXT
-            if isinstance(cell, int) and not isinstance(cell, bool) and not caption:
-                known[cell] = str(cell), ""
-            elif isinstance(cell, str):
-                text, unfit = plain_text(cell)
-                unfit = unfit or ("" if caption or text == cell.strip() else "a line break or a tab")
-                known[cell] = "" if unfit else text, f"contains {unfit}" if unfit else ""
+        known = {cell: _cleaned(cell, caption=caption) for cell in set(cells)}
         for kind in sorted({wrong for _, wrong in known.values()} - {""}):
             of_type, of_value = ("wrong-type", "Put it in quotes"), ("wrong-value", "Replace it by a space")
             code, hint = of_type if kind == _NO_TEXT else of_value
@@ -333,20 +325,18 @@ class _Rows(_Problems):
     def common(self) -> None:
         """Check images and references."""
         self.text("image", needed=True)
-        names = self.frame["image"].tolist()
-        ids = {name: image_id(name) for name in dict.fromkeys(names)}
-        nameless = [bool(name) and not ids[name] for name in names]
-        if any(nameless):
-            name = names[nameless.index(True)]
-            hint = "Write the image's file name, such as kite.jpg"
-            self.add(nameless, "missing-image", f"'image' names no image: '{name}'", hint, name)
-        first = {ids[name]: name for name in reversed(ids)}
-        twice = [bool(ids[name]) and first[ids[name]] != name for name in names]
-        if any(twice):
-            name = names[twice.index(True)]
-            problem = f"the images '{first[ids[name]]}' and '{name}' have the same id '{ids[name]}'"
-            self.add(twice, "duplicate", problem, "Rename one of them", ids[name])
-        self.set("image", [ids[name] for name in names])
+        names = self.frame["image"]
+        ids = names.map({name: image_id(name) for name in names.unique()})
+        nameless = (names != "") & (ids == "")
+        name = next(iter(names[nameless]), "")
+        hint = "Write the image's file name, such as kite.jpg"
+        self.add(nameless, "missing-image", f"'image' names no image: '{name}'", hint, name)
+        first = names.groupby(ids, sort=False).transform("first")
+        twice = (ids != "") & (names != first)
+        one, other = next(zip(first[twice], names[twice], strict=True), ("", ""))
+        problem = f"the images '{one}' and '{other}' have the same id '{image_id(other)}'"
+        self.add(twice, "duplicate", problem, "Rename one of them", image_id(other))
+        self.set("image", ids.tolist())
         self.text("group")
         self.references()
 
@@ -360,11 +350,9 @@ class _Rows(_Problems):
         clean: dict[tuple[object, ...] | None, tuple[str, ...]] = {None: ()}
         wrong: dict[object, str] = {}
         for cells in {cells for cells in listed if cells is not None}:
-            texts = [plain_text(cell) if isinstance(cell, str) else ("", _NO_CAPTION) for cell in cells]
+            texts = [_cleaned(cell, caption=True) for cell in cells]
             clean[cells] = tuple(text for text, _ in texts)
-            wrong[cells] = next(
-                (f"contains {bad}" if bad else "is empty" for text, bad in texts if bad or not text), ""
-            )
+            wrong[cells] = next((bad or "is empty" for text, bad in texts if bad or not text), "")
         for problem in sorted(set(wrong.values()) - {""}):
             code = "missing-value" if "empty" in problem else "wrong-value"
             bad = [wrong.get(cells) == problem for cells in listed]
@@ -617,6 +605,17 @@ class _Rows(_Problems):
         hint = "Give a, b or tie, or votes_a and votes_b, or a grade"
         self.add(none, "missing-value", "has no 'preferred'", hint, "preferred")
         return pd.DataFrame(said, index=frame.index).bfill(axis=1).iloc[:, 0].fillna(0).astype(np.int64)
+
+
+def _cleaned(cell: Any, *, caption: bool) -> tuple[str, str]:
+    """The text of a cell, and what is wrong with it; other texts than captions may be whole numbers, of one line."""
+    if cell is None or (isinstance(cell, int) and not isinstance(cell, bool) and not caption):
+        return "" if cell is None else str(cell), ""
+    if not isinstance(cell, str):
+        return "", _NO_TEXT
+    text, unfit = plain_text(cell)
+    unfit = unfit or ("" if caption or text == cell.strip() else "a line break or a tab")
+    return ("", f"contains {unfit}") if unfit else (text, "")
 
 
 def _hashable(cells: list[Any]) -> list[Any]:
