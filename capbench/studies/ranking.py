@@ -31,7 +31,7 @@ from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
 from capbench.studies.plan import Plan
 from capbench.studies.protocol_notes import no_agreement
-from capbench.studies.results import ON_SAMPLE, Cell, StudyResult, TableChoices, is_left_out
+from capbench.studies.results import ON_SAMPLE, Cell, Shown, StudyResult, TableChoices, is_left_out
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.sentinel_agreement import sentinel_cell
@@ -42,6 +42,8 @@ from capbench.studies.uncertainty import common_scores, group_scores
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from capbench.reports.table import Document
 
 RANKING_SCHEMA_VERSION = 1
 
@@ -98,7 +100,7 @@ class Ranking(Strict):
     pairs: tuple[MetricPair, ...]
 
 
-class TaskRanking(Strict):
+class TaskRanking(Shown, Strict):
     """Result of ``capbench rank``."""
 
     schema_version: int = RANKING_SCHEMA_VERSION
@@ -136,21 +138,11 @@ class TaskRanking(Strict):
 
         return write_ranking(self, Path(folder), escape_formulas=escape_formulas)
 
-    def to_latex(self, **style: Unpack[TableChoices]) -> str:
-        """The table as LaTeX."""
-        from capbench.reports.markup import latex
+    def _document(self, **choices: Unpack[TableChoices]) -> Document:
         from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
 
-        return latex(ranking_document(self, TableStyle.of(**style)))
-
-    def to_markdown(self, **style: Unpack[TableChoices]) -> str:
-        """The table as Markdown."""
-        from capbench.reports.markup import markdown
-        from capbench.reports.ranking import ranking_document
-        from capbench.reports.table import TableStyle
-
-        return markdown(ranking_document(self, TableStyle.of(**style)))
+        return ranking_document(self, TableStyle.of(**choices))
 
     def to_frame(
         self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None

@@ -23,6 +23,8 @@ from capbench.studies.published.tables import PublishedInfo, given_parts
 if TYPE_CHECKING:
     import pandas as pd
 
+    from capbench.reports.table import Document
+
 RESULT_SCHEMA_VERSION = 4
 LEFT_OUT = "left out (--without)"  # reason of rows that the user leaves out
 LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"  # that of rows which require parses, without SPICE
@@ -214,6 +216,26 @@ class TableChoices(TypedDict, total=False):
     bold: bool  # emphasise the best value of each column
     daggers: bool  # mark metrics that are not significantly worse than the best, or not better than sentinels
     intervals: bool
+    by_source: bool  # with the tables by group, of a study
+
+
+class Shown:
+    """A result with tables."""
+
+    def _document(self, **choices: Unpack[TableChoices]) -> Document:
+        raise NotImplementedError
+
+    def to_latex(self, **choices: Unpack[TableChoices]) -> str:
+        """The tables as LaTeX, for the packages booktabs and graphicx."""
+        from capbench.reports.markup import latex
+
+        return latex(self._document(**choices))
+
+    def to_markdown(self, **choices: Unpack[TableChoices]) -> str:
+        """The tables as Markdown."""
+        from capbench.reports.markup import markdown
+
+        return markdown(self._document(**choices))
 
 
 class Missing(Strict):
@@ -232,7 +254,7 @@ class Missing(Strict):
         return is_left_out(self.reason)
 
 
-class StudyResult(_Growing):
+class StudyResult(Shown, _Growing):
     """Result of a study, as :func:`capbench.correlate` and :func:`capbench.compare` return and print it."""
 
     schema_version: int = RESULT_SCHEMA_VERSION
@@ -334,21 +356,12 @@ class StudyResult(_Growing):
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
-    def to_latex(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
-        """The tables as LaTeX, for the packages booktabs and graphicx, with ``by_source`` also those by group."""
-        from capbench.reports.markup import latex
+    def _document(self, **choices: Unpack[TableChoices]) -> Document:
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
 
-        return latex(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
-
-    def to_markdown(self, *, by_source: bool = False, **style: Unpack[TableChoices]) -> str:
-        """The tables as Markdown; see :meth:`to_latex`."""
-        from capbench.reports.markup import markdown
-        from capbench.reports.table import TableStyle
-        from capbench.reports.tables import study_document
-
-        return markdown(study_document(self, by_source=by_source, style=TableStyle.of(**style)))
+        by_source = choices.pop("by_source", False)
+        return study_document(self, by_source=by_source, style=TableStyle.of(**choices))
 
     def cite(self) -> str:
         """A description for a paper, and BibTeX entries, as ``capbench correlate --cite`` prints."""

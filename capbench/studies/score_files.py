@@ -103,12 +103,6 @@ def common_items(
     def missing(joined: Sequence[Join], place: int) -> set[int]:
         return {item for one in (joined if alike else [joined[place]]) for item in one.missing.tolist()}
 
-    def of_emptied_draw(total: int) -> str:
-        for place in range(len(draws)):
-            if len({item for joined in here for item in joined[place].missing.tolist()}) == total:
-                return f" (draw {place + 1} of {len(draws)})" if len(draws) > 1 else ""
-        return ""
-
     kept_draws = []
     for place, judgements in enumerate(draws):
         lacking = {item for joined in here for item in missing(joined, place)}
@@ -123,7 +117,7 @@ def common_items(
             name, several = f"{dataset.name}/{selection.name}", len(here) > 1
             every = f"'capbench data items {name}' writes the items of all draws"
             hint = "Choose files that share items, or a single one" if several else every
-            message = f"no item of {name}{of_emptied_draw(total)} has a score in {'each of ' if several else ''}{files}"
+            message = f"no item of {name} has a score in {'each of ' if several else ''}{files}"
             raise DataError(message, code="missing-scores", hint=hint)
         counts = ((len(missing(joined, place)), joined[place].file.path.name) for joined in here)
         by_file = " and ".join(

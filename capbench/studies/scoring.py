@@ -11,7 +11,7 @@ from pathlib import Path
 from capbench.core.errors import CapbenchError, DataError, MetricError, ProtocolError, SetupError
 from capbench.core.progress import SlowWork
 from capbench.core.records import Item, Judgements, ScoreTable
-from capbench.core.training_record import TrainingOverlap, TrainingRecord, overlap_lines, training_overlap
+from capbench.core.training_record import TrainingOverlap, overlap_lines, training_overlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.images import image_groups
 from capbench.datasets.opening import group_of, spelled
@@ -55,17 +55,6 @@ class Unscored:
     def as_incomplete(self) -> Incomplete:
         """The same for commands, with the reason."""
         return Incomplete(self.in_words(), str(self.error))
-
-
-def training_overlaps(
-    label: str, records: Sequence[TrainingRecord], draws: Sequence[Judgements]
-) -> list[TrainingOverlap]:
-    """Overlap of the items of all draws with training data; of each group, too, if judged captions were read."""
-    items = [item for judgements in draws for item in judgements.items]
-    overlaps = [training_overlap(label, records, items)]
-    for group in draws[0].groups if overlaps[0].has_read else ():
-        overlaps.append(training_overlap(label, records, [item for item in items if item.group == group], group))
-    return overlaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +116,11 @@ class Scored:
         for part in (self, *self.groups.values()):
             # Records are those of the metrics, whatever the draw.
             for label, records in (part.tables[0].trained_on if part.tables else {}).items():
-                overlaps += training_overlaps(label, records, part.draws)
+                items = [item for judgements in part.draws for item in judgements.items]
+                overlaps.append(training_overlap(label, records, items))
+                for group in part.draws[0].groups if overlaps[-1].has_read else ():
+                    of_group = [item for item in items if item.group == group]
+                    overlaps.append(training_overlap(label, records, of_group, group))
         return tuple({(overlap.label, overlap.group): overlap for overlap in overlaps}.values())
 
 

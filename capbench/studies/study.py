@@ -376,43 +376,37 @@ class Problems:
             raise StudyError(f"{len(self.found)} problems: {listed}", path=self.path)
 
 
-_NEEDS = {
-    "interval": ("bootstrap",),
-    "correction": ("compare",),
-    "alpha": ("compare",),
-    "permutations": ("compare",),
-    "unit": ("bootstrap", "compare"),
-    "seed": ("bootstrap", "compare"),
+_CHOICES = {
+    "bootstrap": {"bootstrap": "resamples", "interval": "method", "unit": "unit", "seed": "seed"},
+    "compare": {
+        "compare": "test",
+        "correction": "correction",
+        "alpha": "alpha",
+        "permutations": "resamples",
+        "unit": "unit",
+        "seed": "seed",
+    },
 }
-"""Choices that have no effect without one of others."""
+"""Choices with the settings that they change, by section of a study."""
 
 
 def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callable[[str], str]) -> Study:
     """The study with other settings of intervals and tests. Raises UsageError if one has no effect without another."""
-    chosen = {name: choice[name] for name in (*_NEEDS, "bootstrap", "compare") if choice.get(name) is not None}
-
-    def named(**fields: str) -> dict[str, Any]:
-        return {name: chosen[argument] for name, argument in fields.items() if argument in chosen}
-
-    shared = named(unit="unit", seed="seed")
-    bootstrap, compare = study.bootstrap, study.compare
-    if bootstrap is not None or "bootstrap" in chosen:
-        of_intervals = named(resamples="bootstrap", method="interval")
-        values = vars(bootstrap or BootstrapSettings())
-        bootstrap = BootstrapSettings.read("bootstrap", {**values, **of_intervals, **shared})
-    if compare is not None or "compare" in chosen:
-        known = bootstrap or BootstrapSettings()
-        of_tests = named(test="compare", correction="correction", alpha="alpha", resamples="permutations")
-        values = vars(compare or TestSettings(unit=known.unit, seed=known.seed))
-        compare = TestSettings.read("compare", {**values, **of_tests, **shared})
-    made = {"bootstrap": bootstrap, "compare": compare}
+    chosen = {name: choice[name] for names in _CHOICES.values() for name in names if choice.get(name) is not None}
+    made: dict[str, Any] = {"bootstrap": study.bootstrap, "compare": study.compare}
+    for section, kind in (("bootstrap", BootstrapSettings), ("compare", TestSettings)):
+        if made[section] is not None or section in chosen:
+            known = made["bootstrap"] or BootstrapSettings()
+            values = vars(made[section]) if made[section] is not None else {"unit": known.unit, "seed": known.seed}
+            changed = {field: chosen[name] for name, field in _CHOICES[section].items() if name in chosen}
+            made[section] = kind.read(section, {**values, **changed})
     for name in chosen:
-        if name in _NEEDS and not any(made[need] for need in _NEEDS[name]):
-            needed = " or ".join(map(spelled, _NEEDS[name]))
-            message = f"{spelled(name)} has no effect without {needed}"
-            hint = f"Add {needed}, or remove {spelled(name)}"
+        needed = [section for section, names in _CHOICES.items() if name in names]
+        if not any(made[section] for section in needed):
+            spelt = " or ".join(map(spelled, needed))
+            message, hint = f"{spelled(name)} has no effect without {spelt}", f"Add {spelt}, or remove {spelled(name)}"
             raise UsageError(message, code="missing-option", value=spelled(name), hint=hint)
-    return replace(study, bootstrap=bootstrap, compare=compare)
+    return replace(study, **made)
 
 
 def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: Callable[[str], str]) -> list[str]:

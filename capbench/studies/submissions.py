@@ -336,14 +336,9 @@ def _images(name: str, card: Path, root: DataRoot) -> TrainingRecord:
 
 
 def submission_entries(submission: Submission, *, shown: bool = True) -> list[ScoresEntry]:
-    """Score files of a submission for ``scores`` of :func:`capbench.leaderboard`, an entry for each column or row."""
-    card = submission.card
-    return [
-        card.score_entry(path, name)
-        for path, columns in submission.columns.items()
-        for name in columns
-        if card.columns[name].shown or not shown
-    ]
+    """:func:`score_entries` of a submission."""
+    entries = score_entries(dict.fromkeys(submission.columns, submission.card), shown=shown)
+    return [entry for entry in entries if entry.label in submission.columns[Path(entry.file)]]
 
 
 def read_submissions(folder: Path) -> list[Submission]:

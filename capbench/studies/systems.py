@@ -34,18 +34,20 @@ from capbench.stats.systems import (
     resamples_to_use,
     system_pairs,
 )
-from capbench.studies.results import TableChoices
+from capbench.studies.results import Shown, TableChoices
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from capbench.reports.table import Document
 
 # Relative tolerance: sums and rows give the same corpus score except for the order of additions.
 _AGREEMENT = 1e-9
 
 
 @dataclass(frozen=True)
-class SystemComparison:
+class SystemComparison(Shown):
     """Result of :func:`compare_systems`."""
 
     baseline: str  # the first system
@@ -79,21 +81,11 @@ class SystemComparison:
 
         return pd.DataFrame(self.rows())
 
-    def to_latex(self, **choices: Unpack[TableChoices]) -> str:
-        """The tables as LaTeX, for the packages booktabs and graphicx; ``columns`` are scores."""
-        from capbench.reports.markup import latex
+    def _document(self, **choices: Unpack[TableChoices]) -> Document:
         from capbench.reports.systems import systems_document
         from capbench.reports.table import TableStyle
 
-        return latex(systems_document(self, TableStyle.of(**choices)))
-
-    def to_markdown(self, **choices: Unpack[TableChoices]) -> str:
-        """The tables as Markdown; see :meth:`to_latex`."""
-        from capbench.reports.markup import markdown
-        from capbench.reports.systems import systems_document
-        from capbench.reports.table import TableStyle
-
-        return markdown(systems_document(self, TableStyle.of(**choices)))
+        return systems_document(self, TableStyle.of(**choices))
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page, as ``capbench compare-systems --report`` does."""

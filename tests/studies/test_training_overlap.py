@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import capbench
 from capbench.core.records import caption_key
 from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
 from capbench.text.word_vectors import write_word2vec
@@ -88,27 +89,11 @@ def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
     assert groups == {"": True, "8k": True, "30k": False, "coco": False}
 
 
-def test_combinations_have_read_what_their_inputs_have(
-    capbench: Callable[..., Any], options: list[str], tmp_path: Path
-) -> None:
-    vectors = {label: str(tmp_path / f"{label}.bin") for label in ("part", "clean")}
-    study = {
-        "schema": 1,
-        "name": "combined",
-        "protocols": ["composite"],
-        "metrics": [
-            "bleu-1",
-            "rouge-l",
-            *({"label": label, "metric": "wmd", "vectors": path, "tokens": "ptb"} for label, path in vectors.items()),
-        ],
-        "combine": [
-            {"label": "reads", "of": ["bleu-1", "part"], "learner": "ridge"},
-            {"label": "reads-not", "of": ["bleu-1", "clean"], "learner": "ridge"},
-            {"label": "rules", "of": ["bleu-1", "rouge-l"], "learner": "ridge"},
-        ],
-    }
-    (tmp_path / "study.yaml").write_text(json.dumps(study))
-    ran = capbench("correlate", tmp_path / "study.yaml", "--json", "--out", tmp_path / "out")
-    (overlaps,) = json.loads(ran.out)["training"].values()
-    read = {one["label"]: one["has_read"] for one in overlaps if not one["group"]}
-    assert read == {"part": True, "clean": False, "reads": True, "reads-not": False}
+@pytest.mark.usefixtures("options")
+@pytest.mark.parametrize(("label", "reads"), [("part", True), ("clean", False)])
+def test_a_combination_has_read_what_its_inputs_have(tmp_path: Path, label: str, reads: bool) -> None:
+    given = {f"{label}.vectors": str(tmp_path / f"{label}.bin"), f"{label}.tokens": "ptb"}
+    few: dict[str, Any] = {"learner": "ridge", "folds": 2, "inner_folds": 2, "resamples": 100}
+    result = capbench.combine("composite", ["bleu-1", f"{label}=wmd"], options=given, **few)
+    (overlaps,) = result.comparison.training.values()
+    assert {one.label: one.has_read for one in overlaps if not one.group} == {label: reads, "combination": reads}
