@@ -43,8 +43,6 @@ from capbench.studies.uncertainty import common_scores, group_scores
 if TYPE_CHECKING:
     import pandas as pd
 
-    from capbench.reports.table import Document
-
 RANKING_SCHEMA_VERSION = 1
 
 
@@ -138,7 +136,7 @@ class TaskRanking(Shown, Strict):
 
         return write_ranking(self, Path(folder), escape_formulas=escape_formulas)
 
-    def _document(self, **choices: Unpack[TableChoices]) -> Document:
+    def _document(self, **choices: Unpack[TableChoices]) -> Any:
         from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
 

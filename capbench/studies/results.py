@@ -23,8 +23,6 @@ from capbench.studies.published.tables import PublishedInfo, given_parts
 if TYPE_CHECKING:
     import pandas as pd
 
-    from capbench.reports.table import Document
-
 RESULT_SCHEMA_VERSION = 4
 LEFT_OUT = "left out (--without)"  # reason of rows that the user leaves out
 LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"  # that of rows which require parses, without SPICE
@@ -222,7 +220,7 @@ class TableChoices(TypedDict, total=False):
 class Shown:
     """A result with tables."""
 
-    def _document(self, **choices: Unpack[TableChoices]) -> Document:
+    def _document(self, **choices: Unpack[TableChoices]) -> Any:  # a document of reports
         raise NotImplementedError
 
     def to_latex(self, **choices: Unpack[TableChoices]) -> str:
@@ -356,7 +354,7 @@ class StudyResult(Shown, _Growing):
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
-    def _document(self, **choices: Unpack[TableChoices]) -> Document:
+    def _document(self, **choices: Unpack[TableChoices]) -> Any:
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
 

@@ -40,8 +40,6 @@ from capbench.studies.scoring import ProgressFactory, no_progress
 if TYPE_CHECKING:
     import pandas as pd
 
-    from capbench.reports.table import Document
-
 # Relative tolerance: sums and rows give the same corpus score except for the order of additions.
 _AGREEMENT = 1e-9
 
@@ -81,7 +79,7 @@ class SystemComparison(Shown):
 
         return pd.DataFrame(self.rows())
 
-    def _document(self, **choices: Unpack[TableChoices]) -> Document:
+    def _document(self, **choices: Unpack[TableChoices]) -> Any:
         from capbench.reports.systems import systems_document
         from capbench.reports.table import TableStyle
 
