@@ -68,7 +68,6 @@ NOT_RUN = {
     "* leic=M.safetensors *": _TRAINING,
     "* leic.image=mean *": _TRAINING,
     "train nneval *": _TRAINING,
-    "figure training-log *": _TRAINING,
     "train clip *": _PACKAGE,
     "* dual-encoder *": _PACKAGE,
     "* album *": _PACKAGE,

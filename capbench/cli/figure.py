@@ -1,4 +1,4 @@
-"""``capbench figure``: figures of agreement, significance, ratings, curves, layers and trainings, and HTML reports."""
+"""``capbench figure``: figures of agreement, significance, ratings, curves and layers, and HTML reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from capbench.reports.figures.style import Look
     from capbench.studies.examples import RatedScores
 
-_Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
+_Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "report"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class _Own(OptionGroup):
         list[str] | None,
         argument(
             "[INPUT]...",
-            "Metrics (forest, significance, ratings, score-groups), a study (layers), curves.json (curves), a "
-            "training log or run folder (training-log), or results (report).",
+            "Metrics (forest, significance, ratings, score-groups), a study (layers), curves.json (curves), or results "
+            "(report).",
         ),
     ] = None
     metric: common.MetricsOption = None
@@ -81,7 +81,6 @@ _OPTIONS: dict[str, set[str]] = {
     "ratings": _RATED,
     "score-groups": _RATED,
     "layers": {*_RATED, "resamples", "seed", *_names(LeftOut)},
-    "training-log": _names(FigureLook),
     "report": {"title", "data", "image_root"},
 }
 """Options of each kind, in addition to ``--out``."""
@@ -90,9 +89,7 @@ _OPTIONS: dict[str, set[str]] = {
 def figure(
     *,
     ctx: typer.Context,
-    kind: Annotated[
-        _Kind, argument("KIND", "forest, significance, curves, ratings, score-groups, layers, training-log or report.")
-    ],
+    kind: Annotated[_Kind, argument("KIND", "forest, significance, curves, ratings, score-groups, layers or report.")],
     call: _Call,
     out: Annotated[Path | None, common.output("Output: .png, .svg or .pdf. Default: KIND.png, or report.html.")] = None,
     chosen: FigureLook,
@@ -102,9 +99,8 @@ def figure(
     forest: human agreement of metrics, the best first, with 95 % bootstrap intervals. significance: which differences
     are significant. curves: agreement against the number of references (TIGEr, Figure 5). ratings: the distribution of
     scores for each rating (TIGEr, Figure 4). score-groups: scores on the human scale against ratings (TIGEr, Figure 8).
-    layers: agreement against the network layer (ViLBERTScore, Figure 3). training-log: loss, learning rate and recall.
-    report: an HTML page of the results of studies. An option that does not apply to KIND is rejected. See
-    docs/figures.md and docs/report.md.
+    layers: agreement against the network layer (ViLBERTScore, Figure 3). report: an HTML page of studies' results. An
+    option that does not apply to KIND is rejected. See docs/figures.md and docs/report.md.
 
     Exit code 1: requirements of a metric or protocol are missing (listed).
 
@@ -167,13 +163,6 @@ def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
 
     (saved,) = call.files("the curves.json of 'capbench correlate --references-curve'")
     return curves_figure(load_curves(saved), ("", *(call.group or ())), look), False
-
-
-def _training_log(call: _Call, look: Look) -> tuple[Figure, bool]:
-    from capbench.reports.figures.training_log import read_log, training_log_figure
-
-    (log,) = call.files("the log.jsonl of a training run, or the run folder")
-    return training_log_figure(read_log(log), look), False
 
 
 def _ratings(call: _Call, look: Look) -> tuple[Figure, bool]:
@@ -258,7 +247,6 @@ _DRAWN: dict[str, Callable[[_Call, Look], tuple[Figure | None, bool]]] = {
     "ratings": _ratings,
     "score-groups": _score_groups,
     "layers": _layers,
-    "training-log": _training_log,
 }
 
 

@@ -151,7 +151,6 @@ figure ratings cider -d pascal-50s => unsupported pascal-50s/random-5-refs/direc
 figure ratings overlap --scores part.csv => missing-scores f8k_003
 figure curves => missing-option inputs
 figure curves a.json b.json => too-many inputs
-figure training-log gone.jsonl => missing-file gone.jsonl
 figure report => missing-option inputs
 figure report list.json => wrong-format list.json
 figure report x --size 6x4 => unsupported --size
@@ -252,7 +251,6 @@ submit check BAD.yaml
 compare-systems base.json BAD.json --references r.json -m bleu-1
 figure forest --from BAD.json
 figure curves BAD.json
-figure training-log BAD.jsonl
 figure report BAD.json --out new.html
 explore explain BAD.yaml
 explore retrieve BAD.yaml

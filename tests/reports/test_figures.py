@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, UsageError
+from capbench.core.errors import UsageError
 from capbench.core.records import Item
 from capbench.reports.figures import style as look_of_figures
 from capbench.reports.figures.compared import Compared, forest_figure, from_study, significance_figure
 from capbench.reports.figures.curves import curves_figure
 from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
 from capbench.reports.figures.style import Look, metric_styles, save
-from capbench.reports.figures.training_log import read_log, training_log_figure
 from capbench.studies.examples import RatedScores
 from capbench.studies.references import CurvePoint, ReferenceCurves
 from capbench.studies.results import Ceiling, StudyResult
@@ -98,22 +96,6 @@ def _rated(levels: int = 4, metrics: int = 2, *, constant: bool = False) -> Rate
     )
 
 
-def _log(folder: Path, *, extra: str = "") -> Path:
-    direction = {"r@1": 10.0, "r@5": 30.0, "r@10": 50.0, "median_rank": 5.0, "mean_rank": 9.0}
-    rows: list[dict[str, Any]] = []
-    for step in range(10, 61, 10):
-        rows.append({"kind": "step", "step": step, "epoch": -(-step // 20), "seconds": step / 2, "loss": 3 / step})
-        rows[-1]["lr"] = 0.01 if step < 40 else 0.001
-        if step % 20 == 0:
-            better = {key: value + (step == 40) for key, value in direction.items()}
-            rows.append({"kind": "evaluation", "step": step, "epoch": step // 20, "seconds": step / 2})
-            rows[-1].update(recall_sum=180.0, image_to_text=better, text_to_image=direction)
-    rows.append({"kind": "end", "reason": "epochs", "step": 60})
-    path = folder / "log.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + extra, encoding="utf-8")
-    return path
-
-
 def _text_artists(figure: Figure) -> list[Text]:
     from matplotlib.text import Text
 
@@ -125,7 +107,7 @@ def _texts(figure: Figure) -> str:
     return "\n".join(found)
 
 
-def _all(tmp_path: Path) -> dict[str, Figure]:
+def _all() -> dict[str, Figure]:
     return {
         "forest": forest_figure(_compared()),
         "significance": significance_figure(_compared()),
@@ -134,12 +116,11 @@ def _all(tmp_path: Path) -> dict[str, Figure]:
         "ratings": ratings_figure(_rated(metrics=5)),
         "ratings-constant": ratings_figure(_rated(metrics=1, constant=True)),
         "score-groups": score_groups_figure(_rated(levels=5, metrics=9)),
-        "training-log": training_log_figure(read_log(_log(tmp_path))),
     }
 
 
 def test_no_label_is_cut_off_or_laid_over_another_axis_label(tmp_path: Path) -> None:
-    for name, figure in _all(tmp_path).items():
+    for name, figure in _all().items():
         path = tmp_path / f"{name}.png"
         save(figure, path)
         from PIL import Image
@@ -228,46 +209,6 @@ def test_curves_have_one_line_a_metric_and_a_place_for_zero() -> None:
     assert np.asarray(first.lines[0].get_ydata(), dtype=float)[-1] == pytest.approx(60)
     assert len({(line.get_color(), line.get_linestyle()) for line in first.lines}) == 9
     assert [t.get_text() for t in first.get_xticklabels()] == ["0", "1", "2", "5", "10", "20", "50"]
-
-
-def test_a_log_is_read_with_its_best_evaluation(tmp_path: Path) -> None:
-    log = read_log(_log(tmp_path))
-    assert log.steps.tolist() == [10, 20, 30, 40, 50, 60]
-    assert log.evaluated.tolist() == [20, 40, 60]
-    assert log.recalls["image → text R@5"].tolist() == [30, 31, 30]
-    assert list(log.recalls)[-1] == "text → image R@10"
-    assert (log.best, log.epochs, log.seconds, log.cut) == (40, (20, 40), 30, False)
-    assert read_log(tmp_path).name == tmp_path.name
-    log = read_log(_log(tmp_path, extra='{"kind": "step", "st'))
-    assert log.cut
-    assert "the last line is incomplete" in _texts(training_log_figure(log))
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "row", "value"),
-    [
-        ("", "missing-value", None, None),
-        ('{"step": 1, "loss": NaN}\n', "wrong-format", 1, "loss"),
-        ('\n{"step": "one", "loss": 1}\n', "wrong-format", 2, "step"),
-        ('{"step": 1, "loss": 1}\nno json\n{"step": 2, "loss": 1}\n', "wrong-format", 2, ""),
-        ("[1]\n", "wrong-format", 1, ""),
-        ('{"step": 1}\n', "missing-key", None, "loss"),
-        (
-            '{"step": 1, "image_to_text": {"r@1": 1}, "text_to_image": {"r@1": 1}}\n'
-            '{"step": 2, "image_to_text": {"r@5": 1}, "text_to_image": {"r@1": 1}}\n',
-            "mismatch",
-            None,
-            None,
-        ),
-    ],
-)
-def test_damaged_logs_are_refused_with_their_row(
-    text: str, code: str, row: int | None, value: str | None, tmp_path: Path
-) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with raises(DataError, code, path=path, row=row, value=value):
-        read_log(path)
 
 
 def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) -> None:
