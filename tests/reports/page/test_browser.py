@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 BROWSER = shutil.which("chromium")
+OPEN_ALL = "document.querySelectorAll('details').forEach(part => { part.open = true })"
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
 pytestmark = [
     pytest.mark.browser,
@@ -51,24 +52,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     picture = folder / "image3.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 400, 3), dtype=np.uint8)).save(picture)
-    usual = make_source(120)
-    sources: dict[str, list[ReportSource]] = {
-        "usual": [
-            ReportSource(
-                usual.result,
-                (*usual.items, make_pairs(30, ["cider", "meteor"])),
-            )
-        ],
-        "hostile": [hostile_source()],
-    }
-    for name, listed in sources.items():
+    usual, made = make_source(120), dict[str, Path]()
+    usual = ReportSource(usual.result, (*usual.items, make_pairs(30, ["cider", "meteor"])))
+    for name, source in {"usual": usual, "hostile": hostile_source()}.items():
         text = report_page(
-            listed,
+            [source],
             command="capbench figure report a.json",
             pictures=lambda _, images: {image: picture for image in images if image == "image3"},
         )
-        (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in sources}
+        made[name] = folder / f"{name}.html"
+        made[name].write_text(text, encoding="utf-8")
+    return made
 
 
 Open = Callable[..., Opened]
@@ -107,15 +101,23 @@ def soon(page: Page, read: Callable[[], object], expected: object, *, seconds: f
     assert shown == expected
 
 
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["usual", "hostile"])
-def test_a_page_opens_without_complaints_and_asks_nobody_for_anything(
-    opened: Open, pages: dict[str, Path], name: str
+def test_a_page_asks_nobody_for_anything_and_is_no_wider_than_a_phone_or_a_screen(
+    opened: Open, pages: dict[str, Path], name: str, width: int
 ) -> None:
-    shown = opened(name)
-    shown.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    shown = opened(name, width=width)
+    page = shown.page
+    page.evaluate(OPEN_ALL)
     assert shown.complaints == []
     other = [url for url in shown.requests if not url.startswith(("data:", "blob:"))]
     assert other == [pages[name].as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = page.evaluate(
+        "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, svg') && e.getClientRects().length"
+        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert beyond == []
 
 
 def test_a_head_sorts_its_column_by_value_both_ways(opened: Open) -> None:
@@ -204,7 +206,7 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
     page = shown.page
     title = page.title()
     assert "<script>" in title  # as text
-    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    page.evaluate(OPEN_ALL)
     for text in HOSTILE[:6]:
         page.locator("#items_wrapper input[type=search]").fill(text)
         page.wait_for_timeout(20)
@@ -230,30 +232,11 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
     assert re.search(r'(^|,)"?=HYPERLINK', copied, re.MULTILINE) is None
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("name", ["usual", "hostile"])
-def test_a_page_is_no_wider_than_a_phone_or_a_screen(opened: Open, name: str, width: int) -> None:
-    page = opened(name, width=width).page
-    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    beyond = page.evaluate(
-        "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, svg') && e.getClientRects().length"
-        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
-    )
-    assert beyond == []
-
-
-@pytest.mark.parametrize(
-    ("name", "scheme"),
-    [
-        ("usual", "light"),
-        ("usual", "dark"),
-    ],
-)
-def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: str) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_accessibility_check_finds_nothing(opened: Open, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = opened(name, color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
-    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    page = opened(color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
+    page.evaluate(OPEN_ALL)
     page.locator("#items tbody button").first.click()
     violations = axe.Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in violations] == []
