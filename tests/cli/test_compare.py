@@ -59,11 +59,7 @@ def test_sentinels_are_tested_by_default_and_change_no_number_of_a_metric(
     assert {line.split()[0] for line in out.splitlines() if re.search(r"\d†?‡ ", line)} == marked
 
 
-def test_power_is_one_sentence_with_its_evidence(capbench: Callable[..., Ran], found: Callable[..., Any]) -> None:
-    arguments = ("compare", "--power", "rouge-l", "cider", "--bootstrap", "200")
-    power = found(*arguments)["power"]
-    (sentence,) = [line for line in capbench(*arguments).out.splitlines() if "are needed" in line]
-    assert sentence.startswith(f"{power['needed']} images are needed to distinguish CIDEr from ROUGE-L (τ-c ")
-    assert sentence.endswith("with 80 % power at α = 0.05; the data has 50 images.")
+def test_power_is_said_with_its_defaults(capbench: Callable[..., Ran], found: Callable[..., Any]) -> None:
     power = found("compare", "--power", "bleu-4", "cider")["power"]
     assert (power["target"], power["alpha"], power["resamples"]) == (0.8, 0.05, 500)
+    assert f"{power['needed']} images are needed to" in capbench("compare", "--power", "bleu-4", "cider").out

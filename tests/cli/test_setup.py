@@ -87,10 +87,3 @@ def test_another_file_under_the_name_is_refused(source: Path, repository: Server
         with raises(CapbenchError, "damaged"):
             install_spice(place)
         assert _names(spice_folder()) == ["parser-1.0.jar"]
-
-
-def test_the_published_files_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    names = [file.name for file in spice_files.SPICE_FILES]
-    assert names == ["stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar", "rhino-1.7.15.jar"]
-    assert all(len(bytes.fromhex(file.sha256)) == 32 for file in spice_files.SPICE_FILES)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capbench.core.errors import UsageError
 from capbench.reports.page import report_page
 from capbench.reports.page.elements import Html, ReportSource, data_block, tag
 from capbench.reports.page.items import (
@@ -27,7 +26,6 @@ from capbench.reports.page.items import (
     panels,
     thumbnails,
 )
-from tests.errors import raises
 from tests.reports.golden import assert_golden
 from tests.reports.page.world import HOSTILE, hostile_source, make_items, make_result, make_source
 
@@ -169,11 +167,6 @@ def test_images_of_one_name_in_two_data_sets_keep_their_own_pictures(tmp_path: P
     assert of_panels[1] not in (None, image)
     assert of_panels[2] is None
     assert len({data["pictures"][name] for name in of_panels[:2]}) == 2
-
-
-def test_nothing_to_report_is_refused() -> None:
-    with raises(UsageError, "missing-option"):
-        report_page([])
 
 
 def test_texts_are_escaped_and_pieces_of_html_are_not() -> None:
