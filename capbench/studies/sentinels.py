@@ -2,16 +2,6 @@
 
 A metric that does not agree better with the raters than every sentinel may owe its agreement to the same cues.
 
-==============  =================================================================================  ====================
-name            score of a caption                                                                 inputs
-==============  =================================================================================  ====================
-length          number of words                                                                    caption
-length-ratio    number of words, divided by the mean number of words of its references             caption, references
-source          mean rating of its source's captions of other images, or its rank among sources    source, ratings
-candidate-only  rating predicted from its text by a model learned on other images                   caption, ratings
-image-mean      mean rating of its image's other captions                                          image, ratings
-==============  =================================================================================  ====================
-
 ``source`` and ``candidate-only`` are learned by cross-validation over photographs: no rating of a photograph enters the
 scores of its captions. Both predict deviations from the mean rating of the training folds, so that all folds share one
 constant. ``image-mean`` depends on ratings of the same photograph and is a diagnostic only.

@@ -123,12 +123,9 @@ def _assess_group(
                 uncertainty.notes.append(note)
     if tests is not None and len(scores) > 1:
         try:
-            tested = compare_pairs(
-                agreement(protocol, judgements, scores, tests.unit, group),
-                tests,
-                sample=sample if bootstrap is not None and bootstrap.unit == tests.unit else None,
-                level=0.95 if bootstrap is None else bootstrap.level,
-            )
+            data = agreement(protocol, judgements, scores, tests.unit, group)
+            shared = sample if bootstrap is not None and bootstrap.unit == tests.unit else None
+            tested = _compare(data, tests, shared, 0.95 if bootstrap is None else bootstrap.level)
         except StatisticError as error:
             uncertainty.notes.append(f"{place}{NO_TESTS}{error}")
             if not group:
@@ -137,30 +134,22 @@ def _assess_group(
             uncertainty.comparisons.append(replace(tested, protocol=str(protocol), group=group))
 
 
-def compare_pairs(
-    data: Agreement,
-    settings: TestSettings,
-    *,
-    sample: BootstrapSample | None = None,
-    level: float = 0.95,
-) -> Tests:
-    """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
-
-    ``sample`` is a bootstrap of the same data, for intervals of the differences with the coverage ``level``.
-    """
-    count = permutations_to_use(
+def _compare(data: Agreement, settings: TestSettings, sample: BootstrapSample | None, level: float) -> Tests:
+    """Tests of all pairs of metrics; ``sample``: a bootstrap for intervals of the differences with the coverage
+    ``level``."""
+    # More than requested if the number of pairs requires them.
+    draws = permutations_to_use(
         settings.resamples, len(data.names), settings.alpha, settings.correction, test=settings.test
     )
-    resampling = settings.test in ("permutation", "bootstrap")
-    raised = resampling and settings.resamples is not None and count > settings.resamples
-    if settings.test == "bootstrap" and (sample is None or (sample.resamples, sample.seed) != (count, settings.seed)):
-        sample = draw_bootstrap(data, resamples=count, seed=settings.seed, unit=settings.unit)
+    raised = settings.test in ("permutation", "bootstrap") and draws > (settings.resamples or draws)
+    if settings.test == "bootstrap" and (sample is None or (sample.resamples, sample.seed) != (draws, settings.seed)):
+        sample = draw_bootstrap(data, resamples=draws, seed=settings.seed, unit=settings.unit)
     tests = compare(
         data,
         test=settings.test,
         correction=settings.correction,
         alpha=settings.alpha,
-        permutations=count,
+        permutations=draws,
         seed=settings.seed,
         unit=settings.unit,
         sample=sample,

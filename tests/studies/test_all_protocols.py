@@ -21,7 +21,7 @@ from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
-from tests.studies.toys import TOY
+from tests.studies.toys import TOY, known
 
 METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
 
@@ -55,8 +55,7 @@ def test_ranks_and_moves_follow_from_the_values(found: SensitivityResult) -> Non
     for protocol in toy.protocols:
         order = sorted(protocol.values.values(), reverse=True)
         for name, value in protocol.values.items():
-            cell = found.result.cell(protocol.id, name)
-            assert cell is not None
+            cell = known(found.result.cell(protocol.id, name))
             assert cell.value == value
             assert protocol.ranks[name] == order.index(value) + 1
             assert protocol.moves[name] == base.ranks[name] - protocol.ranks[name]

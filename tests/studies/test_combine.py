@@ -29,7 +29,7 @@ from capbench.studies.run import run_plan
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import BootstrapSettings, CombineSettings, Study, TestSettings
 from tests.errors import raises
-from tests.studies.toys import Length, Toy
+from tests.studies.toys import Length, Toy, known
 
 MANY = "tests.studies.test_combine:Many"
 METRICS = ("tests.studies.test_combine:Signal", "tests.studies.test_combine:Distance")
@@ -102,8 +102,7 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
     assert learnt.values.shape == (3, 120)
     assert len(learnt.examples) == 360
     # Means of an item's ratings, in the order of the items.
-    human = learnt.examples.target
-    assert human is not None
+    human = known(learnt.examples.target)
     rhos = [correlation("spearman", row, human[:120]).value for row in learnt.values]
     single = [correlation("spearman", table.values[inputs[0].row.key], human[:120]).value for table in scored.tables]
     assert np.mean(rhos) > np.mean(single)
@@ -152,8 +151,7 @@ def combined(root: DataRoot, *names: str, settings: CombineSettings = FOUR_FOLDS
 
 def number_in(result: StudyResult, column: str) -> float:
     (protocol,) = result.protocols
-    cell = result.cell(protocol.id, column)
-    assert cell is not None
+    cell = known(result.cell(protocol.id, column))
     return cell.number
 
 
@@ -178,10 +176,7 @@ def test_a_drop_is_the_difference_to_the_combination_without_the_metric(root: Da
         alone = number_in(combined(root, other).comparison, "combination")
         assert part.without == pytest.approx(alone, abs=1e-12)
         assert part.drop == pytest.approx(number_in(result.comparison, "combination") - alone, abs=1e-12)
-        assert part.drop is not None
-        assert part.drop_low is not None
-        assert part.drop_high is not None
-        assert part.drop_low < part.drop < part.drop_high
+        assert known(part.drop_low) < known(part.drop) < known(part.drop_high)
     assert [part.lower_is_better for part in result.parts] == [False, True]
     # Turned, a distance has a weight above 0.
     assert all(part.weight_low > 0 for part in result.parts)

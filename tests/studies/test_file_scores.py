@@ -26,6 +26,7 @@ from capbench.studies.score_files import items_with_scores
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
+from tests.studies.toys import known
 
 
 @pytest.fixture
@@ -147,8 +148,7 @@ def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: Da
     alone = run(root, "composite@8k", **settings)
     (protocol,) = (info.id for info in result.protocols)
     (expected,) = alone.comparisons
-    found = result.comparison(protocol, "8k")
-    assert found is not None
+    found = known(result.comparison(protocol, "8k"))
     assert set(found.ranks) == {"bleu-1", "rouge-l", "number", "words"}
     assert (found.pairs, found.ranks, found.top) == (expected.pairs, expected.ranks, expected.top)
     for name in found.ranks:
@@ -157,11 +157,9 @@ def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: Da
         assert other is not None
         assert (cell.value, cell.low, cell.high, cell.n) == (other.value, other.low, other.high, other.n)
     for group in ("", "30k", "coco"):
-        tests = result.comparison(protocol, group)
-        assert tests is not None
+        tests = known(result.comparison(protocol, group))
         assert set(tests.ranks) == {"bleu-1", "rouge-l", "number"}
-    sentinels = result.sentinels_of(protocol)
-    assert sentinels is not None
+    sentinels = known(result.sentinels_of(protocol))
     assert {pair.better for tests in sentinels.tests if tests.group == "8k" for pair in tests.pairs} == set(found.ranks)
 
 

@@ -16,6 +16,7 @@ from capbench.studies.study import WordTask
 from tests.errors import raises
 from tests.metrics.faier.models import make_files
 from tests.metrics.scan.models import Files
+from tests.studies.toys import known
 
 TEXTS = ("a dog runs on the grass", "two dogs play with a red ball", "the quiet cat", "zebras in a canoe")
 
@@ -30,8 +31,7 @@ def entities(made: Files) -> dict[str, dict[str, EntityCaption]]:
     found = {}
     with open_store(made.features) as store:
         for image in ("harbour", "meadow", "street"):
-            boxes = store[image].boxes
-            assert boxes is not None
+            boxes = known(store[image].boxes)
             places = {"thing": [(0, boxes[-1] + 0.01)], "far": [(1, (900.0, 900.0, 950.0, 950.0))]}
             classes = {text: [None, "thing", "far", *["_"] * (len(text.split()) - 3)] for text in TEXTS}
             found[image] = {

@@ -42,14 +42,14 @@ def test_a_metric_that_is_not_here_stays_with_its_reason(root: DataRoot) -> None
     assert waiting["tiger"].planned
     assert "region features (--features STORE" in waiting["tiger"].reason
     assert "a grounding model (--model tiger=FILE" in waiting["tiger"].reason
-    assert result.cell("toy/all/unaggregated-tau-c", "length") is not None
+    assert result.cell("toy/all/unaggregated-tau-c", "length")
 
 
 def test_missing_files_become_an_entry_beside_what_could_be_computed(root: DataRoot) -> None:
     result = run(root, protocols=(f"{TOY}/gone/mean-tau-b", f"{TOY}/all/mean-tau-b"))
     assert [(m.protocol, m.planned) for m in result.missing] == [("toy/gone/mean-tau-b", False)]
     assert "toy/gone.txt" in result.missing[0].reason
-    assert result.cell("toy/all/mean-tau-b", "length") is not None
+    assert result.cell("toy/all/mean-tau-b", "length")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-import capbench
+import capbench as cb
 from capbench.api.submitting import check_submission
 from capbench.core.errors import CapbenchError, DataError
 from capbench.core.files import sha256_file
@@ -23,13 +23,14 @@ from capbench.studies.submissions import load_card, read_cards, score_entries, w
 from scripts import leaderboard as script
 from tests.conftest import Ran
 from tests.errors import raises
+from tests.studies.toys import known
 
 Rows = list[tuple[str, str]]
 EXPERT = "flickr8k-expert/no-own-captions"
 
 
 def rows_of(*datasets: str) -> Rows:
-    items = {item_id(item): item for name in datasets for item in capbench.load(name, data=sample_dir()).items}
+    items = {item_id(item): item for name in datasets for item in cb.load(name, data=sample_dir()).items}
     return [(name, str(len(item.candidate) / 7)) for name, item in items.items()]
 
 
@@ -58,28 +59,20 @@ def submit(folder: Path, rows: Rows, column: str = "mine", **keys: Any) -> Path:
     return folder
 
 
-def test_the_row_has_the_numbers_of_correlate(tmp_path: Path, capbench_: Callable[..., Ran]) -> None:
+def test_the_row_has_the_numbers_of_correlate(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
     folder = submit(tmp_path / "mine", rows_of("flickr8k-expert"))
-    ran = capbench_("submit", "check", str(folder), "--data", str(sample_dir()), "--json")
-    assert ran.code == 0, ran.err
-    shown = json.loads(ran.out)
+    shown = json.loads(capbench("submit", "check", str(folder), "--data", str(sample_dir()), "--json").out)
     assert [one["items"] for one in shown["data"]] == [EXPERT]
     (row,) = shown["rows"]
-    plain = capbench.correlate(
+    plain = cb.correlate(
         "flickr8k-expert", scores=[folder / "scores.csv"], bootstrap=1000, sentinels=True, data=sample_dir()
     )
     (cell,) = plain.cells
     assert [row[key] for key in ("value", "low", "high", "n")] == [cell.value, cell.low, cell.high, cell.n]
-    sentinels = plain.sentinels_of(row["protocol"])
-    assert sentinels is not None
+    sentinels = known(plain.sentinels_of(row["protocol"]))
     assert row["sentinels"] == {one.column: one.value for one in sentinels.cells if one.value is not None}
     assert len(row["sentinels"]) > 1
     assert "column:mine" in row["signature"]
-
-
-@pytest.fixture
-def capbench_(capbench: Callable[..., Ran]) -> Callable[..., Ran]:
-    return capbench
 
 
 def changed(change: Callable[[Rows], Sequence[tuple[str, str]]]) -> Callable[[Path], None]:
@@ -133,9 +126,9 @@ def test_a_column_of_another_submission_is_rejected(tmp_path: Path) -> None:
 
 
 def test_shared_photographs_are_counted(tmp_path: Path) -> None:
-    judged = {item.image for item in capbench.load("flickr8k-expert", data=sample_dir()).items}
+    judged = {item.image for item in cb.load("flickr8k-expert", data=sample_dir()).items}
     listed = [*sorted(judged)[:3], "another"]
-    rated = {item.image for item in capbench.load("flickr8k-crowdflower", data=sample_dir()).items}
+    rated = {item.image for item in cb.load("flickr8k-crowdflower", data=sample_dir()).items}
     folder = submit(
         tmp_path / "mine",
         rows_of("flickr8k-expert"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 
+T = TypeVar("T")
 LENGTHS = (1, 2, 3, 4, 5, 6)
 TOY = "tests.studies.toys:Toy"
 LENGTH = "tests.studies.toys:Length"
@@ -160,6 +161,12 @@ class NotANumber(Constant):
         values = np.ones((len(items), 1))
         values[2] = np.nan
         return values
+
+
+def known(value: T | None) -> T:
+    """A value that is there."""
+    assert value is not None
+    return value
 
 
 def run(root: DataRoot, **changes: object) -> StudyResult:
