@@ -21,23 +21,6 @@ from tests.plugged import on_path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_the_example_metric_runs(tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs/extend.md").read_text(encoding="utf-8"), re.DOTALL)[0]
-    (tmp_path / "length_metric.py").write_text(code, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    ran = capbench("correlate", "--dataset", "flickr8k-expert", "--metric", "length_metric:LengthRatio", "-m", "cider")
-    assert ran.code == 0, ran.err
-    assert "Length ratio" in ran.out
-    capped = capbench(
-        *("score", "--metric", "length_metric:LengthRatio", "--option", "length-ratio.cap=2", "--dataset", "composite")
-    )
-    assert capped.code == 0, capped.err
-    assert re.search(
-        rf"length-ratio\|capbench:{re.escape(__version__)}\|code:length_metric:LengthRatio@[0-9a-f]{{16}}\|cap:2\n",
-        capped.out,
-    )
-
-
 def installed_example(heading: str, name: str, folder: Path) -> Path:
     """Install the package that a section of docs/extend.md shows; the folder it is installed into."""
     page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")

@@ -44,11 +44,6 @@ PHRASES = {
 OPENING = re.compile(r"(?:What|How|Whether|Which|Where|When|Why|Who|Whose)\b")
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file, with their numbers."""
-    yield from enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-
-
 def openings(path: Path) -> Iterator[tuple[int, str]]:
     """Docstrings that open with a question word."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -61,9 +56,9 @@ def openings(path: Path) -> Iterator[tuple[int, str]]:
 def problems(paths: Iterable[Path]) -> Iterator[str]:
     """Each phrase found, with file, line and replacement."""
     for path in paths:
-        text = path.read_text(encoding="utf-8").lower()
-        found_here = {pattern: PHRASES[pattern] for pattern in PHRASES if re.search(pattern, text)}
-        for number, line in texts(path) if found_here else ():
+        text = path.read_text(encoding="utf-8")
+        found_here = {pattern: PHRASES[pattern] for pattern in PHRASES if re.search(pattern, text.lower())}
+        for number, line in enumerate(text.splitlines() if found_here else (), start=1):
             for pattern, replacement in found_here.items():
                 if found := re.search(pattern, line, flags=re.IGNORECASE):
                     yield f"{path}:{number}: {found[0]!r}: write {replacement!r}"

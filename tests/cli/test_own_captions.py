@@ -38,17 +38,14 @@ def type_in(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8")), encoding="utf-8"))
 
 
-def test_images_without_a_candidate_are_told(capbench: Callable[..., Ran], found: Callable[..., Any]) -> None:
-    assert "3 of 5 images of references.json have no caption: c, d, e" in capbench(*OWN, "own.jsonl").err
-    assert found(*OWN, "own.jsonl")["missing_captions"] == 3
-
-
 def test_standard_input_scores_as_the_file_does(
     capbench: Callable[..., Ran], found: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = found(*OWN, "own.jsonl")["scores"]
+    assert "3 of 5 images of references.json have no caption: c, d, e" in capbench(*OWN, "own.jsonl").err
+    answer = found(*OWN, "own.jsonl")
+    assert answer["missing_captions"] == 3
     type_in(monkeypatch, Path("own.jsonl").read_text(encoding="utf-8"))
-    assert found(*OWN, "-")["scores"] == scores
+    assert found(*OWN, "-")["scores"] == answer["scores"]
     type_in(monkeypatch, '{"image": "a"}\n')
     for code, row in (("missing-caption", 1), ("unreadable", None)):
         refused = capbench(*OWN, "-")

@@ -16,7 +16,6 @@ from capbench.datasets.captions import load_captions
 from capbench.datasets.root import find_root, sample_dir
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.requests import resolve_metrics, without_references
 from tests.conftest import Ran
 from tests.examples.conftest import SOURCE
 
@@ -79,13 +78,6 @@ def test_it_trains_scores_correlates_and_combines_and_without_it_its_files_name_
         assert ran.code == 2
         assert "dual-encoder" in ran.err
         assert "Install the package that registers" in ran.err
-
-
-@pytest.mark.usefixtures("plugged")
-def test_asked_for_as_a_whole_it_keeps_the_column_that_needs_no_references() -> None:
-    requests, (note,) = without_references(resolve_metrics(["dual-encoder"]), "--references FILE")
-    assert [request.columns for request in requests] == [("dual-encoder",)]
-    assert note.startswith("dual-encoder: ref-dual-encoder ")
 
 
 def test_it_imports_what_is_public_or_named_as_stable() -> None:

@@ -104,8 +104,7 @@ def _text_artists(figure: Figure) -> list[Text]:
 
 
 def _texts(figure: Figure) -> str:
-    found = [text.get_text() for text in _text_artists(figure)]
-    return "\n".join(found)
+    return "\n".join(text.get_text() for text in _text_artists(figure))
 
 
 def _all() -> dict[str, Figure]:
@@ -188,8 +187,6 @@ def test_figures_that_lack_their_numbers_are_refused() -> None:
         from_study(_study())
     with raises(UsageError, "unknown-name", value="toy/none/tau-c"):
         from_study(_study(), "toy/none/tau-c")
-    with raises(UsageError, "wrong-value", value=".gif"):
-        save(forest_figure(_compared()), Path("figure.gif"))
     with raises(UsageError, "unknown-name", value="HX"):
         curves_figure(_curves(), ("", "HX"))
 
