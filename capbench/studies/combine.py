@@ -17,7 +17,7 @@ from pydantic import Field
 
 from capbench import __version__
 from capbench.core.errors import ProtocolError, StatisticError, UsageError, check_choice
-from capbench.core.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable, photograph
+from capbench.core.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable
 from capbench.core.typed_json import Strict, Tidy
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol, with_version
@@ -35,9 +35,8 @@ from capbench.stats.nested_cross_validation import (
     weight_intervals,
 )
 from capbench.stats.pairwise_accuracy import aggregate
-from capbench.stats.resampling import unit_codes
 from capbench.stats.significance import RESAMPLES
-from capbench.studies.data_points import agreement
+from capbench.studies.data_points import agreement, photograph_codes
 from capbench.studies.evaluate import check_human_side
 from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.results import Missing, StudyResult
@@ -86,11 +85,6 @@ def learner_for(protocol: Protocol, learner: str) -> Learner:
     return cast("Learner", fits if learner == "auto" else learner)
 
 
-def image_codes(judgements: Judgements) -> tuple[IntArray, int]:
-    """(items,) number of each item's photograph, and the number of photographs (one may have two image ids)."""
-    return unit_codes([photograph(item.image) for item in judgements.items])
-
-
 def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, unit: IntArray) -> Examples:
     """A protocol's judgements with (draws, items, k) scores as examples; ``unit`` (items,) numbers the images."""
     check_human_side(protocol, judgements)
@@ -135,7 +129,7 @@ def learn_out_of_fold(
     columns = [np.stack([table.values[entry.row.key] for table in tables]) for entry in inputs]
     signs = [-1.0 if entry.lower_is_better else 1.0 for entry in inputs]
     scores = np.stack([sign * column for sign, column in zip(signs, columns, strict=True)], axis=2)
-    unit, _ = image_codes(draws[0])
+    unit, _ = photograph_codes(draws[0].items)
     examples = examples_of(protocol, draws[0], scores, unit)
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
     with _naming(protocol):
@@ -157,25 +151,6 @@ def learn_out_of_fold(
         f"of:{'+'.join(signed)}",
     ]
     return Learned(result.scores.reshape(len(scores), -1), examples, how, result, "|".join(parts))
-
-
-def with_column(
-    tables: Sequence[ScoreTable], key: ScoreColumn, values: FloatArray, signature: str, inputs: Sequence[Input] = ()
-) -> tuple[ScoreTable, ...]:
-    """Tables, one for each draw, with a column of (draws, items) scores, which shares the inputs' training records."""
-    of_inputs = (record for entry in inputs for record in tables[0].trained_on.get(entry.row.key.label, ()))
-    records = tuple(dict.fromkeys(of_inputs))
-    trained_on = {key.label: records} if records else {}
-    return tuple(
-        replace(
-            table,
-            trained_on={**table.trained_on, **trained_on},
-            values={**table.values, key: row},
-            corpus={**table.corpus, key: float(row.mean())},
-            signatures={**table.signatures, key.label: signature},
-        )
-        for table, row in zip(tables, values, strict=True)
-    )
 
 
 _ROW = Row(ScoreColumn(METRIC, METRIC), METRIC, METRIC, METRIC)
@@ -244,7 +219,7 @@ def combine_metrics(
     refuse_means(protocol)
     judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
     # Before scoring, judgements (of any draw) from which no combination can be learned.
-    size, (unit, _) = len(judged.draws[0].items), image_codes(judged.draws[0])
+    size, (unit, _) = len(judged.draws[0].items), photograph_codes(judged.draws[0].items)
     with _naming(protocol):
         blank = examples_of(protocol, judged.draws[0], np.zeros((1, size, 1)), unit)
         check_judgements(blank, _settings(protocol, settings))
@@ -261,7 +236,23 @@ def combine_metrics(
     whole, penalty = learn(learned.examples, learned.settings, [entry.row.title for entry in inputs], stream=0)
     settled: dict[str, Any] = {"bootstrap": bootstrap, "compare": compare, "human_ceiling": False}
     study = Study(METRIC, f"{_ROW.title} and its metrics", **settled)
-    tables = with_column(scored.tables, _ROW.key, learned.values, learned.signature, inputs)
+    # The combination shares the inputs' training records.
+    of_inputs = [record for one in inputs for record in scored.tables[0].trained_on.get(one.row.key.label, ())]
+    trained_on = {METRIC: tuple(dict.fromkeys(of_inputs))} if of_inputs else {}
+    alone = tuple(
+        replace(
+            table,
+            values={_ROW.key: values},
+            corpus={_ROW.key: float(values.mean())},
+            signatures={METRIC: learned.signature},
+            trained_on={**table.trained_on, **trained_on},
+        )
+        for table, values in zip(scored.tables, learned.values, strict=True)
+    )
+    tables = tuple(
+        replace(one, **{name: getattr(table, name) | getattr(one, name) for name in ("values", "corpus", "signatures")})
+        for table, one in zip(scored.tables, alone, strict=True)
+    )
     shown, key = [*(entry.row for entry in inputs), _ROW], f"{dataset.name}/{protocol.items.name}"
     scored_all = replace(scored, tables=tables)
     with progress(f"intervals and tests on {dataset.name}", None):
@@ -321,15 +312,7 @@ def combine_metrics(
         parts=tuple(parts),
         combination=_file(protocol, requests, inputs, scored, learned, whole, penalty),
     )
-    return result, tuple(
-        replace(
-            table,
-            values={_ROW.key: table.values[_ROW.key]},
-            corpus={_ROW.key: table.corpus[_ROW.key]},
-            signatures={METRIC: table.signatures[METRIC]},
-        )
-        for table in tables
-    )
+    return result, alone
 
 
 def _file(
@@ -368,7 +351,7 @@ def _file(
                 levels=tuple(basis.levels[place].tolist()) if basis.levels else (),
             )
         )
-    judged, (unit, _) = set(learned.examples.unit.tolist()), image_codes(judgements)
+    judged, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
     images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in judged)
     settings = learned.settings
     return CombinationFile(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import ProtocolError, StatisticError
-from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, photograph
+from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.graded_preferences import GradedPairs, length_sides
 from capbench.stats.pairs import Unit
 from capbench.stats.pairwise_accuracy import aggregate
+from capbench.stats.resampling import unit_codes
 from capbench.stats.system_agreement import Systems
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
@@ -95,6 +96,11 @@ def level_points(
     if spec.level == "systems":
         return Systems.of(spec.coefficient, at_points, human, systems, photographs)
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
+
+
+def photograph_codes(items: Sequence[Item]) -> tuple[IntArray, int]:
+    """(items,) number of each item's photograph (one may have two image ids), and the number of photographs."""
+    return unit_codes([photograph(item.image) for item in items])
 
 
 def rated_points(spec: StatisticSpec, judgements: Judgements, group: str) -> tuple[IntArray, FloatArray]:

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from capbench.core.errors import ProtocolError, StatisticError, count
-from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
+from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences
 from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
+from capbench.studies.data_points import photograph_codes
 
 FOLDS = 5  # of the learned sentinels
 PENALTY = 36.0  # of ``candidate-only``: it minimises ``Σ (rating - prediction)² + PENALTY Σ weight²``
@@ -119,7 +120,7 @@ def word_count(text: str) -> int:
 def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     judgements, human = draws[0], protocol.statistic.human
     size = len(judgements.items)
-    unit, units = unit_codes(np.array([photograph(item.image) for item in judgements.items], dtype=np.str_))
+    unit, units = photograph_codes(judgements.items)
     total: FloatArray = np.zeros(size)
     number: IntArray = np.zeros(size, dtype=np.int64)
     pairs = None

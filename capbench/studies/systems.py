@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from capbench import __version__
 from capbench.core.arguments import SystemTest
 from capbench.core.files import write_text
-from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
+from capbench.core.records import FloatArray, IntArray, ScoreColumn, ScoreTable, references_hash
 from capbench.core.training_record import training_overlap
 from capbench.datasets.user.captions import SystemCaptions
 from capbench.metrics.metric_request import MetricRequest, Row
@@ -22,7 +22,7 @@ from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import CorpusStatistics, score, warnings_of_captions
 from capbench.stats.intervals import Interval
 from capbench.stats.pairs import Correction
-from capbench.stats.resampling import Bootstrap, unit_codes
+from capbench.stats.resampling import Bootstrap
 from capbench.stats.systems import (
     CorpusGroup,
     RowScores,
@@ -34,6 +34,7 @@ from capbench.stats.systems import (
     resamples_to_use,
     system_pairs,
 )
+from capbench.studies.data_points import photograph_codes
 from capbench.studies.results import Shown, TableChoices
 from capbench.studies.scoring import ProgressFactory, no_progress
 
@@ -133,7 +134,7 @@ def compare_systems(
                 statistics_of=kept.setdefault(system, {}),
             )
     # Images are ordered by name, so that intervals do not depend on the order of files.
-    coded = {system: _photographs(items) for system, items in captions.items.items()}
+    coded = {system: photograph_codes(items) for system, items in captions.items.items()}
     units = coded[systems[0]][1]
     groups = tuple(
         _group(request, {s: (kept[s][request.label], coded[s][0], tables[s]) for s in systems}, units)
@@ -208,18 +209,13 @@ def intervals_of_corpus(
     progress: ProgressFactory = no_progress,
 ) -> dict[ScoreColumn, Interval]:
     """95 % percentile intervals of corpus scores over images, from the statistics behind the scores by label."""
-    unit, units = _photographs(table.items)
+    unit, units = photograph_codes(table.items)
     groups = tuple(_group(request, {table.dataset: (kept[request.label], unit, table)}, units) for request in requests)
     rows = [row for request in requests for row in request.rows]
     estimates = {row.name: {table.dataset: table.corpus[row.key]} for row in rows}
     with progress("resampling", resamples) as step:
         intervals = corpus_intervals(groups, estimates, Bootstrap(units, resamples, seed), progress=step)
     return {row.key: intervals[row.name][table.dataset] for row in rows}
-
-
-def _photographs(items: Sequence[Item]) -> tuple[IntArray, int]:
-    """(items,) number of each item's photograph, and the number of photographs: the units of resampling."""
-    return unit_codes([photograph(item.image) for item in items])
 
 
 def _group(

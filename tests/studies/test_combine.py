@@ -22,7 +22,8 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
-from capbench.studies.combine import CombinationResult, combine_metrics, image_codes, inputs_of, learn_out_of_fold
+from capbench.studies.combine import CombinationResult, combine_metrics, inputs_of, learn_out_of_fold
+from capbench.studies.data_points import photograph_codes
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -119,7 +120,7 @@ def test_folds_on_the_published_judgements_are_of_photographs(real_data: Path) -
     composite = open_dataset("composite", root)
     (judgements,) = composite.load(composite.protocol().items)
     ids = {item.image for item in judgements.items}
-    codes, photographs = image_codes(judgements)
+    codes, photographs = photograph_codes(judgements.items)
     assert (len(ids), photographs, len(set(codes.tolist()))) == (3995, 3965, 3965)
     learnt = {image_digest(item.image) for item in expert.items}
     shared = {image for image in ids if image_digest(image) in learnt}
