@@ -29,7 +29,7 @@ from capbench.reports.table import (
 )
 from capbench.studies import results
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, given_parts, rescaled, tells_no_reason
-from capbench.studies.results import OURS, ProtocolInfo, StudyResult, missing_word
+from capbench.studies.results import OURS, ProtocolInfo, StudyResult
 
 
 def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
@@ -331,7 +331,7 @@ class _Builder:
             title = f"{title} ({OURS})"
         if style.hundredfold and any(place.share for place in places):
             title = f"{title} (× 100)"
-        missing = {one.column: missing_word(one.reason) for one in result.missing if one.column}
+        missing = {one.column: "left out" if one.left_out else "missing" for one in result.missing if one.column}
         rows = [
             _row(row, [self._cells(name, place, missing.get(name, "")) for place in places], places)
             for name, row in self._order(places).items()

@@ -19,7 +19,7 @@ from capbench.stats.power import Power, power
 from capbench.studies.data_points import agreement
 from capbench.studies.evaluate import check_defined, evaluate
 from capbench.studies.protocol_notes import photograph_note, protocol_notes
-from capbench.studies.scoring import ProgressFactory, no_progress, score_all
+from capbench.studies.scoring import ProgressFactory, load_scorable, no_progress, refuse_means
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ def metric_power(
         message = f"exactly two metrics are required, not {len(rows)}: {', '.join(row.name for row in rows)}"
         hint = "Name single columns, such as bleu-4 instead of bleu"
         raise UsageError(message, code="wrong-value", value=len(rows), hint=hint)
-    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    refuse_means(protocol)
+    judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    scored = judged.score(progress)
     rows = scored.complete(rows, at_least=2)
     draws = scored.draws
     cells = [cell for cell in evaluate(protocol, draws, scored.tables, rows)[0] if not cell.group]

@@ -200,11 +200,6 @@ def is_left_out(reason: str) -> bool:
     return reason.startswith(LEFT_OUT)
 
 
-def missing_word(reason: str) -> str:
-    """Text in a table's cell in the place of a missing number."""
-    return "left out" if is_left_out(reason) else "missing"
-
-
 class TableChoices(TypedDict, total=False):
     """Choices for the tables of a result."""
 

@@ -245,20 +245,6 @@ def load_scorable(
     return Scorable(dataset, selection, draws, tuple(scorable), tuple(unscored), resources, cache, items_before)
 
 
-def score_all(
-    dataset: Dataset,
-    protocol: Protocol,
-    requests: Sequence[MetricRequest],
-    resources: Resources | None = None,
-    *,
-    cache: bool = True,
-    progress: ProgressFactory = no_progress,
-) -> Scored:
-    """Score a protocol's items with metrics that are all required, except columns of incomplete score files."""
-    refuse_means(protocol)
-    return load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all().score(progress)
-
-
 def refuse_means(protocol: Protocol) -> None:
     """Raise ProtocolError if a protocol's statistic is a plain mean."""
     if protocol.statistic.kind == "mean":

@@ -55,6 +55,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(autouse=True)
+def _one_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+
+
 def run(study: Study, data: Path) -> StudyResult:
     return run_plan(plan_study(study, DataRoot(data, False, "test")), no_progress)
 
@@ -67,10 +72,7 @@ def agrees(value: float, printed: str) -> bool:
 
 
 @pytest.mark.parametrize("items", list(dict.fromkeys(protocol.rpartition("/")[0] for protocol in PRINTED)))
-def test_every_protocol_gives_the_printed_numbers(
-    items: str, real_data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+def test_every_protocol_gives_the_printed_numbers(items: str, real_data: Path) -> None:
     wanted = {protocol: printed for protocol, printed in PRINTED.items() if protocol.startswith(f"{items}/")}
     metrics = tuple(dict.fromkeys(column for printed in wanted.values() for column in printed))
     result = run(Study("t", "t", tuple(wanted), metrics), real_data)
@@ -89,10 +91,7 @@ def test_every_protocol_gives_the_printed_numbers(
 
 
 @pytest.mark.parametrize("name", ["tiger-table1", "tiger-table2"])
-def test_the_published_tables_agree_with_the_papers(
-    name: str, real_data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+def test_the_published_tables_agree_with_the_papers(name: str, real_data: Path) -> None:
     result = run(load_study(find_study(name)), real_data)
     compared = [cell for cell in result.cells if cell.published is not None]
     # Random draws of references differ by a point or two on PASCAL-50S; correlations hardly at all.
@@ -129,14 +128,8 @@ def test_the_published_tables_agree_with_the_papers(
     ],
 )
 def test_differences_beyond_rounding_and_three_standard_errors_are_marked_or_noted(
-    name: str,
-    marked: set[tuple[str, str]],
-    expected_notes: set[tuple[str, str]],
-    real_data: Path,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, marked: set[tuple[str, str]], expected_notes: set[tuple[str, str]], real_data: Path
 ) -> None:
-    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
     metrics = ("bleu-1", "bleu-4", "meteor", "rouge-l", "cider")
     study = Study("t", "t", load_study(find_study(name)).protocols, metrics, published=name)
     cells = [cell for cell in run(study, real_data).cells if cell.published is not None]
