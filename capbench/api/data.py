@@ -299,5 +299,5 @@ def _verify_imported(name: str, root: DataRoot) -> FileReport:
     except CapbenchError as error:
         return FileReport(path, "wrong", str(error))
     if digest != meta.sha256:
-        return FileReport(path, "differs", "changed after the import", (), digest, "import")
-    return FileReport(path, "ok", f"{meta.rows:,} rows; SHA-256 as imported", (), digest, "import")
+        return FileReport(path, "differs", "changed after the import", digest, "import")
+    return FileReport(path, "ok", f"{meta.rows:,} rows; SHA-256 as imported", digest, "import")

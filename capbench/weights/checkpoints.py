@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from capbench.core.errors import ModelError
-from capbench.core.files import check_readable, sha256_file
+from capbench.core.files import sha256_file
 from capbench.core.pickles import load_npz, load_pickle
 from capbench.weights.arrays import damage_reported, head_of, is_npz, is_safetensors, refuse_other_kinds
 from capbench.weights.torch_files import LEGACY_MAGIC, load_torch
@@ -65,9 +65,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def read_torch(path: str | os.PathLike[str]) -> Any:
     """Read the whole content of a PyTorch file of either format, as saved by a training script."""
     file = Path(path)
-    check_readable(file)
-    refuse_other_kinds(file)
     with damage_reported(file):
+        refuse_other_kinds(file)
         return load_torch(file)
 
 
