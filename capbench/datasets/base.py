@@ -41,9 +41,9 @@ class Dataset(abc.ABC):
     """Name of a selection whose items have references, if those of the default one have none."""
     groups: ClassVar[Sequence[str] | None] = None
     """Groups of items and pairs that can be selected (``composite@8k``); None if they are known only from the files."""
-    beside: ClassVar[Mapping[str, type[Dataset]]] = {}
-    """Data sets with other files and items that are named like groups of this one (``hm-coco@where-image``), by group
-    name."""
+    beside: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Data sets with other files and items that are named like groups of this one (``hm-coco@where-image``): the
+    attributes that differ, by group name."""
     other_practice: ClassVar[tuple[str, str] | None] = None
     """Another common protocol (``items/statistic``), and the papers that use it."""
     image_folders: ClassVar[Sequence[str]] = ()

@@ -95,7 +95,14 @@ class _Cxc(Dataset):
         return rows, captions, _texts(rows, captions)
 
 
-class _CxcSits(_Cxc):
+class CxcSits(_Cxc):
+    """44,722 ratings of captions with images of COCO's Karpathy validation split."""
+
+    name: ClassVar[str] = "cxc-sits"
+    title: ClassVar[str] = "CxC image-text"
+    beside: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "test": {"title": "CxC image-text, test split", "split": "test"}
+    }
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "own-caption-out",
@@ -138,24 +145,8 @@ class _CxcSits(_Cxc):
         return (Judgements(self.name, selection.name, tuple(items), ratings, notes=tuple(notes)),)
 
 
-class CxcSitsTest(_CxcSits):
-    """CxC's ratings of captions with images of COCO's Karpathy test split."""
-
-    name: ClassVar[str] = "cxc-sits@test"
-    title: ClassVar[str] = "CxC image-text, test split"
-    split: ClassVar[str] = "test"
-
-
-class CxcSits(_CxcSits):
-    """44,722 ratings of captions with images of COCO's Karpathy validation split."""
-
-    name: ClassVar[str] = "cxc-sits"
-    title: ClassVar[str] = "CxC image-text"
-    beside: ClassVar[Mapping[str, type[Dataset]]] = {"test": CxcSitsTest}
-
-
-class _CxcSts(_Cxc):
-    """Captions rated against captions, without an image.
+class CxcSts(_Cxc):
+    """44,009 ratings of pairs of captions of COCO's Karpathy validation split, without an image.
 
     The first caption of a pair is the candidate, the second its reference. An item's image is that of its candidate;
     it serves only as the unit of intervals and tests.
@@ -165,6 +156,11 @@ class _CxcSts(_Cxc):
     coefficients, one for each direction, as draws of references would give it.
     """
 
+    name: ClassVar[str] = "cxc-sts"
+    title: ClassVar[str] = "CxC text-text"
+    beside: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "test": {"title": "CxC text-text, test split", "split": "test"}
+    }
     judges_images: ClassVar[bool] = False
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection("first-to-second", "the first caption of a pair is the candidate, the second its reference"),
@@ -208,22 +204,6 @@ class _CxcSts(_Cxc):
                 reverse=np.roll(places, len(rows)),
             ),
         )
-
-
-class CxcStsTest(_CxcSts):
-    """CxC's ratings of pairs of captions of COCO's Karpathy test split."""
-
-    name: ClassVar[str] = "cxc-sts@test"
-    title: ClassVar[str] = "CxC text-text, test split"
-    split: ClassVar[str] = "test"
-
-
-class CxcSts(_CxcSts):
-    """44,009 ratings of pairs of captions of COCO's Karpathy validation split."""
-
-    name: ClassVar[str] = "cxc-sts"
-    title: ClassVar[str] = "CxC text-text"
-    beside: ClassVar[Mapping[str, type[Dataset]]] = {"test": CxcStsTest}
 
 
 def _texts(rows: Sequence[_Sits], captions: Captions) -> dict[int, _Caption]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item, Judgements, caption_key
@@ -50,11 +50,22 @@ _IN_GRAPH = ItemSelection(
 )
 
 
-class _Distractions(Dataset):
-    """Pairs that were made by rules from the captions of a corpus."""
+class Distractions(Dataset):
+    """Correct and distracted captions of Flickr8k's test images."""
 
-    corpus: ClassVar[str]  # name of the captions
-    table: ClassVar[str]  # name of the table of changes
+    name: ClassVar[str] = "distractions"
+    title: ClassVar[str] = "Distractions"
+    corpus: ClassVar[str] = "flickr8k"  # name of the captions
+    table: ClassVar[str] = "distractions-flickr8k"  # name of the table of changes
+    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
+    beside: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "coco": {
+            "title": "Distractions, COCO",
+            "corpus": "coco-val",
+            "table": "distractions-coco",
+            "image_folders": ("coco/images",),
+        }
+    }
     generated: ClassVar[bool] = True
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
@@ -122,24 +133,3 @@ def _in_graph(rows: Sequence[dict[str, str]], captions: Captions, data: Path) ->
         if nouns & {head, row["noun"]}:
             in_graph.append(row)
     return in_graph
-
-
-class DistractionsCoco(_Distractions):
-    """Correct and distracted captions of Karpathy's validation split of COCO."""
-
-    name: ClassVar[str] = "distractions@coco"
-    title: ClassVar[str] = "Distractions, COCO"
-    corpus: ClassVar[str] = "coco-val"
-    table: ClassVar[str] = "distractions-coco"
-    image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-
-
-class Distractions(_Distractions):
-    """Correct and distracted captions of Flickr8k's test images."""
-
-    name: ClassVar[str] = "distractions"
-    title: ClassVar[str] = "Distractions"
-    corpus: ClassVar[str] = "flickr8k"
-    table: ClassVar[str] = "distractions-flickr8k"
-    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
-    beside: ClassVar[Mapping[str, type[Dataset]]] = {"coco": DistractionsCoco}

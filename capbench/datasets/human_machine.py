@@ -132,16 +132,6 @@ def _notes(counts: Mapping[str, int]) -> list[str]:
     return [text.format(f"{counts[name]:,}") for name, text in templates.items() if counts[name]]
 
 
-class HmCocoWhereImage(_HumanMachine):
-    """One human caption and those of twelve captioners for each image of COCO's Karpathy test split."""
-
-    name: ClassVar[str] = "hm-coco@where-image"
-    title: ClassVar[str] = "Human and machine, COCO (twelve captioners)"
-    corpus: ClassVar[str] = "coco-test"
-    listed: ClassVar[str] = "imgs_mscoco.txt"
-    image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-
-
 class HmCoco(_HumanMachine):
     """One human caption and those of three captioners for each image of COCO's Karpathy test split."""
 
@@ -149,9 +139,13 @@ class HmCoco(_HumanMachine):
     title: ClassVar[str] = "Human and machine, COCO"
     corpus: ClassVar[str] = "coco-test"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-    beside: ClassVar[Mapping[str, type[Dataset]]] = {"where-image": HmCocoWhereImage}
+    beside: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "where-image": {"title": "Human and machine, COCO (twelve captioners)", "listed": "imgs_mscoco.txt"}
+    }
 
     def _read(self) -> tuple[Path, list[Written]]:
+        if self.listed:
+            return super()._read()
         path = self.root.file(_SMURF, what="the human and machine captions")
         return path, read_smurf(path)
 

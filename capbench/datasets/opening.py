@@ -269,7 +269,11 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
     opened = _open(whole, root, columns)
     if not at:
         return opened
-    return opened.beside[group](root) if group in opened.beside else group_of(opened, group)
+    if group not in opened.beside:
+        return group_of(opened, group)
+    different = {"name": f"{opened.name}@{group}", "beside": {}, **opened.beside[group]}
+    beside: Dataset = type("Beside", (type(opened),), different)(root)
+    return beside
 
 
 def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Dataset:
