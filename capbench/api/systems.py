@@ -60,14 +60,16 @@ def compare_systems(
     for request in resolved.requests:
         for items in captions.items.values():
             request.metric.check_captions(items)
-    first, *_ = captions.items.values()
-    if note := note_without_candidate(captions.without_candidate, first, Path(references).name):
+    first, *_ = captions.files.values()
+    if note := note_without_candidate(first.without_candidate, first.items, Path(references).name):
         caller.note(note)
-    for name, left_out in captions.left_out.items():
-        if left_out:
-            caller.note(
-                f"{name}: {count(left_out, 'further caption')} of the same images left out ({spelled('keep_first')})"
-            )
+    for name, of_file in captions.files.items():
+        if of_file.left_out:
+            others = count(of_file.left_out, "candidate")
+            caller.note(f"{name}: {others} of other splits left out ({spelled('restrict')})")
+        if further := len(of_file.items) - len(captions.items[name]):
+            repeats = count(further, "further caption")
+            caller.note(f"{name}: {repeats} of the same images left out ({spelled('keep_first')})")
     settings = {name: value for name, value in inputs.items() if name in _OF_TESTS}
     return _compare(
         captions,

@@ -45,7 +45,7 @@ CANDIDATES = 3  # candidates per image
 SYSTEMS = ("human reference", "neural captioner", "scene description")  # author of the candidate at each position
 HUMAN = 0  # position of the human caption
 SUBSETS = ("8k", "30k", "coco")
-SCALE = (1, 5)
+SCALE = (1.0, 5.0)
 Rating = Annotated[int, Field(ge=1, le=5)]
 _SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
 
@@ -194,14 +194,13 @@ class Composite(Dataset):
         if left_out:
             whose = "a candidate of the image" if selection.name == "any-candidate-out" else "the candidate"
             notes.append(f"{left_out:,} references are left out (same text as {whose})")
-        scale = (float(SCALE[0]), float(SCALE[1]))
         aspects: dict[str, Ratings] = {
             "correctness": judgement_files.ratings(
-                range(len(rated)), (c.rating for c in rated if c.rating is not None), scale
+                range(len(rated)), (c.rating for c in rated if c.rating is not None), SCALE
             )
         }
         if thoroughness is not None:
-            aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), scale)
+            aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), SCALE)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
         ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness))
         if selection.seed is not None:

@@ -174,7 +174,11 @@ class Foil(Dataset):
         return drawn(judged, selection)
 
     def _read(self, path: Path) -> list[FoilPair]:
-        return read_foil(path)
+        pairs = read_rows(path, FoilPair)
+        for pair in pairs:
+            if caption_key(pair.caption) == caption_key(pair.foil):
+                raise pair.error("duplicate", "caption and foil are the same text", value=pair.foil)
+        return pairs
 
 
 class FoilFull(Foil):
@@ -205,15 +209,6 @@ def coco_captions(root: DataRoot) -> tuple[dict[str, tuple[str, ...]], list[str]
     for name in splits:
         captions_by_image.update(read_captions_file(root.path / name))
     return captions_by_image, [Path(name).name for name in splits]
-
-
-def read_foil(path: Path) -> list[FoilPair]:
-    """Read the pairs of VALSE's ``foil-it.json``, in the order of the file. Raises DataError for an invalid entry."""
-    pairs = read_rows(path, FoilPair)
-    for pair in pairs:
-        if caption_key(pair.caption) == caption_key(pair.foil):
-            raise pair.error("duplicate", "caption and foil are the same text", value=pair.foil)
-    return pairs
 
 
 def read_foil_annotations(path: Path) -> list[FoilPair]:

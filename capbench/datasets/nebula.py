@@ -35,12 +35,6 @@ from capbench.datasets.row_models import Image, Row, Text, read_rows, text_list
 
 _FEW = 5
 _SPICA = tuple(f"nebula/spica_{split}.csv" for split in ("train", "val", "test"))
-_SELECTIONS = (
-    ItemSelection("all-references", "all rows; all references of each", source="Polos, DENEB, EXPERT"),
-    ItemSelection("first-5-references", "all rows; the first five references of each"),
-    ItemSelection("last-5-references", "all rows; the last five references of each"),
-)
-
 _BLANKS = str.maketrans("\t\n\r", "   ")
 _Caption = Annotated[Text, AfterValidator(lambda text: text.translate(_BLANKS))]
 """A caption in which line breaks and tabs are replaced by spaces."""
@@ -65,7 +59,11 @@ class RatedRow(ScoredRow):
 class _RatedCaptions(Dataset):
     """A file of rated captions: every row is an item with one rating."""
 
-    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(*_SELECTIONS)
+    selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
+        ItemSelection("all-references", "all rows; all references of each", source="Polos, DENEB, EXPERT"),
+        ItemSelection("first-5-references", "all rows; the first five references of each"),
+        ItemSelection("last-5-references", "all rows; the last five references of each"),
+    )
     statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations("score")
     default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")
     groups: ClassVar[Sequence[str] | None] = ()

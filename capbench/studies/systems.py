@@ -176,7 +176,7 @@ def compare_systems(
         baseline,
         systems,
         {row.name: row.title for row in rows},
-        len(captions.images),
+        len(captions.items[baseline]),
         table,
         {label: named for label, named in fixed.items() if named},
         dict(tables[baseline].signatures),

@@ -240,8 +240,11 @@ def _installed(status: Status) -> Path:
     if status.state == "wrong":
         raise _wrong_file(status.path, status.expected, status.sha256, official=status.official)
     if status.state == "missing":
-        message, hint = f"the weights '{status.name}' are not installed", how_to_install(entry(status.name))
-        raise ModelError(message, code="missing-weights", value=status.name, path=status.path, hint=hint)
+        name, hint = status.name, f"Run 'capbench models download {status.name}'"
+        if entry(name).url is None:
+            hint = f"'capbench models list {name}' shows their source; then: capbench models add {name} FILE"
+        message = f"the weights '{name}' are not installed"
+        raise ModelError(message, code="missing-weights", value=name, path=status.path, hint=hint)
     return Path(status.path)
 
 
@@ -287,13 +290,6 @@ def add(
             record["difference"] = difference
         write_text(_record_path(target), json.dumps(record, indent=2) + "\n")
     return status(name)
-
-
-def how_to_install(weights: Entry) -> str:
-    """The commands that install weights, for messages."""
-    if weights.url is not None:
-        return f"Run 'capbench models download {weights.name}'"
-    return f"'capbench models list {weights.name}' shows their source; then: capbench models add {weights.name} FILE"
 
 
 def _put(source: Path, target: Path, *, move: bool) -> None:

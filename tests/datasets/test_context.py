@@ -17,7 +17,6 @@ HEADER = "img_id,context,description,participant,q_overall,q_relevance,q_irrelev
     [
         (f"{HEADER}\n1.jpg,Kites,a kite,ann,1,2,3,4,5\n1.jpg,Kites,a kite,ann,1,2,3,4,5\n", "duplicate", 3, "ann"),
         (f"{HEADER}\n1.jpg,Kites,a kite,ann,1,2,3,4,6\n", "out-of-range", 2, "6"),
-        (f"{HEADER}\n1.jpg,Kites,a kite,ann,1,2,3,4,\n", "missing-value", 2, "q_imgfit"),
         (f"{HEADER.replace('q_overall', 'q_all')}\n1.jpg,Kites,a,ann,1,2,3,4,5\n", "missing-column", 1, "q_overall"),
     ],
 )

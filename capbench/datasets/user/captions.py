@@ -10,7 +10,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -382,15 +381,11 @@ def _as_list(value: Any) -> Any:
     return [value] if value is None or isinstance(value, str | int | float) else value
 
 
-@dataclass(frozen=True)
-class SystemCaptions:
-    """Captions of several systems for the same images."""
+class SystemCaptions(NamedTuple):
+    """Captions of several systems for the same images, by system."""
 
-    items: Mapping[str, tuple[Item, ...]]  # name of the system → one item per image, in the order of the system's file
-    images: tuple[str, ...]  # the images, in the order of the first system's file
-    without_candidate: tuple[str, ...]  # images with references but without candidates, in file order
-    # name of the system → number of further captions of its images that were left out
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    items: Mapping[str, tuple[Item, ...]]  # one item per image, in the order of the system's file
+    files: Mapping[str, UserCaptions]  # all captions of each file
 
 
 def read_systems(
@@ -403,7 +398,6 @@ def read_systems(
         name: single_captions(of_system.items, systems[name], options, required=True)
         for name, of_system in captions.items()
     }
-    left_out = {name: len(of_system.items) - len(items[name]) for name, of_system in captions.items()}
     first, *others = systems
     images = {name: dict.fromkeys(item.image for item in of_system) for name, of_system in items.items()}
     for incomplete, complete in [pair for name in others for pair in ((name, first), (first, name))]:
@@ -415,7 +409,7 @@ def read_systems(
             hint = "Systems must have the same images: add these captions, or remove them from the other file"
             path = systems[incomplete]
             raise DataError(problem, code="missing-image", value=missing[0], path=path, hint=hint)
-    return SystemCaptions(items, tuple(images[first]), captions[first].without_candidate, left_out)
+    return SystemCaptions(items, captions)
 
 
 def single_captions(
