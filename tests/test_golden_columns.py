@@ -17,11 +17,9 @@ from scripts.golden_columns import PARTS, PATH, differences, read, scores, stati
 from tests.conftest import Ran
 from tests.installed_parser import installed_parser
 
-# Networks of a hundred million weights; tests/metrics compares small ones with plain code.
-MARKS = {
-    **dict.fromkeys(("bert", "clip", "vilbert"), [pytest.mark.slow]),
-    **{name: [pytest.mark.java] for name, part in PARTS.items() if part.java},
-}
+# Networks of a hundred million weights are slow; tests/metrics compares small ones with plain code.
+MARKS = {name: [pytest.mark.slow] for name in ("bert", "clip", "vilbert")}
+MARKS |= {name: [pytest.mark.java] for name, part in PARTS.items() if part.java}
 
 
 @pytest.fixture
