@@ -125,13 +125,17 @@ def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
     # Judgements that the user imported would stand beside the sample's.
     monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
-    # METEOR's paraphrase table takes some 20 s to make: one for all tests, processes and runs.
+    share_paraphrases(cache)
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def share_paraphrases(cache: Path) -> None:
+    """METEOR's paraphrase table takes some 20 s to make: one for all tests, processes and runs."""
     shared = (
         Path(tempfile.gettempdir()) / f"capbench-tests-{os.getuid() if hasattr(os, 'getuid') else 'user'}" / "meteor"
     )
     shared.mkdir(parents=True, exist_ok=True)
     (cache / "meteor").symlink_to(shared)
-    monkeypatch.setenv("COLUMNS", "160")
 
 
 def _folder(name: str) -> Path:

@@ -33,7 +33,7 @@ from capbench.studies.study_file import load_study
 from capbench.studies.submissions import load_card
 from capbench.studies.task_file import load_tasks
 from tests.cli.commands import commands
-from tests.conftest import Ran
+from tests.conftest import Ran, share_paraphrases
 from tests.metrics.clip import plain_clip
 from tests.metrics.nneval.stored import without_parser, write_vectors, write_weights
 
@@ -142,6 +142,8 @@ def stage(sample_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stage")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        (folder / "cache").mkdir()
+        share_paraphrases(folder / "cache")
         patch.setenv("CAPBENCH_CACHE", str(folder / "cache"))
         patch.delenv("CAPBENCH_DATA", raising=False)
         _captions_and_judgements()
@@ -363,9 +365,6 @@ def test_the_code_of_a_page_runs(
     monkeypatch.setattr(sys, "path", [*sys.path])  # module:Class puts the working folder there
     for name in ("length_metric", "stripes", "my_metrics", "my_metric", "mymodule"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    paraphrases = stage / "cache" / "meteor"  # METEOR's table takes some 20 s to make
-    if not paraphrases.exists():
-        paraphrases.symlink_to((tmp_path / "cache" / "meteor").resolve())
     monkeypatch.setenv("CAPBENCH_CACHE", str(stage / "cache"))
     without_parser(monkeypatch)
     for block in blocks(page):

@@ -17,6 +17,7 @@ from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
 from capbench.studies.study_file import find_study, load_study
+from tests.conftest import share_paraphrases
 
 pytestmark = [pytest.mark.real_data, pytest.mark.java]
 
@@ -52,7 +53,9 @@ PAIRS = {
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    folder = tmp_path_factory.mktemp("cache")
+    share_paraphrases(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)
