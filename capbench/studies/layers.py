@@ -8,26 +8,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capbench.core.errors import UsageError
-from capbench.core.typed_json import Strict
 from capbench.studies.plan import Plan
-from capbench.studies.results import ProtocolInfo, StudyResult
+from capbench.studies.results import Number, ProtocolInfo, StudyResult
 from capbench.studies.study import BootstrapSettings
 
-_NUMBERS = {"value", "low", "high"}
+_NUMBER = {*Number.model_fields}
 Places = dict[str, tuple[str, str, str, int]]
 """Name of a row → label, column without the layer, its title, and the layer."""
 
 
-class LayerPoint(Strict):
+class LayerPoint(Number):
     """A metric's agreement with human ratings in one layer."""
 
     label: str
     column: str  # without the layer (vilbertscore-f)
     title: str
     layer: int  # from 1
-    value: float  # the protocol's statistic; an accuracy is a share in [0, 1]
-    low: float | None = None
-    high: float | None = None
 
 
 class LayerCurves(ProtocolInfo):
@@ -87,7 +83,7 @@ def layer_curves(result: StudyResult, places: Places) -> list[LayerCurves]:
     for info in result.protocols:
         cells = {cell.column: cell for cell in result.cells if cell.protocol == info.id and not cell.group}
         points = [
-            LayerPoint(label=label, column=column, title=title, layer=layer, **cell.model_dump(include=_NUMBERS))
+            LayerPoint(label=label, column=column, title=title, layer=layer, **cell.model_dump(include=_NUMBER))
             for name, (label, column, title, layer) in places.items()
             if (cell := cells.get(name)) is not None and cell.value is not None
         ]

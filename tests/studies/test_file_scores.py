@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +25,12 @@ from capbench.studies.score_files import items_with_scores
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
-from tests.studies.toys import known
+from tests.studies.toys import items_of, known, write_lengths
 
 
 @pytest.fixture
 def root() -> DataRoot:
     return find_root("sample")
-
-
-def write_lengths(path: Path, items: tuple[Item, ...], keep: Callable[[Item], bool] = lambda _: True) -> Path:
-    """A file with the number of words of some items."""
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["image", "caption", "words"])
-        writer.writerows(
-            (item.image, item.candidate, len(item.candidate.split()))
-            for item in {item.key: item for item in items}.values()
-            if keep(item)
-        )
-    return path
-
-
-def items_of(name: str, root: DataRoot) -> tuple[Item, ...]:
-    dataset = open_dataset(name, root)
-    return dataset.load(dataset.protocol().items)[0].items
 
 
 def run(root: DataRoot, *protocols: str, metrics: tuple[str, ...] = (), **more: object) -> StudyResult:
@@ -80,7 +61,7 @@ def test_a_built_in_metrics_own_scores_give_its_own_numbers(root: DataRoot, tmp_
 
 
 def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: DataRoot, tmp_path: Path) -> None:
-    items = items_of("flickr8k-expert", root)
+    items = items_of("flickr8k-expert")
     first = items[0]
     path = write_lengths(tmp_path / "f.csv", items, lambda item: item.key != first.key)
     entry = ScoresEntry(str(path))
@@ -103,7 +84,7 @@ def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: Dat
 
 
 def test_pairs_lose_both_items_where_one_has_no_score(root: DataRoot, tmp_path: Path) -> None:
-    items = items_of("pascal-50s", root)
+    items = items_of("pascal-50s")
     keys = [(item.image, caption_key(item.candidate)) for item in items]
     gone = next(item for item, key in zip(items, keys, strict=True) if keys.count(key) == 1)
     path = write_lengths(tmp_path / "f.csv", items, lambda item: item.key != gone.key)
@@ -114,7 +95,7 @@ def test_pairs_lose_both_items_where_one_has_no_score(root: DataRoot, tmp_path: 
 
 
 def test_a_file_of_one_group_fills_that_groups_cells(root: DataRoot, tmp_path: Path) -> None:
-    items = items_of("composite", root)
+    items = items_of("composite")
     path = write_lengths(tmp_path / "f.csv", items, lambda item: item.group == "8k")
     result = run(root, "composite", metrics=("bleu-1",), scores=(ScoresEntry(str(path)),))
     cells = {cell.group: cell for cell in result.cells if cell.column == "words"}
@@ -132,7 +113,7 @@ def test_a_file_of_one_group_fills_that_groups_cells(root: DataRoot, tmp_path: P
 
 
 def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: DataRoot, tmp_path: Path) -> None:
-    items = items_of("composite", root)
+    items = items_of("composite")
     of_group = write_lengths(tmp_path / "f.csv", items, lambda item: item.group == "8k")
     everything = tmp_path / "g.csv"
     everything.write_text(
@@ -167,9 +148,9 @@ def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: Da
 def test_a_file_that_fits_one_of_two_data_sets_is_used_for_that_one_and_changes_no_other_number(
     root: DataRoot, tmp_path: Path, scored: int, count: int
 ) -> None:
-    expert = items_of("flickr8k-expert", root)
+    expert = items_of("flickr8k-expert")
     some = tuple({item.key: item for item in expert}.values())[:scored]
-    path = write_lengths(tmp_path / "f.csv", items_of("foil", root) + some)
+    path = write_lengths(tmp_path / "f.csv", items_of("foil") + some)
     entry = ScoresEntry(str(path))
     protocols = ("foil", "flickr8k-expert/no-own-captions/unaggregated-tau-c")
     whole = run(root, *protocols, metrics=("bleu-1", "rouge-l"))
@@ -193,7 +174,7 @@ def test_several_draws_several_metrics_and_a_file_without_scores_of_one_draw(roo
     result = run(root, protocol, metrics=("bleu-1", "rouge-l"), scores=scores)
     assert [cell for cell in result.cells if cell.column != "words"] == list(whole.cells)
     unscored = {cell.group: cell for cell in result.undefined}
-    assert unscored[""].placeholder == f"scores for 0 of {len(items_of('pascal-50s', root))}"
+    assert unscored[""].placeholder == f"scores for 0 of {len(items_of('pascal-50s'))}"
     assert "(draw 5 of 5)" in unscored[""].undefined
     assert set(unscored) == {cell.group for cell in whole.cells}
 
@@ -201,8 +182,8 @@ def test_several_draws_several_metrics_and_a_file_without_scores_of_one_draw(roo
 def test_a_file_that_cannot_be_joined_to_one_of_two_data_sets_is_used_for_the_other(
     root: DataRoot, tmp_path: Path
 ) -> None:
-    path = write_lengths(tmp_path / "f.csv", items_of("foil", root))
-    first = items_of("flickr8k-expert", root)[0]
+    path = write_lengths(tmp_path / "f.csv", items_of("foil"))
+    first = items_of("flickr8k-expert")[0]
     with path.open("a", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows([(first.image, first.candidate, 3), (first.image, first.candidate, 4)])
     result = run(root, "foil", "flickr8k-expert", scores=(ScoresEntry(str(path)),))

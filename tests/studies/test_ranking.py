@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
@@ -13,7 +12,6 @@ import pytest
 import scipy.stats
 
 from capbench.core.errors import StatisticError, StudyError
-from capbench.core.records import Item
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.from_file import ScoresEntry
@@ -29,6 +27,7 @@ from capbench.studies.study import Study, TestSettings
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks
 from tests.errors import raises
 from tests.reports.toy import result
+from tests.studies.toys import items_of, write_lengths
 
 EXPERT = "{name: expert, protocol: flickr8k-expert, weight: 3}"
 CROWD = "{name: crowd, protocol: flickr8k-crowdflower}"
@@ -54,22 +53,6 @@ def ranked(tmp_path: Path) -> Ranks:
         return run_ranking(plan, named, settings, no_progress, name="mine", sentinels=sentinels)
 
     return run
-
-
-def items_of(name: str) -> tuple[Item, ...]:
-    dataset = open_dataset(name, find_root("sample"))
-    return dataset.load(dataset.protocol().items)[0].items
-
-
-def lengths(path: Path, items: tuple[Item, ...]) -> ScoresEntry:
-    """A file with the number of characters of some captions."""
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["image", "caption", "characters"])
-        writer.writerows(
-            (item.image, item.candidate, len(item.candidate)) for item in {item.key: item for item in items}.values()
-        )
-    return ScoresEntry(str(path))
 
 
 def test_values_are_those_of_the_protocols_and_the_overall_value_their_mean_from_0_to_1(ranked: Ranks) -> None:
@@ -116,15 +99,15 @@ def test_photographs_of_two_data_sets_are_one_unit(ranked: Ranks) -> None:
 
 
 def test_a_metric_without_some_tasks_is_compared_on_those_that_it_has(ranked: Ranks, tmp_path: Path) -> None:
-    entry = lengths(tmp_path / "characters.csv", items_of("flickr8k-expert"))
+    entry = ScoresEntry(str(write_lengths(tmp_path / "words.csv", items_of("flickr8k-expert"))))
     result = ranked(EXPERT, PASCAL, scores=(entry,))
     whole = ranked(EXPERT, PASCAL)
     by_column = {metric.column: metric for metric in result.ranking.metrics}
-    lacking = by_column["characters"]
+    lacking = by_column["words"]
     assert (set(lacking.values), set(lacking.missing)) == ({"expert"}, {"mm"})
     assert lacking.missing["mm"]
     tasks = {frozenset((pair.better, pair.worse)): pair.tasks for pair in result.ranking.pairs}
-    assert tasks == {frozenset(pair): 2 - ("characters" in pair) for pair in combinations(by_column, 2)}
+    assert tasks == {frozenset(pair): 2 - ("words" in pair) for pair in combinations(by_column, 2)}
     # Its overall value is its mean, minus the effect of its only task.
     effect = next(task.effect for task in result.tasks if task.name == "expert")
     assert lacking.overall == pytest.approx((1 + lacking.values["expert"]) / 2 - effect, abs=1e-12)
@@ -139,13 +122,13 @@ def test_a_metric_without_some_tasks_is_compared_on_those_that_it_has(ranked: Ra
 
 def test_scores_of_one_group_give_the_task_of_that_group(ranked: Ranks, tmp_path: Path) -> None:
     of_group = items_of("composite@8k")
-    result = ranked(*COMPOSITE, scores=(lengths(tmp_path / "characters.csv", of_group),))
-    lacking = next(metric for metric in result.ranking.metrics if metric.column == "characters")
+    result = ranked(*COMPOSITE, scores=(ScoresEntry(str(write_lengths(tmp_path / "words.csv", of_group))),))
+    lacking = next(metric for metric in result.ranking.metrics if metric.column == "words")
     assert (set(lacking.values), set(lacking.missing)) == ({"8k"}, {"30k"})
     dataset = open_dataset("composite@8k", find_root("sample"))
     ratings = dataset.load(dataset.protocol().items)[0].ratings["correctness"]
-    characters = [len(of_group[item].candidate) for item in ratings.item]
-    want = scipy.stats.kendalltau(characters, ratings.value, variant="c").statistic
+    words = [len(of_group[item].candidate.split()) for item in ratings.item]
+    want = scipy.stats.kendalltau(words, ratings.value, variant="c").statistic
     assert lacking.values["8k"] == pytest.approx(want, abs=1e-12)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -13,8 +15,9 @@ from capbench.core.options import Number, Options, option
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset
+from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
-from capbench.datasets.root import DataRoot
+from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
@@ -172,3 +175,22 @@ def known(value: T | None) -> T:
 def run(root: DataRoot, **changes: object) -> StudyResult:
     """The study of the length, with changes."""
     return run_plan(plan_study(replace(STUDY, **changes), root), no_progress)  # type: ignore[arg-type]
+
+
+def write_lengths(path: Path, items: tuple[Item, ...], keep: Callable[[Item], bool] = lambda _: True) -> Path:
+    """A file with the number of words of some items."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["image", "caption", "words"])
+        writer.writerows(
+            (item.image, item.candidate, len(item.candidate.split()))
+            for item in {item.key: item for item in items}.values()
+            if keep(item)
+        )
+    return path
+
+
+def items_of(name: str) -> tuple[Item, ...]:
+    """The items of a data set of the sample."""
+    dataset = open_dataset(name, find_root("sample"))
+    return dataset.load(dataset.protocol().items)[0].items
