@@ -44,10 +44,7 @@ DAMAGED: dict[str, tuple[str, Change | None, str, str, int | str | None, object]
     "empty file": (EXPERT, lambda b: b"", "flickr8k-expert", "damaged", None, None),
     "missing file": (EXPERT, None, "flickr8k-expert", "missing-file", None, None),
     "share against its counts": (CROWD, line(2, r"\t[\d.]+\t", "\t0.1\t"), "flickr8k-crowdflower", "mismatch", 2, None),
-    "unknown column": (
-        *(COMPOSITE, line(1, "correctness", "rating"), "composite"),
-        *("missing-column", 1, "correctness"),
-    ),
+    "no column": (COMPOSITE, line(1, "correctness", "rating"), "composite", "missing-column", 1, "correctness"),
     "cut off": (PASCAL, lambda b: b[: len(b) // 2], "pascal-50s", "wrong-format", 1211, None),
     "a category is missing": (PASCAL, lambda b: b.replace(b'"MM"', b'"XX"'), "pascal-50s", "wrong-format", None, None),
     "damaged .mat": (VOTES, lambda b: b[:100], "pascal-50s", "wrong-format", None, None),

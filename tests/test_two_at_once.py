@@ -31,8 +31,7 @@ def test_two_scorings_share_a_cache_and_two_studies_a_folder(tmp_path: Path) -> 
     ended = _both(command, tmp_path)
     assert [code for code, _, _ in ended] == [0, 0], ended
     assert all("damaged" not in err and "cannot be used" not in err for _, _, err in ended)
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert results
+    assert json.loads((tmp_path / "out" / "results.json").read_text())
     left = {path.name for path in (tmp_path / "out").iterdir() if not path.name.endswith(".lock")}
     assert left == {"results.json", "results.csv", "results.md", "results.tex"}
     again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)

@@ -40,7 +40,6 @@ def test_scan_is_trained_then_measured(world: Path, capbench: Callable[..., Ran]
     assert measured["sha256"] == sha256_file(model)
     table = capbench(*command, "--evaluate", "test", "--folds", "2", "--model", model).out
     assert "test: 6 images, 14 captions, 2 folds" in table
-    assert "recall sum" in table
 
 
 def test_settings_on_the_command_line(world: Path, capbench: Callable[..., Ran], found: Callable[..., Any]) -> None:

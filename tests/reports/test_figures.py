@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -145,10 +144,7 @@ def test_the_same_numbers_give_the_same_bytes(ending: str, tmp_path: Path) -> No
     save(figure, again)
     assert first.read_bytes() == again.read_bytes()
     assert first.stat().st_size > 5_000
-    if ending == "svg":
-        text = first.read_text(encoding="utf-8")
-        ElementTree.fromstring(text)
-        assert "dc:date" not in text
+    assert ending != "svg" or "dc:date" not in first.read_text(encoding="utf-8")
 
 
 def test_a_forest_plot_orders_marks_and_prints() -> None:

@@ -216,11 +216,9 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
         button.click()
     for cell in page.locator("td[data-tip]").all()[:8]:
         cell.focus()
-    for place in range(len(HOSTILE)):
+    for place in reversed(range(len(HOSTILE))):
         page.select_option("#items-first", index=place)
         page.select_option("#items-second", index=place)
-    page.select_option("#items-first", index=0)
-    page.select_option("#items-second", index=0)
     assert page.title() == title
     assert page.locator("main img:not([src^='data:']), main b:text-is('bold'), main svg[onload]").count() == 0
     assert page.locator("main script").count() == 0
