@@ -268,7 +268,7 @@ class PublishedInfo(Strict):
     rows: tuple[PrintedRow, ...] = ()  # the rows with numbers in these columns
     draws: int = 1
     authors: dict[str, tuple[Literal["model", "features"], ...]] | None = None  # inputs that are the authors', by label
-    authors_models: tuple[str, ...] = ()  # files of earlier versions: models of signatures that are the authors'
+    authors_models: tuple[str, ...] = Field(default=(), exclude=True)  # of earlier versions
 
     def column(self, protocol: str, group: str = "") -> PublishedColumn | None:
         """The column of a protocol and group, or None."""
@@ -295,9 +295,6 @@ def given_parts(
     found: list[dict[str, str]] = []
     for of_label in signatures.values():
         facts = signed_facts(of_label.get(label, ""))
-        models = set(facts.get("model", "").split("+"))
-        if info is not None and info.authors is None and models <= set(info.authors_models):
-            continue  # a file of an earlier version, without authors by label
         parts = [key for key in ("model", "features", "vectors") if key in facts and key not in authors]
         given = {str(key): facts[key] for key in parts}
         if given and given not in found:
