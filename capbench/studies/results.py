@@ -9,7 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from typing_extensions import Unpack
 
 from capbench.core.arguments import BootstrapMethod, Unit
@@ -180,6 +187,22 @@ class Sentinels(Strict):
     signatures: dict[str, str] = Field(default_factory=dict)  # by name, with the checksum of the judgements
     notes: tuple[str, ...] = ()  # the reason why there are no tests, one line for each group
     raters: tuple[Any, ...] = Field(default=(), exclude=True)  # of earlier versions
+
+    @field_validator("tests", mode="before")
+    @classmethod
+    def _of_0_2(cls, given: Any, known: ValidationInfo) -> Any:
+        """Tests as files of version 0.2 have them."""
+        names = {"column": "better", "sentinel": "worse", "better": "significant"}
+        made = []
+        for one in given:
+            if isinstance(one, dict) and "permutations" in one:
+                pairs = [{names.get(key, key): value for key, value in test.items()} for test in one["tests"]]
+                same = {key: one[key] for key in ("group", "correction", "alpha", "unit", "units", "seed")}
+                top = [pair["better"] for pair in pairs if pair["significant"]]
+                one = {**same, "test": "permutation", "resamples": one["permutations"], "level": None, "ranks": {}}
+                one |= {"protocol": known.data["protocol"], "top": top, "pairs": pairs}
+            made.append(one)
+        return made
 
     def cell(self, name: str, group: str = "") -> Cell | None:
         """The cell of a sentinel, or None if there is none."""

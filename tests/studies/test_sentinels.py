@@ -336,6 +336,22 @@ def test_the_family_of_p_values_has_one_for_each_metric() -> None:
     assert [pair.p_adjusted for pair in three.pairs] == adjust(p_values, "holm").tolist()
 
 
+def test_tests_of_a_file_of_0_2_are_read() -> None:
+    data = judgements()
+    made = assessed(data, {"a": mean_ratings(data), "b": np.random.default_rng(1).normal(size=len(data.items))})
+    old: Any = made.model_dump(mode="json")
+    (tests,) = old["tests"]
+    shared = {key: tests[key] for key in ("group", "correction", "alpha", "unit", "units", "seed")}
+    numbers = ("difference", "p_value", "p_adjusted")
+    pairs = [
+        {"column": pair["better"], "sentinel": pair["worse"], "better": pair["significant"]}
+        | {name: pair[name] for name in numbers}
+        for pair in tests["pairs"]
+    ]
+    old["tests"] = [{**shared, "permutations": tests["resamples"], "sentinels": ["length"], "tests": pairs}]
+    assert Sentinels.model_validate(old) == made
+
+
 def test_too_few_images_have_a_note_instead_of_marks() -> None:
     data = judgements()
     few = 6 * PER_IMAGE  # three photographs
