@@ -85,14 +85,15 @@ def test_a_page_has_all_numbers_escapes_captions_and_loads_nothing(
 
 
 def test_the_same_explanation_gives_the_same_picture(explanations: dict[str, Explanation], tmp_path: Path) -> None:
-    def written(kind: str, candidates: int = 1) -> bytes:
-        html, explanation = tmp_path / "x.html", explanations["overlap"]
-        part = replace(explanation, candidates=explanation.candidates[:candidates])
-        paths, _ = write_explanation(part, explained.picture(), html, tmp_path / f"x.{kind}")
-        assert [path.name for path in paths] == [f"x-{key}.{kind}" for key in (*"ABC"[:candidates], "all")]
+    whole, html = explanations["overlap"], tmp_path / "x.html"
+    alone = replace(whole, candidates=whole.candidates[:1], comparison=())
+
+    def written(kind: str) -> bytes:
+        paths, _ = write_explanation(alone, explained.picture(), html, tmp_path / f"x.{kind}")
         return b"".join(path.read_bytes() for path in (html, *paths))
 
-    written("png", candidates=3)
+    paths, _ = write_explanation(whole, explained.picture(), html, tmp_path / "x.png")
+    assert [path.name for path in paths] == [f"x-{part}.png" for part in ("A", "B", "C", "all")]
     for kind in ("png", "svg", "pdf"):
         first = written(kind)
         with mpl.rc_context({"font.size": 30, "image.cmap": "hot"}):  # a user's own settings change nothing
