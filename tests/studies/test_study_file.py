@@ -11,7 +11,7 @@ from capbench.core.errors import StudyError, UsageError
 from capbench.core.yaml import read_yaml, shipped_configs
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
 from capbench.metrics.from_file import ScoresEntry
-from capbench.studies.study import BootstrapSettings, CurveTask, Study, TestSettings, misfit
+from capbench.studies.study import BootstrapSettings, CurveTask, Study, TestSettings, misfit, with_statistics
 from capbench.studies.study_file import find_study, load_study, study_schema
 from scripts import make_study_schema
 from tests.errors import raises
@@ -118,6 +118,15 @@ def test_settings_are_checked_in_python_too() -> None:
         BootstrapSettings.read("bootstrap", {"resamples": 5})
     with raises(UsageError, "unknown-option", value="seeds"):
         BootstrapSettings.read("bootstrap", {"seeds": 5})
+
+
+def test_choices_of_a_command_change_the_files_statistics() -> None:
+    study = Study("s", bootstrap=BootstrapSettings(unit="rating", seed=3))
+    added = with_statistics(study, {"compare": "bootstrap", "alpha": 0.1}, str)
+    assert added.compare == TestSettings("bootstrap", alpha=0.1, unit="rating", seed=3)
+    assert with_statistics(study, {"seed": 4}, str).bootstrap == BootstrapSettings(unit="rating", seed=4)
+    with raises(UsageError, "missing-option", value="alpha"):
+        with_statistics(study, {"alpha": 0.1}, str)
 
 
 def test_shipped_studies_are_found_by_name_load_and_fit_the_schema(

@@ -19,7 +19,14 @@ from capbench.core.files import sha256_file
 from capbench.core.records import photograph
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
-from capbench.studies.submissions import load_card, read_cards, score_entries, write_sums
+from capbench.studies.submissions import (
+    Submission,
+    load_card,
+    read_cards,
+    score_entries,
+    submission_entries,
+    write_sums,
+)
 from scripts import leaderboard as script
 from tests.conftest import Ran
 from tests.errors import raises
@@ -114,6 +121,14 @@ def test_invalid_submissions_are_rejected(
     with pytest.raises(CapbenchError) as raised:
         check_submission(tmp_path / "mine", data=sample_dir(), bootstrap=100)
     assert (raised.value.code, Path(str(raised.value.path)).name) == (code, file)
+
+
+def test_each_column_is_read_from_its_file(tmp_path: Path) -> None:
+    card = load_card(submit(tmp_path, [], columns={"a": {}, "b": {}, "c": {"shown": False}}) / "card.yaml")
+    submission = Submission(tmp_path, card, (), {Path("ab.csv"): ("a",), Path("c.csv"): ("b", "c")})
+    entries = {(entry.file, entry.label) for entry in submission_entries(submission)}
+    assert entries == {("ab.csv", "a"), ("c.csv", "b")}
+    assert len(submission_entries(submission, shown=False)) == 3
 
 
 def test_a_column_of_another_submission_is_rejected(tmp_path: Path) -> None:
