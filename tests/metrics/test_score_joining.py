@@ -55,9 +55,10 @@ def test_an_id_names_image_candidate_and_references_and_nothing_else() -> None:
 
 
 def test_rows_are_joined_by_id_and_by_candidate_id_where_it_names_one_caption() -> None:
-    joined = join(file({"id": [item_id(FOX), item_id(CAT), item_id(DOG)]}, x=[3, 2, 1]), ITEMS)
+    stranger = item_id(Item("hen", "A hen.", ()))
+    joined = join(file({"id": [item_id(FOX), stranger, item_id(CAT), item_id(DOG)]}, x=[3, 9, 2, 1]), ITEMS)
     assert joined.values["x"].tolist() == [1, 2, 3, 2]
-    assert joined.ways == {"id": 3}
+    assert (joined.ways, joined.strange) == ({"id": 3}, (1,))
     assert joined.complaint("set/items") is None
     only = (DOG, CAT, CAT_AGAIN)
     joined = join(file({"candidate_id": ["c1", "c2", "c3"]}, x=[1, 2, 2]), only)
