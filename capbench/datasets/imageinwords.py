@@ -78,6 +78,7 @@ class VerdictRow(Row):
     image: Image
     human: Text
     other: Text | None = None
+    verdicts: dict[str, Any]  # as in the file
     grades: dict[str, int]
 
 
@@ -151,16 +152,16 @@ def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:
         verdicts: Any = record.get(comparison.verdicts) if comparison.verdicts else record
         if verdicts is None:
             continue  # most images of IIW-400 were not compared
-        fields = {"image": record.get(comparison.image), "human": record.get(_HUMAN)}
+        fields = {"image": record.get(comparison.image), "human": record.get(_HUMAN), "verdicts": verdicts}
         row = parsed(VerdictRow, fields | {"other": record.get(comparison.other), "grades": {}}, path, number)
-        grades = {name: _grade(verdicts, key, comparison.other, row) for name, key in CRITERIA.items()}
-        rows.append(row.model_copy(update={"grades": grades}))
+        grades = {name: _grade(row, key, comparison.other) for name, key in CRITERIA.items()}
+        rows.append(row.model_copy(update={"grades": grades, "verdicts": {}}))
     return distinct(rows, ["image"], path)
 
 
-def _grade(verdicts: Mapping[str, Any], key: str, other: str, row: VerdictRow) -> int:
+def _grade(row: VerdictRow, key: str, other: str) -> int:
     """From 2 (``IIW is substantially better``) over 0 (``Neutral``) to -2 (``OTHER is substantially better``)."""
-    verdict = verdicts.get(key)
+    verdict = row.verdicts.get(key)
     if verdict == "Neutral":
         return 0
     match = _VERDICT.fullmatch(verdict) if isinstance(verdict, str) else None

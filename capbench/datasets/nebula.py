@@ -76,9 +76,10 @@ class _RatedCaptions(Dataset):
         path = self.root.file(*(f"{self.stem}{ending}" for ending in endings), what=f"the rows of {self.title}")
         rows = read_rows(path, RatedRow)
         scores, notes = self._scores(rows)
+        slices = {"first-5-references": slice(_FEW), "last-5-references": slice(-_FEW, None)}
+        kept = slices.get(selection.name, slice(None))
         items = tuple(
-            Item(row.image, row.candidate, _chosen(row.references, selection.name), f"row-{number}")
-            for number, row in enumerate(rows, 1)
+            Item(row.image, row.candidate, row.references[kept], f"row-{number}") for number, row in enumerate(rows, 1)
         )
         more = sum(len(row.references) > _FEW for row in rows)
         if more and selection.name != "all-references":
@@ -89,10 +90,6 @@ class _RatedCaptions(Dataset):
     def _scores(self, rows: Sequence[RatedRow]) -> tuple[list[float], list[str]]:
         """The rating of each row, and notes."""
         return [row.score for row in rows], []
-
-
-def _chosen(references: tuple[str, ...], selection: str) -> tuple[str, ...]:
-    return {"first-5-references": references[:_FEW], "last-5-references": references[-_FEW:]}.get(selection, references)
 
 
 class Nebula(_RatedCaptions):

@@ -84,6 +84,7 @@ _CODES = {
     "too_short": "missing-value",
     "string_type": "wrong-type",
     "list_type": "wrong-type",
+    "dict_type": "wrong-type",
     "tuple_type": "wrong-type",
     "model_type": "wrong-type",
     "bool_type": "wrong-type",

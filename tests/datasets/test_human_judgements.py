@@ -98,14 +98,10 @@ def test_a_wrong_entry_is_named(data: object, code: str, row: str | None, value:
 SOURCES = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
 
 
-def table_rows(folder: Path) -> list[dict[str, str]]:
-    head, *lines = (folder / "composite/composite_11985.tsv").read_text(encoding="utf-8").splitlines()
-    return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
-
-
 def by_source(folder: Path) -> dict[str, Any]:
     data: dict[str, Any] = {source: [] for source in SOURCES.values()}
-    for row in table_rows(folder):
+    head, *lines = (folder / "composite/composite_11985.tsv").read_text(encoding="utf-8").splitlines()
+    for row in (dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines):
         entry = {"image": row["image"], "caption": row["candidate"], "human": int(row["correctness"])}
         data[SOURCES[row["subset"]]].append(entry)
     return data

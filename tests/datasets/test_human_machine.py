@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,18 +20,11 @@ CAPTIONS = {
 }
 
 
-def entries(*captions: tuple[str, str]) -> list[dict[str, Any]]:
-    return [{"image_id": image, "caption": text} for image, text in captions]
-
-
-SMURF_ENTRIES = entries(
-    ("one.jpg", "a red kite flies"),
-    ("one.jpg", "a kite in the WIND ."),
-    ("one.jpg", "a red kite flies ."),
-    ("two.jpg", "Two boats . "),
-    ("two.jpg", "a boat"),
-    ("two.jpg", "a boat ."),
-)
+WRITTEN = {
+    "one.jpg": ["a red kite flies", "a kite in the WIND .", "a red kite flies ."],
+    "two.jpg": ["Two boats . ", "a boat", "a boat ."],
+}
+SMURF_ENTRIES = [{"image_id": image, "caption": text} for image, texts in WRITTEN.items() for text in texts]
 
 
 @pytest.fixture

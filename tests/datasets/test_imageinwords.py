@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from capbench.core.errors import DataError
 from capbench.datasets.imageinwords import CRITERIA, ImageInWords
-from tests.datasets.native_files import root
+from tests.datasets.native_files import root, write
+from tests.errors import raises
+
+
+@pytest.mark.parametrize(("verdicts", "code"), [("Neutral", "wrong-type"), ({}, "wrong-value")])
+def test_verdicts_that_do_not_fit_are_refused(tmp_path: Path, verdicts: object, code: str) -> None:
+    neutral = {"image": "b.jpg", "IIW": "a boat", "DOCCI": "boats", **dict.fromkeys(CRITERIA.values(), "Neutral")}
+    write(tmp_path / "iiw/DOCCI_Test.jsonl", json.dumps(neutral) + "\n")
+    row = {"image/key": "a.jpg", "IIW": "a kite", "IIW-P5B": "a toy", "iiw-human-sxs-iiw-p5b": verdicts}
+    path = write(tmp_path / "iiw/IIW-400.jsonl", json.dumps(row) + "\n")
+    with raises(DataError, code, path=path, row=1):
+        ImageInWords(root(tmp_path)).load(ImageInWords.selections["all-pairs"])
 
 
 @pytest.mark.real_data

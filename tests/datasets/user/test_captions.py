@@ -128,7 +128,6 @@ OK = [{"image": "x", "caption": "one dog"}]
         ("c.json", '[{"image": "x", "caption": "a", "caption": "b"}]', "duplicate", None, "caption"),
         ("c.jsonl", '{"image": "x", "caption": "a", "caption": "b"}', "wrong-format", 1, None),
         ("c.json", [{**OK[0], "id": 1, "system": "a"}, {**OK[0], "id": 1, "system": "b"}], "duplicate", "entry 2", "1"),
-        ("c.jsonl", "", "damaged", None, None),
         ("c.jsonl", '{"image": "x", "caption": "a"}\n{"image"\n', "wrong-format", 2, None),
         ("c.jsonl", '"text"\n', "wrong-type", 1, None),
     ],
