@@ -368,7 +368,7 @@ class _Rows(_Problems):
         lists: list[tuple[Any, ...] | None] = [None] * len(self.frame)
         gaps = wrong = both = [False] * len(self.frame)
         if places:
-            rows = list(zip(*(self.frame[name].tolist() for _, name in places), strict=True))
+            rows = list(zip(*(_hashable(self.frame[name].tolist()) for _, name in places), strict=True))
             lists = [of if None not in of else tuple(cell for cell in of if cell is not None) or None for of in rows]
             if stem == "reference":
                 gaps = [of is not None and of != row[: len(of)] for of, row in zip(lists, rows, strict=True)]

@@ -231,6 +231,7 @@ def test_pairs_become_two_items_each_with_votes_and_groups(tmp_path: Path, root:
         ([PAIR | {"rating_style": 3}], 1, "conflict", "rating_style"),
         ([other(references=[])], 1, "missing-references", None),
         ([other(references="one")], 1, "wrong-type", "references"),
+        ([other(references=None, reference_1=["a"])], 1, "wrong-value", "references"),
         ([other(references=["a", ""])], 1, "missing-value", "references"),
         ([other(rating=None)], 1, "missing-column", "rating"),
         ([other(ratings=[1])], 1, "conflict", "rating"),
