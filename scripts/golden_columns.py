@@ -212,7 +212,7 @@ _BERT = "bertscore\nidf=bertscore idf=references reduce=mean\nbert-tbr threshold
 _VILBERT = "vilbertscore any_features=true\nother=vilbertscore any_features=true "
 PARTS = {
     "rules": Part(_RULES, tolerance=1e-12, datasets=DATASETS),
-    "spice": Part("spice\nspider", tolerance=1e-12, items=100, java=True),
+    "spice": Part("spice\nspider", tolerance=1e-12, items=60, java=True),
     "wmd": Part(_WMD, vectors, 1e-10, datasets=DATASETS),
     "vifidel": Part("vifidel classes=coco-80", lambda *given: {**regions(*given), **vectors(*given)}, 1e-10),
     "nneval": Part("nneval", nneval, 1e-10, items=60, java=True),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -78,8 +78,9 @@ class Flickr8kPseudo(Dataset):
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     draw: ClassVar[DrawOptions] = DrawOptions()
 
-    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items image by image; ``ratings["pseudo"]`` from 1 to 4, or ``preferences["own"]`` of the own caption."""
+    @cached_property
+    def _items(self) -> tuple[Item, ...]:
+        """The candidates of all selections, image by image."""
         every = read_token(self.root.file(_TOKEN, what="Flickr8k's captions"))
         listed = split_list(self.root.file(_DEV, what="the list of Flickr8k's dev images"), every)
         captions = {image: every[image] for image in listed}
@@ -88,8 +89,13 @@ class Flickr8kPseudo(Dataset):
             problem = f"image '{few}' has {len(captions[few])} captions, where {_FIRST + _LAST} are expected"
             raise DataError(problem, code="too-few", value=few, path=every.source, hint="Get the file again")
         features = self.root.file(_FEATURES, what="Flickr8k's grid features")
-        items = draw_candidates(captions, _mean_features(features, list(captions)), self.draw)
-        notes = (f"{len(items):,} candidates of {len(captions):,} images; people judged none of them",)
+        return draw_candidates(captions, _mean_features(features, list(captions)), self.draw)
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items image by image; ``ratings["pseudo"]`` from 1 to 4, or ``preferences["own"]`` of the own caption."""
+        items = self._items
+        images = len({item.image for item in items})
+        notes = (f"{len(items):,} candidates of {images:,} images; people judged none of them",)
         if selection.name == "own-caption":
             shown, pairs = _own_and_foreign(items)
             ratings = ByName[Ratings]({}, {"pseudo": partial(_missing, "the items 'own-caption' have no ratings")})

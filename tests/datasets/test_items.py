@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import CapbenchError
-from capbench.core.records import Item, Judgements
-from capbench.datasets import pseudo_judgements
+from capbench.core.records import Judgements
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
@@ -62,18 +61,6 @@ def digests(root: DataRoot, *, parts: bool) -> dict[str, str]:
                 except CapbenchError as error:
                     found[f"{full}/{selection.name}"] = error.code
     return found
-
-
-@pytest.fixture(autouse=True)
-def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pseudo-judgements of all selections have the same candidates."""
-    draw, drawn = pseudo_judgements.draw_candidates, list[tuple[Item, ...]]()
-
-    def once(*given: Any) -> tuple[Item, ...]:
-        drawn[:] = drawn or [draw(*given)]
-        return drawn[0]
-
-    monkeypatch.setattr(pseudo_judgements, "draw_candidates", once)
 
 
 def test_the_items_of_the_sample_are_unchanged(sample: Path) -> None:
