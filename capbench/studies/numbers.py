@@ -12,11 +12,11 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.studies.answer import answer
 from capbench.studies.evaluate import evaluate, unscored_cells
-from capbench.studies.protocol_notes import protocol_notes, tie_cautions
+from capbench.studies.protocol_notes import photograph_note, protocol_notes, tie_cautions
 from capbench.studies.results import Answer, ProtocolInfo, Sentinels, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.study import Study, TestSettings
-from capbench.studies.uncertainty import Uncertainty, assess, common_scores, group_scores
+from capbench.studies.uncertainty import Uncertainty, add_ceiling, assess_group, common_scores, group_scores
 
 
 @dataclass(kw_only=True)
@@ -53,19 +53,19 @@ def protocol_numbers(
     bootstrap, tests = study.statistics_of(answered=answered)
     common = common_scores(tables, rows)
     scores = {group: {**common, **group_scores(scored, group, rows)} for group in ("", *groups)}
-    steps = len({cell.group for cell in cells if test_groups or not cell.group})
-    with progress(f"statistics of {protocol}", steps) as step:
-        assessed = assess(
-            protocol,
-            draws[0],
-            scores,
-            cells,
-            bootstrap=bootstrap,
-            tests=tests,
-            ceiling=study.human_ceiling,
-            groups=test_groups,
-            progress=step,
-        )
+    assessed, ceiling = Uncertainty(cells=list(cells)), study.human_ceiling and statistic.kind != "mean"
+    if statistic.kind == "mean":
+        bootstrap = tests = None
+    by_image = any(settings is not None and settings.unit == "image" for settings in (bootstrap, tests))
+    if common and by_image and (note := photograph_note(draws[0])):
+        assessed.notes.append(f"{protocol}: {note}")
+    places = list(dict.fromkeys(cell.group for cell in cells if test_groups or not cell.group))
+    with progress(f"statistics of {protocol}", len(places)) as step:
+        for group in places:
+            assess_group(assessed, protocol, draws[0], scores[group], group, bootstrap, tests)
+            if ceiling:  # if all judgements are too few, so are those of every group
+                ceiling = add_ceiling(assessed, protocol, draws[0], group, bootstrap) or bool(group)
+            step(1)
     found = None
     if answered and tests is not None:
         found = answer(protocol, draws[0], scores[""], assessed, tests, related)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,6 @@ from capbench.stats.power import fewest_units
 from capbench.stats.significance import compare, permutations_to_use
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import HUMAN_CEILING, human_ceiling
-from capbench.studies.protocol_notes import photograph_note
 from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell
 from capbench.studies.scoring import Scored
 from capbench.studies.study import BootstrapSettings, TestSettings
@@ -32,7 +31,7 @@ RANK_RULE = (
 
 @dataclass
 class Uncertainty:
-    """Result of :func:`assess` for one protocol."""
+    """Numbers of one protocol with their intervals, tests and ceilings."""
 
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
@@ -40,37 +39,6 @@ class Uncertainty:
     bootstrap: BootstrapInfo | None = None
     notes: list[str] = field(default_factory=list)  # what could not be computed and why
     reasons: dict[str, str] = field(default_factory=dict)  # why overall numbers have no intervals, or no groups (tests)
-
-
-def assess(
-    protocol: Protocol,
-    judgements: Judgements,
-    scores: Mapping[str, Mapping[str, FloatArray]],  # by group, (draws, items) by row name
-    cells: Sequence[Cell],
-    *,
-    bootstrap: BootstrapSettings | None,
-    tests: TestSettings | None,
-    ceiling: bool,
-    groups: bool = True,  # False for the overall numbers only: groups get no intervals, tests and ceilings
-    progress: Callable[[int], None] = lambda _: None,  # called with 1 for each group done
-) -> Uncertainty:
-    """Add intervals, tests and the human ceiling to one protocol's cells; what cannot be computed gets a note."""
-    uncertainty = Uncertainty(cells=list(cells))
-    if protocol.statistic.kind == "mean":
-        return uncertainty
-    by_image = any(settings is not None and settings.unit == "image" for settings in (bootstrap, tests))
-    if scores[""] and by_image and (note := photograph_note(judgements)):
-        uncertainty.notes.append(f"{protocol}: {note}")
-    for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
-        defined = [cell.column for cell in cells if cell.group == group and cell.value is not None]
-        of_group = {name: scores[group][name] for name in scores[group] if name in defined}
-        if of_group and (bootstrap is not None or tests is not None):
-            _assess_group(uncertainty, protocol, judgements, of_group, group, bootstrap, tests)
-        if ceiling:
-            defined_here = _add_ceiling(uncertainty, protocol, judgements, group, bootstrap)
-            ceiling = defined_here or bool(group)  # if all judgements are too few, so are those of every group
-        progress(1)
-    return uncertainty
 
 
 def common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
@@ -95,15 +63,20 @@ def group_scores(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, F
     return scores
 
 
-def _assess_group(
+def assess_group(
     uncertainty: Uncertainty,
     protocol: Protocol,
     judgements: Judgements,
-    scores: Mapping[str, FloatArray],
+    scores: Mapping[str, FloatArray],  # (draws, items) by row name
     group: str,
     bootstrap: BootstrapSettings | None,
     tests: TestSettings | None,
 ) -> None:
+    """Add intervals of the defined cells of a group, and tests; what cannot be computed gets a note."""
+    defined = {cell.column for cell in uncertainty.cells if cell.group == group and cell.value is not None}
+    scores = {name: values for name, values in scores.items() if name in defined}
+    if not scores:
+        return
     place = f"{protocol}{f' {group}' if group else ''}"
     sample = None
     if bootstrap is not None:
@@ -158,7 +131,7 @@ def _compare(data: Agreement, settings: TestSettings, sample: BootstrapSample | 
     return replace(tests, requested=settings.resamples if raised else None)
 
 
-def _add_ceiling(
+def add_ceiling(
     uncertainty: Uncertainty,
     protocol: Protocol,
     judgements: Judgements,

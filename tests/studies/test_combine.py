@@ -32,7 +32,6 @@ from capbench.studies.study import BootstrapSettings, CombineSettings, Study, Te
 from tests.errors import raises
 from tests.studies.toys import Length, Toy, known
 
-MANY = "tests.studies.test_combine:Many"
 METRICS = ("tests.studies.test_combine:Signal", "tests.studies.test_combine:Distance")
 FEW: dict[str, Any] = {"folds": 4, "inner_folds": 3}
 
