@@ -75,8 +75,6 @@ def inputs_of(rows: Sequence[Row], requests: Sequence[MetricRequest], lower: Seq
 def learner_for(protocol: Protocol, learner: str) -> Learner:
     """The learner that ``learner`` selects for a protocol."""
     side = protocol.statistic.side
-    if side == "none":
-        raise ProtocolError(f"{protocol} has no human judgements to learn from", code="unsupported")
     fits = "ridge" if side == "ratings" else "logistic"
     if learner not in ("auto", fits, "monotone", "mean-rank"):
         what, other = ("ratings", "pairs") if side == "ratings" else ("pairs", "ratings")

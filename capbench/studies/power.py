@@ -59,9 +59,6 @@ def metric_power(
     progress: ProgressFactory = no_progress,
 ) -> MetricPower:
     """Score two columns of metrics, and estimate how much data distinguishes them; see :func:`capbench.power`."""
-    for name, value in (("power", target), ("alpha", alpha)):
-        if not 0 < value < 1:
-            raise UsageError(f"{name} {value:g} is not a number between 0 and 1", code="out-of-range", value=value)
     rows = [row for request in requests for row in request.rows]
     if len(rows) != 2:
         message = f"exactly two metrics are required, not {len(rows)}: {', '.join(row.name for row in rows)}"
