@@ -66,7 +66,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             values = {**dict(zip(hints, given, strict=False)), **named}
             for name in [name for name, hint in hints.items() if get_origin(hint) is Unpack]:
                 hints |= get_type_hints(get_args(hints.pop(name))[0], include_extras=True)
-            raise usage_error(error, values, hints) from None
+            progress = named.get("progress")  # the command line passes itself
+            raise usage_error(error, values, hints, getattr(progress, "spelled", str)) from None
         return function(*passed, **by_name)
 
     return call

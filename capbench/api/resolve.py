@@ -52,7 +52,7 @@ MetricsGiven = Annotated[
     Expected("a metric or a list of them", "Pass metrics=['cider', my_function], or {'my-name': my_function}"),
 ]
 """One metric, several, or several by label."""
-_DATASETS = "Pass a name such as 'flickr8k-expert', the path of a file of judgements, or a subclass of capbench.Dataset"
+_DATASETS = "Name a data set, such as 'flickr8k-expert', or a file of judgements"
 DatasetGiven = Annotated[PathGiven | type[Dataset], Expected("a data set", _DATASETS)]
 """A data set's name, optionally with ``@`` and a group; a file of judgements; or a class."""
 DatasetsGiven = Annotated[DatasetGiven | Sequence[DatasetGiven], Expected("a data set or a list of them", _DATASETS)]

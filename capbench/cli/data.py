@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
     from capbench.datasets.inventory import Wanted
     from capbench.datasets.root import DataRoot
-    from capbench.text.spice.parse_file import CaptionSet
 
 
 def _described(entry: dict[str, Any]) -> list[str]:
@@ -414,19 +413,19 @@ def parses(
     *,
     ctx: typer.Context,
     action: Annotated[
-        Literal["make", "export", "import"],
-        argument("make|export|import", "Parse captions, write parses to FILE, or add those of FILE to the cache."),
+        Literal["make", "export"],
+        argument("make|export", "Parse captions, or write parses to FILE."),
     ],
     names: Annotated[
         list[str] | None,
-        argument("[NAME|FILE]...", "export, import: first the file. Then data sets, corpora, files or all."),
+        argument("[NAME|FILE]...", "export: first the file. Then data sets, corpora, files or all."),
     ] = None,
     replace: Annotated[bool, Help("export: replace an existing file.")] = False,
     place: SpreadPlace,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Compute, export or import parses of captions.
+    """Compute or export parses of captions.
 
     SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files and
     captions of more than 100 words are skipped), or those of NAME: data sets, corpora (flickr8k, flickr30k, coco-val,
@@ -435,30 +434,19 @@ def parses(
 
     An exported file (by default of the whole cache) has the tuples and a hash of each caption, the parser's version,
     and the licences of the captions, but not the captions. Every command reads the files spice-parses/*.parses of the
-    data folder. import adds the parses of a file to the cache instead, all or none.
+    data folder.
 
     Example: capbench data parses make composite flickr8k-expert
     """
     spreading = {option.name for option in dataclasses.fields(SpreadPlace)}
-    unused = {"make": {"replace"}, "export": spreading, "import": {"replace", "data", *spreading}}
+    unused = {"make": {"replace"}, "export": spreading}
     common.check_applies(ctx, unused[action], f"'data parses {action}'")
     if action == "make":
         _make_parses(names or (), place, data, json_output=json_output)
         return
     if not names:
         raise UsageError("no file is named", code="missing-option", value="file", hint="Add the path of the file")
-    if action == "export":
-        _export_parses(Path(names[0]), names[1:], data, replace=replace, json_output=json_output)
-        return
-    if len(names) > 1:
-        message, hint = f"import takes one file, not {len(names)}", "Import one at a time"
-        raise UsageError(message, code="wrong-value", value=names[1], hint=hint)
-    from capbench.text.spice.scene_graph import import_parses
-
-    file, new = import_parses(names[0])
-    facts = {"file": names[0], "parses": len(file), "new": new, "captions": list(map(dataclasses.asdict, file.sets))}
-    common.answer(json_output, facts, [f"{common.count(len(file), 'parse')} in {names[0]}, {new:,} of them new"])
-    _note_restrictions(file.sets)
+    _export_parses(Path(names[0]), names[1:], data, replace=replace, json_output=json_output)
 
 
 def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *, json_output: bool) -> None:
@@ -497,10 +485,6 @@ def _export_parses(file: Path, names: Sequence[str], data: Path | None, *, repla
     unparsed = [each.name for each in sets if each.parses < each.captions]
     if unparsed:
         common.note(f"not all captions are parsed: run 'capbench data parses make {' '.join(unparsed)}'")
-    _note_restrictions(sets)
-
-
-def _note_restrictions(sets: Sequence[CaptionSet]) -> None:
     restricted = [each.name for each in sets if not each.redistributable]
     if restricted:
         common.note(f"not for redistribution, because of the captions' licence: {', '.join(restricted)}")

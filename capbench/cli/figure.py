@@ -63,8 +63,8 @@ class _Call(ScoringInputs, LeftOut, Target, _Own):
         """The input files. Raises UsageError if none or more than ``most`` are named."""
         named = list(map(Path, self.inputs or ()))
         if not named or (most is not None and len(named) > most):
-            code = "too-many" if named else "missing-option"
-            raise UsageError(f"{len(named)} files are named", code=code, value="inputs", hint=f"Name {what}")
+            code, number = ("too-many", f"{len(named)} files are") if named else ("missing-option", "no file is")
+            raise UsageError(f"{number} named", code=code, value="inputs", hint=f"Name {what}")
         return named
 
 

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import MinLen
 from pydantic import Field
 
 from capbench.core.errors import check_choice, count
@@ -130,7 +131,7 @@ class Leaderboard(Strict):
     created: str  # UTC time
     command: str = ""  # writes the same numbers; "" if it is unknown
     sample: bool  # computed on the embedded synthetic sample
-    columns: tuple[BoardColumn, ...]  # with at least one number
+    columns: Annotated[tuple[BoardColumn, ...], MinLen(1)]  # with at least one number
     rows: tuple[BoardRow, ...]  # ranked metrics, best first, then all others
     published: tuple[str, ...]  # names of the published tables
     alpha: float

@@ -96,6 +96,7 @@ compare => missing-option
 compare cider nneval => missing-weights nneval
 compare cider meteor --test mcnemar => conflict mcnemar
 compare cider meteor --test x => wrong-value test
+compare cider rouge-l -d '' --power => wrong-type
 compare cider rouge-l --gap 0.1 => missing-option --gap
 compare cider rouge-l --cite --json => conflict --cite
 compare cider rouge-l --test bootstrap --permutations 200 => conflict --permutations
@@ -190,8 +191,6 @@ data import list.json --name x => missing-value list.json
 data items nowhere --out i => unknown-name nowhere
 data parses export => missing-option file
 data parses export x.parses => missing-data spice-1.0+corenlp-3.6.0
-data parses import a b => wrong-value b
-data parses import a --data sample => unsupported --data
 data parses export a --workers 2 => unsupported --workers
 data parses make --replace => unsupported --replace
 data parses make flikr8k => unknown-name flikr8k
@@ -256,7 +255,6 @@ explore explain BAD.yaml
 explore retrieve BAD.yaml
 explore retrieve -m bleu-1 --captions BAD.json
 data import BAD.csv --name x
-data parses import BAD.parses
 data parses make BAD.json
 extract-features --images BAD.png --detector sample --out new.h5
 features info BAD.h5 --verify

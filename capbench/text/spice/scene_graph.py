@@ -21,7 +21,7 @@ from capbench.core.errors import UnfinishedError, UsageError
 from capbench.core.workers import Engine, PartFailure
 from capbench.text import ptb
 from capbench.text.spice import parser
-from capbench.text.spice.parse_file import CaptionSet, ParseFile, parse_files, write_parses
+from capbench.text.spice.parse_file import CaptionSet, parse_files, write_parses
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
 Tuples = tuple[tuple[str, ...], ...]
@@ -202,21 +202,3 @@ def export_parses(
         raise UsageError(message, code="missing-data", value=SPICE_PARSER_VERSION, hint=hint)
     write_parses(path, parses, recorded, SPICE_PARSER_VERSION, replace=replace)
     return tuple(recorded)
-
-
-def import_parses(path: str | os.PathLike[str]) -> tuple[ParseFile, int]:
-    """Add the parses of a file to the cache, all or none; existing parses remain.
-
-    Returns the file, and the number of new parses. Raises the errors of :class:`ParseFile`, and UsageError if the cache
-    cannot be written.
-    """
-    file = ParseFile(path, SPICE_PARSER_VERSION)
-    parses = dict(file.entries())
-    with Cache(_CACHE) as store:
-        before = store.get(SPICE_PARSER_VERSION, list(parses))
-        new = [(key, value) for key, value in parses.items() if key not in before]
-        store.put(SPICE_PARSER_VERSION, new)
-        if store.path is None:
-            problem = "the cache cannot be written; nothing was imported"
-            raise UsageError(problem, code="unwritable", hint="Set CAPBENCH_CACHE")
-    return file, len(new)

@@ -14,7 +14,7 @@ from capbench.text import ptb
 from capbench.text.spice import parser as spice
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parse_file import FOLDER, CaptionSet, ParseFile, parse_files, write_parses
-from capbench.text.spice.scene_graph import export_parses, import_parses
+from capbench.text.spice.scene_graph import export_parses
 from tests.errors import raises
 from tests.installed_parser import installed_parser, parsed
 from tests.text.parsed_captions import CAPTIONS
@@ -46,18 +46,14 @@ def _tuples(data: Path | None = None) -> list[list[list[str]]]:
     return found
 
 
-def test_captions_of_a_file_in_the_data_folder_or_imported_need_no_parser(exported: Path, tmp_path: Path) -> None:
+def test_captions_of_a_file_in_the_data_folder_need_no_parser(exported: Path, tmp_path: Path) -> None:
     assert scene_graph.missing([*CAPTIONS, "a new one"], data=tmp_path) == ["a new one"]
     assert _tuples(tmp_path) == list(CAPTIONS.values())
     assert _n_stored() == 0
     assert scene_graph.missing(list(CAPTIONS)) == list(CAPTIONS)
-    file, new = import_parses(exported)
-    assert (len(file), new, _n_stored()) == (len(CAPTIONS), len(CAPTIONS), len(CAPTIONS))
-    assert _tuples() == list(CAPTIONS.values())
-    assert import_parses(exported)[1] == 0
     # Equal parses give equal files, which are kept unless they are to be replaced.
     before = exported.read_bytes()
-    export_parses(tmp_path / "again.parses", TERMS)
+    export_parses(tmp_path / "again.parses", TERMS, data=tmp_path)
     assert (tmp_path / "again.parses").read_bytes() == before
     with raises(UsageError, "exists", path=exported):
         export_parses(exported)
@@ -110,14 +106,13 @@ def test_a_changed_byte_is_missing_or_an_error_but_never_another_parse(exported:
 
 
 @pytest.mark.parametrize("content", [b"rubbish", b"", b"SQLite format 3\0" * 90])
-def test_another_file_is_rejected_and_nothing_is_imported(tmp_path: Path, content: bytes) -> None:
+def test_another_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.parses"
     path.write_bytes(content)
     with raises(DataError, "damaged", path=path):
-        import_parses(path)
-    assert _n_stored() == 0
+        ParseFile(path, VERSION)
     with raises(MissingFileError, "missing-file", path=tmp_path / "no.parses"):
-        import_parses(tmp_path / "no.parses")
+        ParseFile(tmp_path / "no.parses", VERSION)
 
 
 @pytest.mark.java
@@ -135,9 +130,6 @@ def test_parses_in_a_file_equal_fresh_ones_and_the_known_ones(tmp_path: Path, mo
     monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("CAPBENCH_JAVA", "/nonexistent")
     assert list(scene_graph.tuples(tokens, data=tmp_path)) == fresh
-    scene_graph.forget()
-    import_parses(path)
-    assert list(scene_graph.tuples(tokens)) == fresh
     scene_graph.forget()
     assert [list(map(list, tuples)) for tuples in fresh[: len(CAPTIONS)]] == list(CAPTIONS.values())
     assert fresh[-2] == ()
