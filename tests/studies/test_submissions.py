@@ -171,7 +171,9 @@ def test_a_published_file_passes_unedited(real_data: Path, tmp_path: Path) -> No
     card = yaml.safe_load((folder / "card.yaml").read_text("utf-8"))
     card["files"] = {published.name: sha256_file(published)}
     (folder / "card.yaml").write_text(yaml.safe_dump(card), "utf-8")
-    (row,) = check_submission(folder, data=real_data).rows
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "flickr8k").symlink_to(real_data / "flickr8k")  # the other sets take seconds to read
+    (row,) = check_submission(folder, data=tmp_path / "data").rows
     stored = json.loads((script.FOLDER / "leaderboard.json").read_text("utf-8"))
     (fleur,) = (one["ours"]["flickr8k-expert"] for one in stored["rows"] if one["name"] == "fleur")
     assert {key: round(getattr(row, key), 6) for key in ("value", "low", "high", "n")} == {
