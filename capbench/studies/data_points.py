@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import ProtocolError, StatisticError
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
@@ -43,9 +43,7 @@ def agreement(
         at_points = {title: values[:, item] for title, values in scores.items()}
         labels = unit_labels(images, item, unit)
         return Correlations.of(spec.coefficient, at_points, human, unit=labels, rating_levels=rating_levels)
-    if spec.ties is None:
-        message = f"{protocol} has no human judgements to compare metrics on"
-        raise ProtocolError(message, code="unsupported", value=str(protocol))
+    assert spec.ties is not None  # plain means are refused before
     preferences = judgements.preferences[spec.human]
     groups = np.array(preferences.group)
     counted = groups == group if group else in_decided_groups(preferences)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from capbench.core.errors import ProtocolError, StatisticError, count
+from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences
 from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.nested_cross_validation import deal
@@ -88,8 +88,6 @@ def sentinel_scores(
     protocol: Protocol, draws: Sequence[Judgements], *, seed: int = 0
 ) -> dict[str, SentinelScores | str]:
     """Scores of all sentinels for a protocol's captions, or the reason why one is undefined, by name."""
-    if protocol.statistic.kind == "mean":
-        raise ProtocolError(f"{protocol} has no human judgements", code="unsupported", value=str(protocol))
     data = _data(protocol, draws, seed)
     judged = _checksum(protocol, draws[0])
     made: dict[str, SentinelScores | str] = {}

@@ -18,7 +18,6 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import (
     ItemSelection,
     Protocol,
-    StatisticSpec,
     correlations,
     graded_preferences,
     system_statistics,
@@ -50,7 +49,7 @@ IMAGES, PER_IMAGE = 24, 3
 
 
 def protocol(statistic: str = "tau-c") -> Protocol:
-    specs = {**correlations("rating"), **graded_preferences("votes"), "mean": StatisticSpec("mean", "mean", "")}
+    specs = {**correlations("rating"), **graded_preferences("votes")}
     for level in (within_image_statistics, within_source_statistics, system_statistics):
         specs |= level("rating")
     return Protocol("set", ItemSelection("items", "all"), specs[statistic])
