@@ -43,7 +43,7 @@ def agreement(
         at_points = {title: values[:, item] for title, values in scores.items()}
         labels = unit_labels(images, item, unit)
         return Correlations.of(spec.coefficient, at_points, human, unit=labels, rating_levels=rating_levels)
-    assert spec.ties is not None  # plain means are refused before
+    assert spec.ties is not None  # a plain mean has no human judgements
     preferences = judgements.preferences[spec.human]
     groups = np.array(preferences.group)
     counted = groups == group if group else in_decided_groups(preferences)
