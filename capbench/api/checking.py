@@ -67,17 +67,18 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             for name in [name for name, hint in hints.items() if get_origin(hint) is Unpack]:
                 hints |= get_type_hints(get_args(hints.pop(name))[0], include_extras=True)
             progress = named.get("progress")  # the command line passes itself
-            raise usage_error(error, values, hints, getattr(progress, "spelled", str)) from None
+            raise _usage_error(error, values, hints, getattr(progress, "spelled", str)) from None
         return function(*passed, **by_name)
 
     return call
 
 
-def usage_error(
+def _usage_error(
     error: ValidationError,
     values: Mapping[str, object],  # the arguments that were passed
     # annotations of all arguments, whose :class:`capbench.core.arguments.Expected` has words and remedy
     hints: Mapping[str, Any],
+    spelled: Callable[[str], str],  # from an argument to its spelling for the user
 ) -> UsageError:
     """The error of the first invalid argument."""
     problems = error.errors(include_url=False, include_context=False)
@@ -85,16 +86,16 @@ def usage_error(
     argument = [*hints][place] if isinstance(place, int) else place
     of_argument = [problem for problem in problems if problem["loc"][0] == place]
     code = next((_CODES[problem["type"]] for problem in of_argument if problem["type"] in _CODES), "wrong-type")
-    value, expected = values.get(argument), declared(hints.get(argument), Expected)
+    name, value, expected = spelled(argument), values.get(argument), declared(hints.get(argument), Expected)
     if code == "unknown-option":
-        message, value, hint = f"there is no argument '{argument}'", argument, suggest(argument, list(hints))
+        message, value, hint = f"there is no argument '{name}'", argument, suggest(argument, list(hints))
     elif code == "missing-option":
-        message, value, hint = f"{argument} is required", argument, f"Pass {argument}"
+        message, value, hint = f"{name} is required", argument, f"Pass {name}"
     elif expected is not None:
-        message, hint = f"{argument} is {_shown(value)}, which is not {expected.words}", expected.hint
+        message, hint = f"{name} is {_shown(value)}, which is not {expected.words}", expected.hint
     else:
         words = of_argument[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        message, hint = f"{argument} is {_shown(value)}; it {words}", None
+        message, hint = f"{name} is {_shown(value)}; it {words}", None
     return UsageError(message, code=code, value=value, hint=hint)
 
 
