@@ -109,6 +109,11 @@ class VilbertTraining(data.CaptionTraining):
             yield "all weights of 'loss' are 0; at least one must be above 0"
         if longest > places:
             yield f"'pieces.longest' is {longest}, but the network has {places} 'positions'"
+        if self.text_start.folder is not None:
+            if self.pieces.size != PieceOptions().size:
+                yield "'pieces.size' does nothing with 'text_start.folder', whose BERT has its own word pieces"
+            if self.word_start.epochs:
+                yield "'word_start.epochs' does nothing with 'text_start.folder', whose BERT has its own embeddings"
 
 
 # Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).

@@ -162,6 +162,8 @@ def test_a_bert_that_does_not_fit_the_network_is_rejected(
     [
         ({"loss": {"negatives": "hard"}}, "'loss.contrast'"),
         ({"loss": ALONE}, "'loss'"),
+        ({"text_start": {"folder": "bert"}}, "'pieces.size'"),
+        ({"text_start": {"folder": "bert"}, "word_start": {"epochs": 1}}, "'word_start.epochs'"),
     ],
 )
 def test_invalid_settings_are_rejected(world: Path, changes: dict[str, object], named: str) -> None:
