@@ -180,7 +180,8 @@ def train(
 
 FORMAT = 2
 LOG, CHECKPOINT, MODEL = "log.jsonl", "checkpoint.pt", "model.safetensors"
-_REMOVED = {"loss.reduction": "sum", "precision": "float32"}  # settings of earlier runs with the remaining values
+# Settings of earlier runs with the remaining values; the last one is of ViLBERT.
+_REMOVED = {"loss.reduction": "sum", "precision": "float32", "evaluation.captions": 2}
 _AGAIN = "Start again with --restart, or choose another folder with --out"
 
 

@@ -74,12 +74,6 @@ class VilbertLoss(settings.Section):
     matching: settings.Number = 0.0  # captions of one image must match better than captions of two images
 
 
-class VilbertEvaluation(settings.EvaluationOptions):
-    """Evaluation on the dev split during training; the score is the accuracy of alignment."""
-
-    captions: settings.AtLeast2 | None = 2  # number of captions of each image, the first ones; null: all
-
-
 class VilbertTraining(data.CaptionTraining):
     """Settings of a training of ViLBERT."""
 
@@ -92,7 +86,6 @@ class VilbertTraining(data.CaptionTraining):
     initial: settings.Positive = 0.02  # standard deviation of the first weights
     loss: VilbertLoss = VilbertLoss()
     optimiser: settings.OptimiserOptions = settings.OptimiserOptions(lr=1e-4, warmup=1000)
-    evaluation: VilbertEvaluation = VilbertEvaluation()
     order: Literal["captions", "rounds"] = "rounds"
     precision: Literal["float32", "amp-bfloat16"] = "float32"
     """``amp-bfloat16``: large products in bfloat16, on a GPU and on processors that support it; weights in float32."""
@@ -363,11 +356,11 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         else:
             self._pieces = learn_word_pieces(train.captions, config.pieces.size)
         watcher.say(f"word pieces: {len(self._pieces):,}")
-        longest, evaluation = config.pieces.longest, config.evaluation
+        longest = config.pieces.longest
         cut = sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in train.captions)
         if cut:
             watcher.say(f"{cut:,} training captions have more than {longest} word pieces and are truncated")
-        sample = dev.sample(evaluation.images, evaluation.captions)
+        sample = dev.sample(config.evaluation.images, 2)  # the first two captions of each image
         self._split, features, named = read_split(config, root, train, self._pieces)
         self._dev, *_ = read_split(config, root, sample, self._pieces)
         self._specials = specials_of(self._pieces)

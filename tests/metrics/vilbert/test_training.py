@@ -51,20 +51,10 @@ def test_an_interrupted_training_ends_with_the_same_file(world: Path, tmp_path: 
     check_stopped(VilbertTask, settings(world), tmp_path, (4,))
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        {"words": 1.0},
-        {"regions": 1.0},
-        {"alignment": 1.0},
-        {"contrast": 1.0},
-        {"matching": 1.0},
-        {"fit": 1.0},
-    ],
-)
-def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loss", ["words", "regions", "alignment", "contrast", "matching", "fit"])
+def test_every_loss_can_be_learned_alone(world: Path, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vilbert_train, "_SELECTED", 0.5)
-    config = settings(world, loss={**ALONE, **loss}, network={**NETWORK, "dropout": 0.0})
+    config = settings(world, loss={**ALONE, loss: 1.0}, network={**NETWORK, "dropout": 0.0})
     task = task_of(config)
     batch = next(task.batches(0, 0))
     for group in task.optimiser.param_groups:
