@@ -174,18 +174,3 @@ def test_a_stated_version_caches_a_function(module: ModuleType) -> None:
     # Other code under the same version is another metric.
     other = cb.score(CANDIDATES, REFERENCES, {"counted": lambda image, candidate, references: 9.0}, version="1")
     assert other["counted"].tolist() == [9.0, 9.0]
-
-
-@pytest.mark.parametrize(
-    ("metrics", "version", "code", "value"),
-    [
-        ("cider", "1", "conflict", None),
-        ({"mine": lambda image, candidate, references: 1.0}, {"min": "1"}, "unknown-name", "min"),
-        (lambda image, candidate, references: 1.0, 2, "wrong-type", 2),
-        (lambda image, candidate, references: 1.0, "a|b", "wrong-format", "a|b"),
-        (lambda image, candidate, references: 1.0, {"lambda": ""}, "wrong-format", {"lambda": ""}),
-    ],
-)
-def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, code: str, value: Any) -> None:
-    with raises(UsageError, code, value=value):
-        cb.score(CANDIDATES, REFERENCES, metrics, version=version)

@@ -138,36 +138,6 @@ def test_a_score_file_without_all_scores_is_warned_of_and_leaves_the_other_metri
     assert (scored["bleu-1"] == table["bleu-1"]).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "named"),
-    [
-        (lambda: cb.correlate("flickr8k-expert", ["cidr"]), "unknown-name", "'cider'"),
-        (lambda: cb.correlate("flickr8k-expert", "cider", alpha=0.1), "missing-option", "alpha"),
-        (lambda: cb.correlate("flickr8k-expert", "cider", options={"cider.sgma": 3}), "unknown-option", "'sgma'"),
-        (lambda: cb.correlate("flickr8k-expert", [int]), "wrong-type", "int"),
-        (lambda: cb.correlate("flickr8k-expert", {"a b": "cider"}), "wrong-format", "'a b'"),
-        (lambda: cb.correlate("flickr8k-expert", {"a=b": "cider"}), "wrong-format", "'a=b'"),
-        (lambda: cb.compare("no such data set", "cider"), "too-few", "two"),
-        (lambda: cb.score(["a"]), "missing-option", "metric"),
-        (lambda: cb.score(metrics="cider"), "missing-option", "candidates"),
-        (lambda: cb.score(["a"], metrics="cider"), "missing-references", "references"),
-        (lambda: cb.score(["a"], [["b"]], "cider", dataset="composite"), "conflict", "dataset"),
-        (lambda: cb.score(["a"], [["b"]], "cider", draw=2), "missing-option", "draw"),
-        (lambda: cb.score(["a", "b"], [["b"]], "cider"), "mismatch", "candidates"),
-        (lambda: cb.score({"x": "a"}, {"y": ["b"]}, "cider"), "missing-references", "candidates, image 'x'"),
-        (lambda: cb.score({"x": 3}, {"x": ["b"]}, "cider"), "wrong-type", "candidates, image 'x'"),
-        (lambda: cb.score([{"image": object(), "caption": "a"}], {"x": ["b"]}, "cider"), "wrong-type", "entry 1"),
-        (lambda: cb.score(["a"], [["b"]], "cider", features={"tigr": "x.h5"}), "unknown-name", "'tigr'"),
-    ],
-)
-def test_what_does_not_fit_is_one_clear_error(call: Callable[[], object], code: str, named: str) -> None:
-    with pytest.raises(cb.CapbenchError) as caught:
-        call()
-    assert caught.value.code == code
-    assert named in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_html_is_escaped_and_says_what_is_the_sample(tmp_path: Path) -> None:
     rows = pd.DataFrame({"image": ["a", "b"], "candidate": [EVIL, "a cat"], "rating": [1, 2]})
     rows.to_csv(tmp_path / "mine.csv", index=False)

@@ -1,4 +1,4 @@
-"""Arguments of ``import capbench`` with values of wrong types: one line that names the argument, no traceback."""
+"""Arguments of ``import capbench`` that are refused: one line that names the argument, no traceback."""
 
 from __future__ import annotations
 
@@ -77,10 +77,30 @@ def test_a_wrong_type_is_one_line_that_names_the_argument(function: str, name: s
         (lambda: cb.score([cb.Item("a", "a dog", ["a"])], metrics=length), "wrong-type", None),  # type: ignore[arg-type]
         (lambda: cb.score(cb.load(EXPERT), REFERENCES, length), "conflict", None),
         (lambda: cb.score(FRAME, FRAME, length), "wrong-type", None),  # type: ignore[arg-type]
+        (lambda: cb.score(CANDIDATES, REFERENCES, "cider", version="1"), "conflict", None),
+        (lambda: cb.score(CANDIDATES, REFERENCES, {"mine": length}, version={"min": "1"}), "unknown-name", "min"),
+        (lambda: cb.score(CANDIDATES, REFERENCES, length, version={"length": ""}), "wrong-format", {"length": ""}),
+        (lambda: cb.correlate("flickr8k-expert", ["cidr"]), "unknown-name", "cidr"),
+        (lambda: cb.correlate("flickr8k-expert", "cider", alpha=0.1), "missing-option", "alpha"),
+        (lambda: cb.correlate("flickr8k-expert", "cider", options={"cider.sgma": 3}), "unknown-option", "sgma"),
+        (lambda: cb.correlate("flickr8k-expert", [int]), "wrong-type", "int"),
+        (lambda: cb.correlate("flickr8k-expert", {"a b": "cider"}), "wrong-format", "a b"),
+        (lambda: cb.correlate("flickr8k-expert", {"a=b": "cider"}), "wrong-format", "a=b"),
+        (lambda: cb.compare("no such data set", "cider"), "too-few", None),
+        (lambda: cb.score(["a"]), "missing-option", None),
+        (lambda: cb.score(metrics="cider"), "missing-option", None),
+        (lambda: cb.score(["a"], metrics="cider"), "missing-references", "cider"),
+        (lambda: cb.score(["a"], [["b"]], "cider", dataset="composite"), "conflict", "composite"),
+        (lambda: cb.score(["a"], [["b"]], "cider", draw=2), "missing-option", None),
+        (lambda: cb.score(["a", "b"], [["b"]], "cider"), "mismatch", 2),
+        (lambda: cb.score({"x": "a"}, {"y": ["b"]}, "cider"), "missing-references", "x"),
+        (lambda: cb.score({"x": 3}, {"x": ["b"]}, "cider"), "wrong-type", 3),
+        (lambda: cb.score([{"image": len, "caption": "a"}], {"x": ["b"]}, "cider"), "wrong-type", len),
+        (lambda: cb.score(["a"], [["b"]], "cider", features={"tigr": "x.h5"}), "unknown-name", "tigr"),
     ],
 )
 def test_the_code_says_what_is_wrong(call: Callable[[], object], code: str, value: Any) -> None:
-    with raises(UsageError, code, value=value):
+    with raises(cb.CapbenchError, code, value=value):
         call()
 
 
