@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -126,11 +126,7 @@ class Resolved:
     root: DataRoot
     requests: tuple[MetricRequest, ...]
     resources: Resources
-    cache: bool = True
-    allow_missing: bool = False
-    caller: Caller = field(repr=False, default=PYTHON)
     notes: tuple[str, ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -168,18 +164,10 @@ def resolve(
     if on_sample is not None and on_sample(root):
         resources = with_sample(requests, resources, root, caller)
     require_resources(requests, resources)
-    return Resolved(
-        root=root,
-        requests=requests,
-        resources=resources,
-        cache=inputs.get("cache", True),
-        allow_missing=inputs.get("allow_missing", False),
-        caller=caller,
-        columns=_checked_columns(inputs, caller),
-    )
+    return Resolved(root=root, requests=requests, resources=resources)
 
 
-def _checked_columns(inputs: Mapping[str, Any], caller: Caller) -> Mapping[str, str]:
+def checked_columns(inputs: Inputs, caller: Caller) -> Mapping[str, str]:
     """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
     columns = inputs.get("columns") or {}
     if columns:
@@ -236,7 +224,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
-        columns=_checked_columns(inputs, caller),
+        columns=checked_columns(inputs, caller),
         own=study if study.path else None,
     )
 

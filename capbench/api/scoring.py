@@ -22,6 +22,7 @@ from capbench.api.resolve import (
     PathGiven,
     ProgressGiven,
     Resolved,
+    checked_columns,
     dataset_name,
     python_caller,
     resolve,
@@ -117,7 +118,8 @@ def score(
     if categories and not with_spice:
         message, hint = f"{caller.spelled('categories')} requires SPICE", f"Add spice to {caller.spelled('metrics')}"
         raise UsageError(message, code="missing-option", value="spice", hint=hint)
-    read = _read_own(resolved, captions) if dataset is None else _read_dataset(resolved, captions)
+    reading = _read_own if dataset is None else _read_dataset
+    read, cache = reading(resolved, captions, inputs, caller), inputs.get("cache", True)
     resampled: dict[str, scoring.CorpusStatistics] = {}
     with caller.spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
         table = scoring.score(
@@ -125,7 +127,7 @@ def score(
             read.requests,
             read.resources,
             dataset=read.name,
-            cache=resolved.cache,
+            cache=cache,
             progress=step,
             spread=engine,
             documents=read.documents,
@@ -142,7 +144,7 @@ def score(
         training=training,
         rows=rows,
         incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
-        domains=tuple(_domains(read, rows, table, resolved.cache)) if dataset is None else (),
+        domains=tuple(_domains(read, rows, table, cache)) if dataset is None else (),
         categories=Spice.categories(resampled[with_spice[0]].rows) if categories else {},
         **read.facts,
     )
@@ -268,10 +270,10 @@ class _Read:
     facts: Mapping[str, Any]  # fields of the result: notes, sample, file_columns, missing_captions
 
 
-def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
+def _read_dataset(resolved: Resolved, captions: Captions, inputs: Inputs, caller: Caller) -> _Read:
     """The items of a data set, with one sample of references."""
-    caller, root = resolved.caller, resolved.root
-    opened = open_dataset(str(captions.dataset_name), root, resolved.columns)
+    root = resolved.root
+    opened = open_dataset(str(captions.dataset_name), root, checked_columns(inputs, caller))
     caller.note_columns(opened)
     named = with_version(opened.name, opened.version)
     text = captions.protocol
@@ -291,9 +293,9 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     return _Read(judgements.items, *metrics, opened.name, unscored, judgements.documents, facts)
 
 
-def _read_own(resolved: Resolved, captions: Captions) -> _Read:
+def _read_own(resolved: Resolved, captions: Captions, inputs: Inputs, caller: Caller) -> _Read:
     """The captions of a user."""
-    caller, candidates, notes = resolved.caller, captions.candidates, list(resolved.notes)
+    candidates, notes = captions.candidates, list(resolved.notes)
     options = ReadingOptions(captions.split, captions.restrict, captions.keep_first, caller.spelled)
     items, sample = captions.items, False
     missing_images: tuple[str, ...] = ()
@@ -325,7 +327,7 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         items = kept
     whole = (isinstance(candidates, records.Judgements) and candidates.documents) or items
     items, requests, unscored, joined = items_with_scores(
-        items, resolved.requests, name, allow_missing=resolved.allow_missing
+        items, resolved.requests, name, allow_missing=inputs.get("allow_missing", False)
     )
     complete = []
     for request in requests:

@@ -75,7 +75,7 @@ def compare_systems(
         captions,
         resolved.requests,
         resources=resolved.resources,
-        cache=resolved.cache,
+        cache=inputs.get("cache", True),
         progress=caller.progress,
         **settings,  # type: ignore[arg-type]
     )
