@@ -280,6 +280,9 @@ def _configuration(
     def tower(side: str, norm: str, heads: int | None) -> dict[str, Any]:
         width = width_of(tensors, f"{side}.{norm}.weight", path, _HINT)
         heads = heads or max(1, width // 64)
+        if width % heads:
+            message = f"'{side}' has {width} columns, which {heads} attention heads cannot share equally"
+            raise ModelError(message, code="wrong-shape", value=heads, path=path, hint=_HINT)
         blocks = re.compile(rf"{side}\.encoder\.layers\.(\d+)\.")
         return {
             "hidden_size": width,

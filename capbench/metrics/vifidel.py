@@ -94,8 +94,10 @@ class LabelsNeed(Features):
         assert isinstance(options, VifidelOptions)
         how = f"--option {label}.labels=FILE, or --features STORE with classes of regions"
         source = options.labels or resources.features
-        if not source or not Path(source).expanduser().exists():
-            return f"object labels: {f'{source} does not exist' if source else 'none are given'} ({how})"
+        if not source:
+            return f"object labels ({how})"
+        if not Path(source).expanduser().exists():
+            return f"object labels: {source} does not exist ({how})"
         if options.labels is not None:
             return None
         with open_store(source) as store:
