@@ -99,11 +99,16 @@ class MetricRequest:
         return " and ".join(reason for need, reason in self.missing(resources) if not need.may_be_spared)
 
     def unmet_by(self, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
-        """The error of scoring items that lack features, an image file or the like; None if all can be scored."""
+        """The error of scoring items that lack features, an image file or the like; None if all can be scored.
+
+        A damaged file is raised: it is not something that the items lack.
+        """
         try:
             self.metric.check_captions(items)
             self.metric.check_items(items, resources, self.options, self.label)
         except CapbenchError as error:
+            if error.code in ("damaged", "wrong-format"):
+                raise
             return error
         return None
 

@@ -137,8 +137,11 @@ def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
 
 def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
     """Indices of the items of each group."""
-    groups = np.array([item.group for item in items], dtype=object)
-    return {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist()) if group}
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.group:
+            places.setdefault(item.group, []).append(place)
+    return {group: np.array(of_group) for group, of_group in places.items()}
 
 
 def summary(table: ScoreTable) -> list[dict[str, Any]]:

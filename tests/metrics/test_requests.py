@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from capbench.core import plugins
 from capbench.core.built_in import BUILT_IN
-from capbench.core.errors import UsageError
-from capbench.core.records import ScoreColumn
+from capbench.core.errors import FeatureError, UsageError
+from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.metric_request import FOR_ALL
 from capbench.metrics.needs import Resources
 from capbench.metrics.registry import columns_by_metric
@@ -101,3 +102,12 @@ def test_without_references_a_metric_keeps_its_reference_free_columns() -> None:
     for note, start in zip(notes, ("clipscore: refclipscore ", "vifidel: vifidel-ref "), strict=True):
         assert note.startswith(start)
         assert "(--references FILE)" in note
+
+
+@pytest.mark.parametrize(("content", "code"), [(b"not HDF5", "wrong-format"), (b"\x89HDF\r\n\x1a\n", "damaged")])
+def test_a_damaged_feature_file_is_not_something_that_items_lack(tmp_path: Path, content: bytes, code: str) -> None:
+    features = tmp_path / "regions.h5"
+    features.write_bytes(content)
+    (tiger,) = resolve_metrics(["tiger"])
+    with raises(FeatureError, code):
+        tiger.unmet_by([Item("dog", "a dog", ("a dog runs",))], Resources(features=str(features)))

@@ -95,7 +95,7 @@ class Grid(Network):
         try:
             self.network(batch)
         except (AssertionError, RuntimeError) as error:
-            message = f"{self.name} does not accept {self.options.size} pixels ({str(error).strip()[:120]})"
+            message = f"{self.name} does not accept {self.options.size} pixels ({' '.join(str(error).split())[:120]})"
             hint = "Set the option size to the input size of this backbone"
             raise UsageError(message, code="unsupported", value=self.options.size, hint=hint) from error
         output = self._seen.pop()
