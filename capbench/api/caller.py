@@ -70,7 +70,6 @@ PYTHON = Caller(note=warn, lack=warn)
 """A Python program; notes of the command line are warnings."""
 
 
-CallerGiven = Annotated[Caller, Expected("a caller", "Omit it", lambda value: isinstance(value, Caller))]
 ProgressGiven = Annotated[
     bool | ProgressFactory | Caller,
     Expected(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Unpack
 
 from capbench.api.arguments import JudgementSettings
-from capbench.api.caller import PYTHON, CallerGiven
+from capbench.api.caller import ProgressGiven, python_caller
 from capbench.api.checking import checked
 from capbench.core.arguments import PathGiven
 from capbench.core.errors import CapbenchError, MissingFileError, UsageError
@@ -50,7 +50,7 @@ def import_data(
     name: str,
     *,
     columns: Mapping[str, str] | None = None,
-    caller: CallerGiven = PYTHON,
+    progress: ProgressGiven = False,
     **settings: Unpack[JudgementSettings],
 ) -> ImportedData:
     """Import your own judgements as a data set, as ``capbench data import`` does.
@@ -63,6 +63,7 @@ def import_data(
     from capbench.datasets.user.judgement_files import check_columns, parse_scale
     from capbench.datasets.user.judgements import import_file
 
+    caller = python_caller(progress)
     scale, ignore, rating = settings.get("scale"), settings.get("ignore", ()), settings.get("rating", ())
     ratings = (rating,) if isinstance(rating, str) else tuple(rating)
     limits = parse_scale(scale) if isinstance(scale, str) else scale

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,6 @@ from capbench.core.errors import DataError, MissingFileError, UsageError, sugges
 
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
-    from capbench.core.workers import Engine
     from capbench.datasets.catalog import CaptionTerms
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
@@ -105,9 +103,7 @@ def _texts(name: str, root: DataRoot) -> list[str]:
     return list(texts)
 
 
-def make_parses(
-    captions: NamedCaptions, root: DataRoot, caller: Caller, spread: Callable[[], AbstractContextManager[Engine | None]]
-) -> dict[str, int]:
+def make_parses(captions: NamedCaptions, root: DataRoot, caller: Caller) -> dict[str, int]:
     """Parse captions without a parse; numbers of ``distinct`` captions, and of those ``parsed`` and ``left_out``."""
     from capbench.core.progress import words
     from capbench.text.spice import scene_graph
@@ -131,7 +127,7 @@ def make_parses(
             f"{len(to_parse):,} captions to parse, {words(len(to_parse) / scene_graph.per_second())} if this machine "
             "is otherwise idle; an interruption loses at most 128 parses"
         )
-        with spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
+        with caller.spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
             scene_graph.ensure(to_parse, data=root.path, progress=step, spread=workers)
     return {"distinct": len(distinct), "parsed": len(to_parse), "left_out": len(long.keys() - unparsed.keys())}
 

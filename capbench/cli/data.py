@@ -338,7 +338,7 @@ def import_(
     from capbench.datasets.user.judgement_files import ImportProblemsError
 
     try:
-        made = import_data(file, name, columns=parse_columns(columns or ()), caller=common.caller(), **settings)
+        made = import_data(file, name, columns=parse_columns(columns or ()), progress=common.caller(), **settings)
     except DataError as error:
         if json_output:
             # Its row is None if it concerns the whole file.
@@ -453,12 +453,12 @@ def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *,
     from capbench.api.parses import ALL, make_parses, named_captions
     from capbench.datasets.root import find_root
 
-    root, caller = find_root(data), common.caller(json_output=json_output)
+    root, caller = find_root(data), dataclasses.replace(common.caller(json_output=json_output), spread=place.spread)
     common.announce_root(root, json_output=json_output)
     captions = named_captions(names or [ALL], root, caller)
     for name, reason in captions.skipped.items():
         common.note(f"{name}: skipped; {reason}")
-    made = make_parses(captions, root, caller, place.spread)
+    made = make_parses(captions, root, caller)
     facts = {"captions": captions.captions, **made, "datasets": list(captions.tokens)}
     distinct, parsed, left = made["distinct"], made["parsed"], made["left_out"]
     left_out = f", {left:,} left out" if left else ""

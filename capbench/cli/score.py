@@ -17,7 +17,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import ScoringInputs, SpreadPlace
 from capbench.core.arguments import Bootstrap, Categories, Draw, Help, KeepFirst, Restrict, Seed, Split
-from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
+from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,10 +121,7 @@ def score(
     escape_formulas: common.EscapeOption = False,
     fail_under: Annotated[
         list[str] | None,
-        Help(
-            "Exit code 3 below VALUE; repeatable, or a list.",
-            metavar="METRIC=VALUE",
-        ),
+        Help("Exit code 3 below VALUE; repeatable, or a list.", metavar="METRIC=VALUE"),
     ] = None,
     bootstrap: Bootstrap | None = None,
     seed: Annotated[Seed | None, Help("With --bootstrap. Default: 0.")] = None,
@@ -150,9 +147,8 @@ def score(
     if bootstrap is None:
         common.refuse_options({"seed": seed}, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
     ending = None if out is None else out.suffix.lower()
-    if ending not in (None, ".csv", ".jsonl", ".parquet"):
-        message, hint = f"--out {out} has an unknown extension", "Use .csv, .jsonl or .parquet"
-        raise UsageError(message, code="wrong-value", value=ending, hint=hint)
+    if ending is not None:
+        check_choice("ending of --out", ending, (".csv", ".jsonl", ".parquet"), code="wrong-value")
     if escape_formulas and ending != ".csv":
         hint = "Add --out FILE.csv, or omit it"
         raise UsageError("--escape-formulas requires a CSV file", code="missing-option", hint=hint)
