@@ -203,9 +203,11 @@ def _read(run: Path) -> dict[str, Any]:
 def _check(run: Path, state: Mapping[str, Any], what: str, now: Mapping[str, Any]) -> None:
     """Raise UsageError if the checkpoint has other settings or data."""
     before = {key: value for key, value in state.get(what, now).items() if key in now or _REMOVED.get(key) != value}
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    gone = _REMOVED.keys() - now.keys()  # null is a value of theirs, too
+    keys = [key for key in {**before, **now} if key in gone or before.get(key) != now.get(key)]
     if keys:
-        shown = ", ".join(f"{k} ({json.dumps(before.get(k))} there, {json.dumps(now.get(k))} now)" for k in keys)
+        values = ((key, *(json.dumps(of[key]) if key in of else "absent" for of in (before, now))) for key in keys)
+        shown = ", ".join(f"{key} ({there} there, {here} now)" for key, there, here in values)
         message = f"the run in this folder has other {what}: {shown}"
         raise UsageError(message, code="conflict", value=keys[0], path=run, hint=_AGAIN)
 

@@ -154,6 +154,19 @@ def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path)
         train(Toy, settings(width=6), run)
 
 
+@pytest.mark.parametrize("value", [2, 3, None])
+def test_a_run_with_a_setting_that_is_gone_resumes_at_its_remaining_value(tmp_path: Path, value: int | None) -> None:
+    train(Toy, settings(), tmp_path)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    state["settings"]["evaluation.captions"] = value
+    torch.save(state, tmp_path / "checkpoint.pt")
+    if value == 2:
+        assert train(Toy, settings(), tmp_path).ended == "epochs"
+    else:
+        with raises(UsageError, "conflict", path=tmp_path, value="evaluation.captions"):
+            train(Toy, settings(), tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"torn", None, {"step": 3, "format": 1}])
 def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: Any) -> None:
     train(Toy, settings(), tmp_path)

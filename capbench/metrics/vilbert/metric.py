@@ -302,10 +302,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
             self._explained(item, {name: float(values[row]) for name, values in columns.items()}, human)
             for row, (item, human) in enumerate(zip(subject.items, subject.humans, strict=True))
         )
-        regions, notes = (
-            regions_of(self.store, subject.image),
-            [f"matches and attention are from layer {self.layers[-1]}"],
-        )
+        regions = regions_of(self.store, subject.image)
+        notes = [f"matches and attention are from layer {self.layers[-1]}"]
         if len(regions.names) > MOST_REGIONS:
             notes.append(f"the network reads the first {MOST_REGIONS} of {len(regions.names)} regions")
         return Explanation("ViLBERTScore", subject.image, candidates, self.signature(), regions, notes=tuple(notes))
