@@ -68,11 +68,6 @@ class WordVectors:
     def __contains__(self, word: object) -> bool:
         return word in self._rows
 
-    @property
-    def words(self) -> Sequence[str]:
-        """All words in the order of the file."""
-        return list(self._rows)
-
     def vectors(self, words: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word → (d,) float32 vector as stored, for the words that the file contains."""
         return {word: np.array(self._matrix[self._rows[word]]) for word in dict.fromkeys(words) if word in self._rows}

@@ -57,7 +57,7 @@ def test_every_format_gives_the_same_vectors(form: str, tmp_path: Path, matrix: 
     path = WRITERS[form](tmp_path / "vectors", matrix)
     for _ in range(2):  # the second time from the index in the cache
         vectors = WordVectors(path)
-        assert (len(vectors), vectors.dimension, list(vectors.words)) == (5, 7, WORDS)
+        assert (len(vectors), vectors.dimension, list(vectors.vectors(WORDS))) == (5, 7, WORDS)
         found = vectors.vectors(["cat", "café", "horse", "cat", "12"])
         assert list(found) == ["cat", "café", "12"]
         np.testing.assert_array_equal(np.stack(list(found.values())), matrix[[1, 2, 4]])

@@ -72,14 +72,13 @@ class Leic(PairMetric, RegionMetric):
         return {**signed_together(self._models), "features": self.store.signature()}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        from capbench.metrics.leic.network import is_cut
+        from capbench.metrics.leic.network import words_of
 
         abouts = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
         lines = [f"weights {about}" for about in abouts]
         texts = {text for item in items for text in (item.candidate, *item.references)}
         steps = min(model.options.steps for model in self._models)
-        cut = sum(is_cut(text, steps) for text in texts)
-        if cut:
+        if cut := sum(len(words_of(text)) > steps - 1 for text in texts):
             lines.append(f"{cut:,} of {len(texts):,} captions have more than {steps - 1} words and were truncated")
         return lines
 

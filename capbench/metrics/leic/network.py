@@ -50,16 +50,12 @@ class LeicOptions(Options):
 
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:
-    """Ids of a caption's words without punctuation marks, then ``<end>``; at most ``steps`` in total."""
-    return [*(vocabulary.number(word) for word in _words(text)[: steps - 1]), END]
+    """Ids of :func:`words_of`, then ``<end>``; at most ``steps`` in total."""
+    return [*(vocabulary.number(word) for word in words_of(text)[: steps - 1]), END]
 
 
-def is_cut(text: str, steps: int) -> bool:
-    """True if :func:`encode_words` truncates a caption."""
-    return len(_words(text)) > steps - 1
-
-
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
+    """A caption's words without punctuation marks, not truncated."""
     return [word for word in tokenize_caption(text) if word not in string.punctuation]
 
 

@@ -121,8 +121,10 @@ class NNEval(CombinedMetric):
             )
         base = dataset.partition("/")[0].partition("@")[0].partition(":")[0]
         if not training and base == _PAPER_CHOSEN_ON:
-            selected = (
-                f"the paper selected its weights by their agreement with {base}, which is not a test set for them"
+            lines.append(
+                "its weights have no facts of their training; the paper selected its weights by their agreement with "
+                f"{base}, which is not a test set for them"
             )
-            lines.append(f"its weights have no facts of their training; {selected}")
-        return [*lines, *([f"weights {training['about']}"] if "about" in training else [])]
+        if "about" in training:
+            lines.append(f"weights {training['about']}")
+        return lines
