@@ -261,12 +261,7 @@ def _covered(
     covered = []
     for name, (dataset, of_draws) in draws.items():
         reads = submission.card.reads_references
-        try:
-            joins = [join(file, items, columns, check_references=reads) for items in of_draws]
-        except DataError as error:
-            if error.code == "duplicate":  # a submission has no options
-                error.hint = "Keep one of them"
-            raise
+        joins = [join(file, items, columns, check_references=reads) for items in of_draws]
         if any(len(joined.missing) for joined in joins):
             partial.append((name, joins))
             continue

@@ -245,3 +245,9 @@ def test_a_wrong_card_is_rejected(tmp_path: Path) -> None:
     path.write_text(CARD.replace("twin_of: net,", "twin_of: other,", 1), "utf-8")
     with raises(DataError, "invalid"):
         load_card(path)
+
+
+def test_a_repeated_row_has_a_remedy_that_a_submission_has(tmp_path: Path) -> None:
+    rows = rows_of("flickr8k-expert")
+    with pytest.raises(DataError, match=r"Keep one of them\.$"):
+        check_submission(submit(tmp_path, [*rows, (rows[0][0], "9")]), data=sample_dir())
