@@ -35,49 +35,28 @@ if TYPE_CHECKING:
 Preprocessor = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """An image ready for the network: the result of the detector's preprocessor, or the error that prevents it."""
-
-    source: ImageFile
-    value: Any
-    error: CapbenchError | None = None
-
-
-@dataclass(frozen=True)
-class _Preparation:
-    """The images as a data set of PyTorch, each decoded and prepared on access."""
-
-    images: Sequence[ImageFile]
-    preprocessor: Preprocessor
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, place: int) -> Prepared:
-        image = self.images[place]
-        try:
-            return Prepared(image, self.preprocessor(decode(image.path)))
-        except CapbenchError as error:
-            return Prepared(image, None, error)
+def _prepared(preprocessor: Preprocessor, image: ImageFile) -> Any:
+    """The result of the detector's preprocessor, or the error that prevents it."""
+    try:
+        return preprocessor(decode(image.path))
+    except CapbenchError as error:
+        return error
 
 
-def prepare_all(
-    images: Sequence[ImageFile], preprocessor: Preprocessor, workers: int
-) -> Generator[Prepared, None, None]:
-    """Decode and prepare images, in their order."""
-    prepared = _Preparation(images, preprocessor)
+def _prepare_all(images: Sequence[ImageFile], preprocessor: Preprocessor, workers: int) -> Generator[Any, None, None]:
+    """Decode and prepare images, in their order; in place of an unusable one, its error."""
+    prepare = partial(_prepared, preprocessor)
     if workers <= 0:
-        yield from (prepared[place] for place in range(len(images)))
+        yield from map(prepare, images)
         return
     from torch.utils.data import DataLoader
 
     # Spawned, since a forked process would inherit the network's threads and locks, and the lock on the store.
-    loader: DataLoader[Prepared] = DataLoader(
-        prepared,  # type: ignore[arg-type]
+    loader: DataLoader[Any] = DataLoader(
+        images,  # type: ignore[arg-type]
         batch_size=None,
         num_workers=workers,
-        collate_fn=_unchanged,
+        collate_fn=prepare,
         multiprocessing_context="spawn",
     )
     try:
@@ -87,10 +66,6 @@ def prepare_all(
             raise
         hint = "If memory ran out, use fewer processes with --workers"
         raise ToolError("a worker process that decodes images died", hint=hint) from error
-
-
-def _unchanged(prepared: Any) -> Any:
-    return prepared
 
 
 _IMAGES_A_PART = 16
@@ -197,7 +172,8 @@ def extract(
     step = progress or (lambda _done: None)
     failures = [Failure(image, "", "the file is missing") for image in missing]
     seconds = dict.fromkeys(("total", "network", "waiting", "writing", "finishing"), 0.0)
-    requested = [*missing, *(entry.image for group in groups for entry in group)]
+    sources = {entry.image: entry for group in groups for entry in group}
+    requested = [*missing, *sources]
     with (
         StoreWriter(
             target,
@@ -221,17 +197,19 @@ def extract(
         else:
             results = _spread(parts, spread, opener or (lambda: detector))
         with contextlib.closing(results):
-            for detected in results:
-                failures += detected.failures
+            for outcomes in results:
                 started = time.perf_counter()
-                for regions in detected.records:
-                    if regions.image in done:
-                        continue
-                    failure = _add(writer, regions, detected.group)
-                    failures += [failure] if failure else []
-                    count += failure is None
+                for outcome in outcomes:
+                    if isinstance(outcome, Failure):
+                        failures.append(outcome)
+                    elif outcome.image not in done:
+                        try:
+                            writer.add(outcome)
+                            count += 1
+                        except FeatureError as error:
+                            failures.append(_failure(sources[outcome.image], error))
                 seconds["writing"] += time.perf_counter() - started
-                step(len(detected.group))
+                step(len(outcomes))
         seconds["total"] = time.perf_counter() - begin
         order = {image: place for place, image in enumerate(requested)}
         failures.sort(key=lambda failure: order[failure.image])
@@ -265,6 +243,7 @@ def _naming_what_is_stored(writer: StoreWriter, images: Sequence[str], *, restar
 
 
 Group = Sequence[ImageFile]  # images that pass through the network together
+_Outcome = RegionFeatures | Failure  # of one image
 
 
 def grouped(images: Sequence[ImageFile], detector: Detector) -> list[Group]:
@@ -291,64 +270,52 @@ def fingerprint_of(detector: Detector, threads: int | None) -> Fingerprint:
     return dataclasses.replace(fingerprint, versions=tuple(sorted((*fingerprint.versions, ("threads", str(threads))))))
 
 
-@dataclass(frozen=True, eq=False)
-class _Detected:
-    """Result of one group."""
-
-    group: Group
-    records: Sequence[RegionFeatures]
-    failures: Sequence[Failure]
-
-
 def _here(
     todo: Sequence[Group], detector: Detector, workers: int, seconds: dict[str, float]
-) -> Generator[_Detected, None, None]:
+) -> Generator[list[_Outcome], None, None]:
     """Pass groups through the network in this process; adds to ``seconds``."""
     with contextlib.closing(
-        prepare_all([entry for group in todo for entry in group], detector.preprocessor, workers)
+        _prepare_all([entry for group in todo for entry in group], detector.preprocessor, workers)
     ) as source:
         for group in todo:
             started = time.perf_counter()
-            prepared = [next(source) for _ in group]
+            prepared = [(entry, next(source)) for entry in group]
             seconds["waiting"] += time.perf_counter() - started
-            yield _Detected(group, *_detect(detector, prepared, seconds))
+            yield _detect(detector, prepared, seconds)
 
 
 def _spread(
     parts: Sequence[Sequence[Group]], spread: Engine, opener: Callable[[], Detector]
-) -> Generator[_Detected, None, None]:
+) -> Generator[list[_Outcome], None, None]:
     """Pass groups through networks in other processes; results in the order of completion."""
     for place, result in spread.run(partial(_opened, opener), parts, memory_mb=_WORKER_MB):
         if isinstance(result, PartFailure):
             for group in parts[place]:
                 reason = f"a part of {sum(map(len, parts[place]))} images failed: {result.reason}"
-                yield _Detected(group, (), [Failure(entry.image, str(entry.path), reason) for entry in group])
+                yield [Failure(entry.image, str(entry.path), reason) for entry in group]
         else:
             yield from result
 
 
-def _opened(opener: Callable[[], Detector]) -> Callable[[Sequence[Group]], list[_Detected]]:
+def _opened(opener: Callable[[], Detector]) -> Callable[[Sequence[Group]], list[list[_Outcome]]]:
     """In a worker: the function that passes a part through the network."""
     detector = opener()
     return lambda part: list(_here(part, detector, 0, dict.fromkeys(("network", "waiting"), 0.0)))
 
 
-def _detect(
-    detector: Detector, prepared: Sequence[Prepared], seconds: dict[str, float]
-) -> tuple[list[RegionFeatures], list[Failure]]:
-    """Regions of the usable images, with their ids; and the failures."""
-    failures = [_failure(entry.source, entry.error) for entry in prepared if entry.error is not None]
-    usable = [entry for entry in prepared if entry.error is None]
+def _detect(detector: Detector, prepared: Sequence[tuple[ImageFile, Any]], seconds: dict[str, float]) -> list[_Outcome]:
+    """The failures of unusable images, and the regions of the others, with their ids."""
+    failures: list[_Outcome] = [_failure(image, of) for image, of in prepared if isinstance(of, CapbenchError)]
+    usable = [(image, of) for image, of in prepared if not isinstance(of, CapbenchError)]
     if not usable:
-        return [], failures
+        return failures
     started = time.perf_counter()
     try:
-        records = detector.detect([entry.value for entry in usable])
+        records = detector.detect([of for _, of in usable])
     except FeatureError as error:  # NaN or no boxes in one image, which must not affect the others
         if len(usable) == 1:
-            return [], [*failures, _failure(usable[0].source, error)]
-        alone = [_detect(detector, [entry], seconds) for entry in usable]
-        return [r for regions, _ in alone for r in regions], failures + [f for _, failed in alone for f in failed]
+            return [*failures, _failure(usable[0][0], error)]
+        return [*failures, *(outcome for one in usable for outcome in _detect(detector, [one], seconds))]
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise
@@ -359,15 +326,8 @@ def _detect(
     if len(records) != len(usable):
         message = f"{detector.name} returned {len(records)} results for {len(usable)} images"
         raise FeatureError(message, code="mismatch", value=detector.name)
-    return [dataclasses.replace(r, image=e.source.image) for r, e in zip(records, usable, strict=True)], failures
-
-
-def _add(writer: StoreWriter, regions: RegionFeatures, group: Sequence[ImageFile]) -> Failure | None:
-    try:
-        writer.add(regions)
-        return None
-    except FeatureError as error:
-        return _failure(next(entry for entry in group if entry.image == regions.image), error)
+    named = (dataclasses.replace(of, image=image.image) for of, (image, _) in zip(records, usable, strict=True))
+    return [*failures, *named]
 
 
 def _failure(source: ImageFile, error: CapbenchError) -> Failure:
