@@ -165,8 +165,8 @@ class Fingerprint:
     """Everything about a detector and its use that can change a feature."""
 
     detector: str  # registered name (``bottom-up-caffe``)
-    # SHA-256 of the weights' file, 64 hex digits; ``"random:SEED"`` for untrained networks, ``"unknown"`` for
-    # imported features
+    # SHA-256 of the weights' file, 64 hex digits; ``"random:SEED"`` or ``"random-2:SEED"`` for untrained networks,
+    # ``"unknown"`` for imported features
     weights_sha256: str
     preprocessing: str  # colour order, means, resizing, in one short phrase
     mode: str  # post-processing (``caffe 0.2 10-100``)

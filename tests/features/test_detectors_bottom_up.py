@@ -65,7 +65,8 @@ def test_the_detector_gives_the_original_output_from_a_picture(
     assert np.abs(prepared.pixels - tiny["input_normalised"][0]).max() < 1e-3
     # The original picture was larger; its size only scales boxes.
     y, x = tiny["scales_yx"][0].tolist()
-    regions = detector.detect([dataclasses.replace(prepared, scale_y=y, scale_x=x)])[0]
+    _, h, w = prepared.pixels.shape
+    regions = detector.detect([dataclasses.replace(prepared, height=round(y * h), width=round(x * w))])[0]
     assert regions.boxes is not None
     assert regions.class_ids is not None
     assert regions.attribute_ids is not None

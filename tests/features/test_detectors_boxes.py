@@ -165,17 +165,17 @@ def test_pictures_are_turned_to_bgr_and_centred(image: np.ndarray) -> None:
     assert prepared.pixels.dtype == np.float32
     assert prepared.pixels[0, 3, 4] == pytest.approx(float(image[3, 4, 2]) - 102.9801, abs=1e-3)
     assert prepared.pixels[2, 3, 4] == pytest.approx(float(image[3, 4, 0]) - 122.7717, abs=1e-3)
-    assert (prepared.height, prepared.width, prepared.scale_x) == (37, 53, 1.0)
+    assert (prepared.height, prepared.width, prepared.scale) == (37, 53, 1.0)
 
 
 def test_batches_are_padded_right_and_below() -> None:
-    wide, two = (Prepared(np.ones((3, h, w), np.float32), h, w, 1.0, 1.0, 1.0) for h, w in ((12, 5), (9, 13)))
+    wide, two = (Prepared(np.ones((3, h, w), np.float32), h, w, 1.0) for h, w in ((12, 5), (9, 13)))
     batch = pad_batch([wide, two], 4)
     assert batch.shape == (2, 3, 12, 16)
     assert batch[0].sum() == 180
     assert batch[0, :, :12, :5].min() == 1
     assert batch[1, :, 9:].max() == 0
-    thin = Prepared(np.ones((3, 1, 20), np.float32), 1, 20, 1.0, 1.0, 1.0)
+    thin = Prepared(np.ones((3, 1, 20), np.float32), 1, 20, 1.0)
     assert pad_batch([thin]).shape == (1, 3, 1, 20)
     assert pad_batch([thin], minimum=8).shape == (1, 3, 8, 20)
 

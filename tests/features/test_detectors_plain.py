@@ -109,7 +109,7 @@ def test_whole_detectors_give_what_plain_loops_give(tmp_path: Path, caffe: bool,
         said = plain.softmax(attributes)[rows, 1:]
     else:
         rows, boxes, ids = plain.hf_choice(regions, classes, deltas, small, 4, 9)
-        boxes = boxes * np.array([prepared.scale_x, prepared.scale_y] * 2)
+        boxes = boxes * np.array([prepared.width / small[1], prepared.height / small[0]] * 2)
         said = plain.softmax(attributes[:, :-1])[rows]
     assert record.boxes.shape == boxes.shape
     assert np.abs(record.boxes - boxes).max() < 0.05

@@ -110,6 +110,8 @@ class Network(Detector):
     """Base class of detectors with a PyTorch network: weights, device, precision, batch size, fingerprint."""
 
     options: NetworkOptions
+    # for the fingerprint of untrained weights; ``random-2`` where version 0.2 drew others of the same seed
+    random: ClassVar[str] = "random"
     preprocessing: str  # description of the preprocessing, for the fingerprint
     mode: str  # description of the post-processing, for the fingerprint
 
@@ -147,7 +149,8 @@ class Network(Detector):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed or 0)
             network = cls.build(options, variant, checkpoint)
-        return cls(name, network, f"random:{seed}" if checkpoint is None else checkpoint.sha256, device, options)
+        weights_sha256 = f"{cls.random}:{seed}" if checkpoint is None else checkpoint.sha256
+        return cls(name, network, weights_sha256, device, options)
 
     def fingerprint(self) -> Fingerprint:
         import torch

@@ -52,7 +52,7 @@ def hf_chosen(image: Prepared, options: Any, proposals: Tensor, classes: Tensor,
     """:func:`hf_detections` of an image, with the limits and thresholds of a detector's options."""
     limits = {name: getattr(options, name) for name in ("nms", "min_boxes", "max_boxes")}
     _, h, w = image.pixels.shape
-    return hf_detections(proposals, classes, deltas, (h, w), (image.scale_y, image.scale_x), **limits)
+    return hf_detections(proposals, classes, deltas, (h, w), (image.height / h, image.width / w), **limits)
 
 
 _REGIONS_AT_ONCE = 100  # in the second stage: limits memory; constant, so that results do not depend on it
@@ -97,6 +97,7 @@ class _BottomUp(Network):
 
     options: CaffeOptions | HFOptions
     preprocessor: ShortestEdge
+    random = "random-2"
     default_anchors: Tensor
     untrained: ClassVar[BottomUpConfig]
 

@@ -35,8 +35,6 @@ class Prepared:
     pixels: Floats  # float32 (3, h, w)
     height: int  # of the original image in pixels, as ``width``
     width: int
-    scale_x: float  # original pixels per network pixel, horizontally
-    scale_y: float  # the same, vertically
     scale: float  # the resizing factor that the original code passes to the network
 
 
@@ -127,13 +125,11 @@ class ShortestEdge:
         if self.caffe:
             values, step = image.astype(np.float32) - mean, 1 / scale
             pixels = resize_bilinear(values, new_height, new_width, step_y=step, step_x=step)
-            scale_x = scale_y = 1 / scale
         else:
             pixels = resize_bilinear(image, new_height, new_width)
             pixels -= mean
-            scale_x, scale_y = width / new_width, height / new_height
         chw = np.ascontiguousarray(pixels.transpose(2, 0, 1))
-        return Prepared(chw, height, width, scale_x, scale_y, scale)
+        return Prepared(chw, height, width, scale)
 
     def size(self, height: int, width: int) -> tuple[int, int, float]:
         """The height and width after resizing, and the factor; a side has at least one pixel."""
@@ -172,7 +168,7 @@ class TorchvisionPreparation:
         new_height, new_width = (max(math.floor(side * scale), 1) for side in (height, width))
         values = (image.astype(np.float32) / np.float32(255.0) - _IMAGENET_MEAN) / _IMAGENET_DEVIATION
         pixels = np.ascontiguousarray(resize_bilinear(values, new_height, new_width).transpose(2, 0, 1))
-        return Prepared(pixels, height, width, width / new_width, height / new_height, scale)
+        return Prepared(pixels, height, width, scale)
 
 
 @dataclass(frozen=True)
@@ -191,7 +187,7 @@ class GridPreparation:
             plane /= np.float32(255.0)
             plane -= np.float32(mean)
             plane /= np.float32(deviation)
-        return Prepared(pixels, height, width, width / self.size, height / self.size, self.size / max(height, width))
+        return Prepared(pixels, height, width, self.size / max(height, width))
 
 
 @dataclass(frozen=True)
@@ -207,7 +203,7 @@ class SamplePreparation:
         new_height, new_width = max(round(height * scale), 8), max(round(width * scale), 8)
         pixels = image if scale == 1 else resize_bilinear(image, new_height, new_width)
         chw = np.ascontiguousarray(pixels.astype(np.float32).transpose(2, 0, 1)) / np.float32(127.5) - np.float32(1)
-        return Prepared(chw, height, width, width / chw.shape[2], height / chw.shape[1], scale)
+        return Prepared(chw, height, width, scale)
 
 
 def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, minimum: int = 1) -> Floats:

@@ -338,6 +338,7 @@ class X152Detector(Network):
     """The detector ``x152-fpn``."""
 
     name = "x152-fpn"
+    random = "random-2"
     options_class = X152Options
     options: X152Options
 
