@@ -272,7 +272,7 @@ TRUTHS = {"image": "reo-image-", "image + references": "reo-"}
 """REO's two ground truths, as the paper names them, and the prefixes of their columns."""
 SCORES = ("relevance", "extraness", "omission")
 _AT_ONCE = 64  # candidates that are compared together
-Row = tuple[str, float]
+Compared = tuple[str, FloatArray, Sequence[FloatArray]]  # name, its vectors (n or 1, D), errors of unit length (n, D)
 Vectors = NDArray[np.float32]
 
 
@@ -400,8 +400,8 @@ class Reo(GroundedMetric):
     def explain(self, subject: Subject) -> Explanation:
         """Words and marked phrases by similarity to a⊥ and g⊥ (Figure 3), and all candidates' scores (Figure 4).
 
-        sim(x, y) of Figure 3 is a mean cosine over regions and references; the paper does not define the vectors of an
-        error's description: a phrase is encoded as a caption, whose contexts are compared.
+        The paper does not define the vectors of an error's description: a phrase is encoded as a caption, whose contexts
+        are compared.
         """
         image, items, vocabulary = subject.image, subject.items, self.source.model.vocabulary
         regions = self.source.regions(image)
@@ -409,13 +409,12 @@ class Reo(GroundedMetric):
         def contexts(text: str) -> FloatArray:
             return self.contexts(0, image, [self.encode([text])[text]]).vectors[0].numpy()
 
-        def words(text: str, errors: Sequence[FloatArray]) -> list[Row]:
-            vectors = _unit(self.options.padded([self.source.captions([text])[text]])[0][0].numpy())
-            return list(zip(self.options.words(text), np.mean([vectors @ e.mean(0) for e in errors], 0), strict=False))
+        def phrases(marked: Sequence[str], errors: Sequence[FloatArray]) -> list[Compared]:
+            return [(f"“{phrase}”", contexts(phrase), errors) for phrase in marked]
 
-        def phrases(marked: Sequence[str], errors: Sequence[FloatArray]) -> list[Row]:
-            similar = {p: [(error * _unit(contexts(p))).sum(axis=1).mean() for error in errors] for p in marked}
-            return [(f"“{phrase}”", float(np.mean(values))) for phrase, values in similar.items()]
+        def words(text: str, errors: Sequence[FloatArray]) -> list[Compared]:
+            vectors = self.options.padded([self.source.captions([text])[text]])[0][0].numpy()[:, None]
+            return [(word, vector, errors) for word, vector in zip(self.options.words(text), vectors, strict=False)]
 
         texts = [text for item in items for text in (item.candidate, *item.references)]
         columns = self.scores(self.statistics(items, lambda _: None))
@@ -431,13 +430,10 @@ class Reo(GroundedMetric):
                 found = {
                     "Extra phrases: sim(x, y) with a⊥": phrases(marked.get("extra", ()), extra),
                     "Missing phrases: sim(x, y) with g⊥": phrases(marked.get("missing", ()), missing),
-                    "Extra words: similarity to a⊥": by_word(words(item.candidate, extra)),
-                    "Missing words: similarity to g⊥": by_word([row for t, e in each for row in words(t, [e])]),
+                    "Extra words: similarity to a⊥": words(item.candidate, extra),
+                    "Missing words: similarity to g⊥": [word for t, e in each for word in words(t, [e])],
                 }
-                for title, rows in found.items():
-                    if rows:
-                        names, values = zip(*rows, strict=True)
-                        panels.append(Bars(f"{title} against {truth}", names, np.array(values)))
+                panels += [similarities(f"{title} against {truth}", of) for title, of in found.items() if of]
             scores = {p + name: float(columns[p + name][row]) for p in truths.values() for name in SCORES}
             candidates.append(ExplainedCandidate(item.candidate, item.references, human, scores, tuple(panels)))
         comparison = tuple(scaled(candidates, truth) for truth in truths) if len(candidates) > 1 else ()
@@ -445,18 +441,16 @@ class Reo(GroundedMetric):
         return Explanation("REO", image, tuple(candidates), self.signature(), shown, comparison, notes)
 
 
-def _unit(vectors: FloatArray) -> FloatArray:
-    """Rows of length 1; zero rows remain zero."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
-
-
-def by_word(rows: Sequence[Row]) -> list[Row]:
-    """Distinct words, the highest mean number first."""
+def similarities(title: str, compared: Sequence[Compared]) -> Bars:
+    """sim(x, y) of Figure 3, a mean cosine over regions and references; equal names once, the highest first."""
     found: dict[str, list[float]] = {}
-    for word, value in rows:
-        found.setdefault(word, []).append(value)
-    return sorted(((word, sum(of) / len(of)) for word, of in found.items()), key=lambda row: -row[1])
+    for name, vectors, errors in compared:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units = vectors / np.where(lengths > 0, lengths, 1.0)
+        found.setdefault(name, []).extend(float((error * units).sum(axis=1).mean()) for error in errors)
+    means = {name: float(np.mean(values)) for name, values in found.items()}
+    names = sorted(means, key=lambda name: -means[name])
+    return Bars(title, tuple(names), np.array([means[name] for name in names]))
 
 
 def scaled(candidates: Sequence[ExplainedCandidate], truth: str) -> Matrix:

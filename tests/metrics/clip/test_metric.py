@@ -183,6 +183,7 @@ def _without(start: str) -> dict[str, Any]:
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "shape": ({**STATE, "text_projection": torch.zeros(5, 24)}, "wrong-shape", "shape"),
+    "heads": ({**STATE, "ln_final.weight": torch.ones(200)}, "wrong-shape", "3 attention heads"),
     "nan": ({**STATE, "visual.proj": torch.full((64, 24), float("nan"))}, "not-a-number", "NaN"),
     "no layers": (_without("transformer"), "missing-key", "'text_model.encoder.layers.0"),
     "resnet": ({**STATE, "visual.layer1.0.conv1.weight": torch.ones(1)}, "unsupported", "ResNet"),
