@@ -400,8 +400,7 @@ class Reo(GroundedMetric):
     def explain(self, subject: Subject) -> Explanation:
         """Words and marked phrases by similarity to a⊥ and g⊥ (Figure 3), and all candidates' scores (Figure 4).
 
-        The paper does not define the vectors of an error's description: a phrase is encoded as a caption, whose contexts
-        are compared.
+        The paper does not define the vectors of an error's description: here, they are its contexts as a caption.
         """
         image, items, vocabulary = subject.image, subject.items, self.source.model.vocabulary
         regions = self.source.regions(image)

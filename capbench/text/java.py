@@ -198,8 +198,8 @@ def spice_jar() -> Path:
 
 
 def _package_file(name: str) -> Path:
-    folder = _package_folder()
-    path = None if folder is None else folder / name
+    spec = importlib.util.find_spec("pycocoevalcap")
+    path = Path(next(iter(spec.submodule_search_locations or ())), name) if spec else None
     if path is None or not path.is_file() or path.stat().st_size == 0:  # after an interrupted installation
         raise ToolError(
             f"the package pycocoevalcap {'is not installed' if path is None else 'misses this file, or it is empty'}",
@@ -209,9 +209,3 @@ def _package_file(name: str) -> Path:
             hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
         )
     return path
-
-
-@cache
-def _package_folder() -> Path | None:
-    spec = importlib.util.find_spec("pycocoevalcap")
-    return Path(next(iter(spec.submodule_search_locations or ()))) if spec else None

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from capbench.core import files
 from capbench.core.cache import derived_table, packed_texts, unpacked_texts
 from capbench.core.errors import CapbenchError, DataError
+from capbench.text.greedy_matching import unit
 
 _VERSION: Final = 2  # of the tables
 _HEADER: Final = re.compile(rb"\d+ \d+\s*")
@@ -78,12 +79,7 @@ class WordVectors:
         The division is done in float32, as in gensim's ``get_vector(word, norm=True)``. A zero vector stays zero.
         """
         vectors = self.vectors(words)
-        if not vectors:
-            return {}
-        matrix = np.stack(list(vectors.values()))
-        norms = np.linalg.norm(matrix, axis=1)
-        norms[norms == 0] = 1
-        return dict(zip(vectors, matrix / norms[:, None], strict=True))
+        return dict(zip(vectors, unit(np.stack(list(vectors.values()))), strict=True)) if vectors else {}
 
 
 def _second(path: Path) -> Path:
