@@ -10,7 +10,7 @@ import torch
 
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
-from capbench.features.detectors.box_selection import caffe_proposals, caffe_selection, hf_detections, hf_proposals
+from capbench.features.detectors.box_selection import caffe_selection, hf_detections, propose
 from tests.features import plain_frcnn as plain
 from tests.features.networks import CAFFE, SMALL, drawn
 
@@ -47,8 +47,7 @@ def test_proposals_are_those_of_plain_loops(caffe: bool, kind: str) -> None:
     size = (400, 700) if kind == "huge" else (29, 47)
     expected = plain.proposals(logits, deltas, anchors.double().numpy(), size, caffe=caffe, **options)  # type: ignore[arg-type]
     maps = (torch.from_numpy(logits), torch.from_numpy(deltas), anchors, size)
-    propose = caffe_proposals if caffe else hf_proposals
-    proposals = propose(*maps, **options)[0]  # type: ignore[arg-type]
+    proposals = propose(*maps, "caffe" if caffe else "detectron2", **options)[0]  # type: ignore[arg-type]
     assert proposals.shape == expected.shape
     assert np.abs(proposals.numpy() - expected).max() < 1e-3
 

@@ -36,10 +36,9 @@ from capbench.features.detectors.bottom_up_network import (
 from capbench.features.detectors.box_selection import (
     DELTA_WEIGHTS,
     Chosen,
-    caffe_proposals,
     caffe_selection,
     hf_detections,
-    hf_proposals,
+    propose,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
 from capbench.weights.checkpoints import Checkpoint
@@ -187,7 +186,7 @@ class BottomUpCaffe(_BottomUp):
         o = self.options
         _, h, w = image.pixels.shape
         side = o.rpn_min_size * image.scale
-        return caffe_proposals(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=side)[0]
+        return propose(logits, deltas, self.anchors, (h, w), "caffe", after=o.rpn_after, min_size=side)[0]
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         limits = {name: getattr(self.options, name) for name in ("threshold", "nms", "min_boxes", "max_boxes")}
@@ -233,7 +232,7 @@ class BottomUpHF(_BottomUp):
     def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
         o = self.options
         _, h, w = image.pixels.shape
-        return hf_proposals(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=o.rpn_min_size)[0]
+        return propose(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=o.rpn_min_size)[0]
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         return hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,58 +32,35 @@ def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]
     return scores, moves
 
 
-def hf_proposals(
+def propose(
     logits: Tensor,  # (a, h, w), or (2 * a, h, w) with all background logits first, of one image
     deltas: Tensor,  # (4 * a, h, w)
     anchors: Tensor,  # (a, 4) of one cell
     size: tuple[int, int],  # height and width of the image in the network's pixels, without padding
+    code: Literal["detectron2", "caffe", "detectron"] = "detectron2",
     *,
     stride: int = 16,  # pixels per cell
     before: int = 6000,  # number of proposals before suppression
     after: int = 300,  # maximum number of proposals after suppression
     nms: float = 0.7,  # maximum IoU
-    min_size: float = 0.0,  # sides must be longer than this
+    min_size: float = 0.0,  # sides must be at least this, in detectron2 longer than this
 ) -> tuple[Tensor, Tensor]:
-    """Proposals of detectron2's proposal network: the best, then clipped, then those with an area.
+    """Proposals of a proposal network of detectron2 (continuous boxes), py-faster-rcnn or Detectron (inclusive boxes).
 
-    Returns boxes (n, 4), and their logits (n,) (with two logits per anchor: probabilities), best first.
+    The best ``before`` are taken before small ones are removed, in py-faster-rcnn (``caffe``) afterwards.
+
+    Returns boxes (n, 4), clipped, and their logits (n,) (with two logits per anchor: probabilities), best first.
     """
+    inclusive = code != "detectron2"
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
-    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
-    order = scores.sort(descending=True, stable=True).indices[:before]
-    boxes = bx.clip(bx.decode(all_anchors[order], moves[order]), *size)
-    scores = scores[order]
-    wide = bx.wide_enough(boxes, min_size)
-    boxes, scores = boxes[wide], scores[wide]
-    keep = bx.nms(boxes, scores, nms)[:after]
-    return boxes[keep], scores[keep]
-
-
-def caffe_proposals(
-    logits: Tensor,
-    deltas: Tensor,
-    anchors: Tensor,
-    size: tuple[int, int],
-    *,
-    stride: int = 16,
-    before: int = 6000,
-    after: int = 300,
-    nms: float = 0.7,
-    min_size: float = 16.0,
-) -> tuple[Tensor, Tensor]:
-    """Proposals of py-faster-rcnn's proposal layer: clipped, without small ones, then the best; inclusive boxes.
-
-    Arguments as of :func:`hf_proposals`. Returns boxes (n, 4), and probabilities (n,) (with one logit per anchor:
-    logits), best first.
-    """
-    scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
-    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
-    boxes = bx.clip(bx.decode(all_anchors, moves, inclusive=True, limit=None), *size, inclusive=True)
-    wide = bx.wide_enough(boxes, min_size, inclusive=True)
-    boxes, scores = boxes[wide], scores[wide]
-    order = scores.sort(descending=True, stable=True).indices[:before]
-    boxes, scores = boxes[order], scores[order]
-    keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
+    order = scores.sort(descending=True, stable=True).indices[: None if code == "caffe" else before]
+    cells = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)[order]
+    limit, last_pixel = None if code == "caffe" else bx.DELTA_LIMIT, code == "detectron"
+    boxes = bx.decode(cells, moves[order], inclusive=inclusive, last_pixel=last_pixel, limit=limit)
+    boxes = bx.clip(boxes, *size, inclusive=inclusive)
+    wide = bx.wide_enough(boxes, min_size, inclusive=inclusive)
+    boxes, scores = boxes[wide][:before], scores[order][wide][:before]
+    keep = bx.nms(boxes, scores, nms, inclusive=inclusive)[:after]
     return boxes[keep], scores[keep]
 
 

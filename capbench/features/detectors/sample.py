@@ -22,7 +22,7 @@ from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Network, NetworkOptions, Numbers, region_features
 from capbench.features.detectors.bottom_up import hf_chosen
 from capbench.features.detectors.bottom_up_network import HeadOutputs
-from capbench.features.detectors.box_selection import hf_proposals
+from capbench.features.detectors.box_selection import propose
 from capbench.features.detectors.images import Prepared, SamplePreparation, pad_batch
 from capbench.weights.checkpoints import Checkpoint, fit_state
 
@@ -112,10 +112,10 @@ def sample_card(weights: Path | None = None) -> dict[str, Any]:
 
 
 def proposals(logits: Tensor, deltas: Tensor, size: tuple[int, int], count: int) -> Tensor:
-    """The first stage's boxes (at most ``count``, 4) of one image; see :func:`hf_proposals`."""
+    """The first stage's boxes (at most ``count``, 4) of one image; see :func:`propose`."""
     stride = SampleFRCNN.stride_proposals
     anchors = bx.centred_anchors(SampleFRCNN.anchor_sizes, SampleFRCNN.anchor_ratios).to(logits.device) + stride / 2
-    return hf_proposals(logits, deltas, anchors, size, stride=stride, before=400, after=count, nms=0.7, min_size=4.0)[0]
+    return propose(logits, deltas, anchors, size, stride=stride, before=400, after=count, nms=0.7, min_size=4.0)[0]
 
 
 class SampleDetector(Network):

@@ -29,6 +29,7 @@ from capbench.core.errors import UsageError
 from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Network, NetworkOptions, read_names, region_features
+from capbench.features.detectors.box_selection import propose
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
 from capbench.weights.checkpoints import Checkpoint, blocks_of, fit_state, shape_of, width_of
 
@@ -305,23 +306,13 @@ def level_proposals(
     nms: float = 0.7,  # maximum IoU within a level
 ) -> Tensor:
     """Proposals of one image over all pyramid levels, best first: inclusive boxes (n, 4)."""
-    level_boxes, level_scores = [], []
+    levels = []
     for (logits, deltas), stride, side in zip(outputs, X152FPN.strides, _ANCHOR_SIZES, strict=True):
-        count = len(logits)
         anchors = bx.caffe_anchors(stride, scales=(side / stride,)).to(logits.device)
-        values = logits.float().permute(1, 2, 0).reshape(-1)
-        moves = deltas.float().reshape(count, 4, *deltas.shape[1:]).permute(2, 3, 0, 1).reshape(-1, 4)
-        order = values.sort(descending=True, stable=True).indices[:before]
-        cells = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)[order]
-        boxes = bx.clip(bx.decode(cells, moves[order], inclusive=True, last_pixel=True), *size, inclusive=True)
-        scores = values[order]
-        wide = bx.wide_enough(boxes, 0.0, inclusive=True)
-        boxes, scores = boxes[wide], scores[wide]
-        keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
-        level_boxes.append(boxes[keep])
-        level_scores.append(scores[keep])
-    best = torch.cat(level_scores).sort(descending=True, stable=True).indices[:after]
-    return torch.cat(level_boxes)[best]
+        limits: dict[str, Any] = {"before": before, "after": after, "nms": nms}
+        levels.append(propose(logits, deltas, anchors, size, "detectron", stride=stride, **limits))
+    boxes, scores = map(torch.cat, zip(*levels, strict=True))
+    return boxes[scores.sort(descending=True, stable=True).indices[:after]]
 
 
 def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: int = 100) -> Tensor:
