@@ -15,6 +15,8 @@ import signal
 import subprocess
 import tempfile
 import threading
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +26,7 @@ from typing import Final
 from capbench.core.errors import ToolError, ToolMemoryError, UsageError
 
 MINIMUM_VERSION: Final = 8
+REINSTALL: Final = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _VERSION_TIMEOUT_S = 60.0
 _KILLED: Final = (-9, 137)  # exit statuses: of the program, and of a shell script around it
@@ -206,6 +209,16 @@ def _package_file(name: str) -> Path:
             code="missing-package" if path is None else "missing-file",
             value="pycocoevalcap",
             path=path,
-            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
+            hint=REINSTALL,
         )
     return path
+
+
+def read_from_jar(path: Path, name: str) -> bytes:
+    """A file in a jar. Raises ToolError if one of them is missing or damaged."""
+    try:
+        with zipfile.ZipFile(path) as jar:
+            return jar.read(name)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        message = f"'{name}' cannot be read from this jar ({error})"
+        raise ToolError(message, code="unreadable", value=name, path=path, hint=REINSTALL) from error

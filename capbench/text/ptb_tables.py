@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import zipfile
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import ToolError
-from capbench.text.java import tokenizer_jar
+from capbench.text.java import REINSTALL, read_from_jar, tokenizer_jar
 
 _ENTRY = "edu/stanford/nlp/process/PTBLexer.class"
 _SHA256 = "715fdfb3652cc6796f90f28442378a0c71c92b5909f1fc934f698497987b6dd0"
-_REINSTALL = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
 
 _STRING, _UTF8, _WIDE = 8, 1, (5, 6)
 _ENTRY_BYTES = {3: 5, 4: 5, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3, 17: 5, 18: 5, 19: 3, 20: 3, 5: 9, 6: 9}
@@ -51,17 +49,10 @@ class Automaton:
 def load_automaton() -> Automaton:
     """Read the tables. Raises ToolError if the jar is missing, damaged or of another version."""
     path = tokenizer_jar()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            data = archive.read(_ENTRY)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ToolError(
-            "the PTB tokeniser's jar cannot be read", code="unreadable", path=path, hint=_REINSTALL
-        ) from error
+    data = read_from_jar(path, _ENTRY)
     if hashlib.sha256(data).hexdigest() != _SHA256:
-        raise ToolError(
-            "the PTB tokeniser's jar is not that of CoreNLP 3.4.1", code="wrong-version", path=path, hint=_REINSTALL
-        )
+        message = "the PTB tokeniser's jar is not that of CoreNLP 3.4.1"
+        raise ToolError(message, code="wrong-version", path=path, hint=REINSTALL)
 
     packed = _string_constants(data)
     classes = _unpack_runs(packed["ZZ_CMAP_PACKED"])

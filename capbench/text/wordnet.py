@@ -5,13 +5,11 @@ Both files consist of pairs of lines: a word and the numbers of its synonym sets
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from capbench.core.errors import ToolError
-from capbench.text.java import meteor_jar
+from capbench.text.java import meteor_jar, read_from_jar
 
 # Inflectional endings and their replacements in the base form, in the order of trial (WordNet's morphological rules for
 # nouns, verbs and adjectives; Miller et al., WordNet's "morphy").
@@ -72,12 +70,4 @@ def wordnet() -> WordNet:
 
 def meteor_lines(name: str) -> list[str]:
     """Lines of a file in METEOR's jar. Raises ToolError if the jar or the file is missing or damaged."""
-    path = meteor_jar()
-    try:
-        with zipfile.ZipFile(path) as jar:
-            text = jar.read(name).decode("utf-8")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        message = f"'{name}' cannot be read from METEOR's jar ({error})"
-        hint = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
-        raise ToolError(message, code="unreadable", value=name, path=path, hint=hint) from error
-    return text.removesuffix("\n").split("\n")
+    return read_from_jar(meteor_jar(), name).decode().removesuffix("\n").split("\n")

@@ -151,10 +151,6 @@ def meteor_statistics(
 
     Returns (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
     """
-    if len(candidates) != len(references):
-        raise MetricError(
-            f"there are {len(candidates)} candidates but {len(references)} lists of references", code="mismatch"
-        )
     if workers is None:
         workers = min(usable_cores(), len(candidates) // _PART)
     if workers > 1:
