@@ -93,28 +93,10 @@ def test_scores_are_the_papers_equations(kind: str, made: Files) -> None:
         assert [found[column][i] for column in Reo.columns] == pytest.approx(wanted, rel=1e-4, abs=1e-6)
 
 
-def test_extraness_and_omission_are_the_papers_mahalanobis_distances() -> None:
-    generator = np.random.default_rng(7)
-    a, g, root = (generator.normal(size=(7, 5)) for _ in range(3))
-    a[0] = g[1] = 0
-    precision = np.linalg.inv(root.T @ root + np.eye(5))
-
-    def contexts(x: FloatArray) -> Contexts:
-        vectors = torch.from_numpy(x)[None]
-        return Contexts(vectors, vectors.norm(dim=2), torch.from_numpy(length(x))[None])
-
-    def length(x: FloatArray) -> FloatArray:
-        return np.asarray(np.sqrt(np.einsum("id,de,ie->i", x, precision, x)))
-
-    for i in range(7):
-        of_a, of_g = (Contexts(*(part[:, i : i + 1] for part in contexts(x))) for x in (a, g))
-        found = reo(of_a, of_g)[0, 0].tolist()
-        if i < 2:
-            assert found == [0, 0, 0]
-            continue
-        dot, aa, gg = a[i] @ g[i], a[i] @ a[i], g[i] @ g[i]
-        distances = [length((dot / gg * g[i])[None])[0], length((dot / aa * a[i])[None])[0]]  # of a, a⊥ and of g, g⊥
-        assert found == pytest.approx([dot / np.sqrt(aa * gg), *distances], abs=1e-12)
+def test_a_region_with_a_zero_vector_scores_zero() -> None:
+    zero, one = (Contexts(torch.full((1, 1, 5), x), *(torch.full((1, 1), x),) * 2) for x in (0.0, 1.0))
+    for candidate, truth in ((zero, one), (one, zero), (zero, zero)):
+        assert reo(candidate, truth).tolist() == [[[0, 0, 0]]]
 
 
 def test_invalid_covariances_are_rejected(made: Files, tmp_path: Path) -> None:

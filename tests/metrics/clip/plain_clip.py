@@ -25,19 +25,15 @@ MERGES = ["t h", "th e</w>", "d o", "do g</w>", "c a", "ca t</w>", "p h", "o t",
 State = Mapping[str, torch.Tensor]
 
 
-def letters() -> list[str]:
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return [chr(byte) for byte in kept] + [chr(256 + n) for n in range(256 - len(kept))]
-
-
 def byte_letters() -> dict[int, str]:
     kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    order = kept + [byte for byte in range(256) if byte not in kept]
-    return dict(zip(order, letters(), strict=True))
+    others = [byte for byte in range(256) if byte not in kept]
+    return {byte: chr(byte) for byte in kept} | {byte: chr(256 + n) for n, byte in enumerate(others)}
 
 
 def vocabulary() -> dict[str, int]:
-    pieces = letters() + [letter + "</w>" for letter in letters()] + [merge.replace(" ", "") for merge in MERGES]
+    letters = list(byte_letters().values())
+    pieces = letters + [letter + "</w>" for letter in letters] + [merge.replace(" ", "") for merge in MERGES]
     return {piece: n for n, piece in enumerate([*pieces, "<|startoftext|>", "<|endoftext|>"])}
 
 
