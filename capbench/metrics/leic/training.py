@@ -107,9 +107,9 @@ def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.ran
     if kind == "other-image":
         image = (image + 1 + int(rng.integers(len(images.human) - 1))) % len(images.human)
     caption = images.human[image][int(rng.integers(len(images.human[image])))]
-    if kind == "other-image":
-        return caption
-    return replaced(caption, words, rng) if kind == "replaced-words" else permuted(caption, rng)
+    if kind == "replaced-words":
+        return replaced(caption, words, rng)
+    return permuted(caption, rng) if kind == "permuted" else caption
 
 
 def _places(caption: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -121,9 +121,8 @@ def _places(caption: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
 def replaced(caption: Numbers, words: int, rng: np.random.Generator) -> Numbers:
     """The caption with some of its words replaced by random words of the vocabulary, except special ones."""
     corrupted = list(caption)
-    if len(caption) > 1 and words > len(SPECIAL):
-        for place in _places(caption, rng):
-            corrupted[place] = int(rng.integers(len(SPECIAL), words))
+    for place in _places(caption, rng):
+        corrupted[place] = int(rng.integers(len(SPECIAL), words))
     return corrupted
 
 

@@ -86,15 +86,12 @@ def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
     shapes = dict(SHAPES)
     if {"minimum", "maximum"} & set(read.arrays):
         shapes |= dict.fromkeys(("minimum", "maximum"), (len(INPUTS),))
-    wrong = [
-        name
-        for name in dict.fromkeys([*shapes, *read.arrays])
-        if name not in shapes or name not in read.arrays or read.arrays[name].shape != shapes[name]
-    ]
+    found = {name: array.shape for name, array in read.arrays.items()}
+    wrong = [name for name in {**shapes, **found} if shapes.get(name) != found.get(name)]
     kind = read.metadata.get("kind", _KIND)
     if wrong or kind != _KIND:
-        message = f"is not an NNEval network: {kind if kind != _KIND else repr(wrong[0][:80])}"
-        value = kind if kind != _KIND else wrong[0]
+        value = wrong[0] if kind == _KIND else kind
+        message = f"is not an NNEval network: {value[:80]!r}"
         raise ModelError(message, code="wrong-weights", value=value, path=read.path, hint=_HINT)
     arrays = {name: read.arrays[name].astype(np.float64) for name in shapes}
     for name, array in arrays.items():

@@ -306,10 +306,9 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         generator = torch.Generator().manual_seed(config.seed)
         self.model = NNEvalModule(config.network, generator).to(device)
         # Adam's penalty adds weight_decay * W to the gradient, which is that of weight_decay * |W|² / 2.
-        parts = [[weight for weight in self.model.parameters() if weight.ndim == n] for n in (2, 1)]
-        groups: list[dict[str, Any]] = [
-            {"params": parts[0], "weight_decay": config.optimiser.weight_decay},
-            {"params": parts[1]},
+        groups = [
+            {"params": [weight for weight in self.model.parameters() if weight.ndim == n], "weight_decay": penalty}
+            for n, penalty in ((2, config.optimiser.weight_decay), (1, 0.0))
         ]
         self.optimiser = torch.optim.Adam(groups, lr=config.optimiser.lr)
         self.steps_per_epoch = -(-len(inputs) // config.batch)
