@@ -121,7 +121,6 @@ class Network(Detector):
         self.network = network.to(device).eval()
         self.batch = options.batch
         self.batchable = options.batch > 1
-        self.precision = options.precision
 
     @classmethod
     @abc.abstractmethod
@@ -162,7 +161,7 @@ class Network(Detector):
             preprocessing=self.preprocessing,
             mode=self.mode,
             batch="single" if self.batch == 1 else f"batched:{self.batch}",
-            precision=self.precision,
+            precision=self.options.precision,
             # The build (+cpu, +cu130) depends on the machine.
             versions=tuple((of.__name__, of.__version__.split("+")[0]) for of in (torch, torchvision)),
         )
@@ -172,7 +171,7 @@ class Network(Detector):
             message = f"{self.name} accepts {count(self.batch, 'image')} per pass, not {len(prepared)}"
             hint = "Open it with the option batch=N"
             raise UsageError(message, code="too-many", value=len(prepared), hint=hint)
-        with forward_pass(self.device, self.precision):
+        with forward_pass(self.device, self.options.precision):
             return self.regions(prepared) if prepared else []
 
     @abc.abstractmethod

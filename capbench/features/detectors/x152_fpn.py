@@ -303,26 +303,14 @@ def level_proposals(
     *,
     before: int = 1000,  # number of proposals of a level before suppression
     after: int = 1000,  # maximum number of proposals after suppression, of each level and in total
-    nms: float = 0.7,  # maximum IoU within a level
 ) -> Tensor:
     """Proposals of one image over all pyramid levels, best first: inclusive boxes (n, 4)."""
     levels = []
     for (logits, deltas), stride, side in zip(outputs, X152FPN.strides, _ANCHOR_SIZES, strict=True):
         anchors = bx.caffe_anchors(stride, scales=(side / stride,)).to(logits.device)
-        limits: dict[str, Any] = {"before": before, "after": after, "nms": nms}
-        levels.append(propose(logits, deltas, anchors, size, "detectron", stride=stride, **limits))
+        levels.append(propose(logits, deltas, anchors, size, "detectron", stride=stride, before=before, after=after))
     boxes, scores = map(torch.cat, zip(*levels, strict=True))
     return boxes[scores.sort(descending=True, stable=True).indices[:after]]
-
-
-def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: int = 100) -> Tensor:
-    """Indices of the ``count`` regions with the best class scores after class-wise suppression, best first.
-
-    ``regions``: inclusive boxes (n, 4) in pixels of the original image; ``probabilities``: (n, classes), without the
-    background; ``nms``: maximum IoU within a class.
-    """
-    best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
-    return best.sort(descending=True, stable=True).indices[:count]
 
 
 class X152Detector(Network):
@@ -364,7 +352,8 @@ class X152Detector(Network):
             features, classes = self.network.describe(pooled)
             probabilities = classes.float().softmax(dim=1)[:, 1:]
             boxes = regions / image.scale
-            rows = select(boxes, probabilities, nms=self.options.nms, count=self.options.boxes)
+            best = bx.best_class_scores(boxes, probabilities, self.options.nms, inclusive=True)
+            rows = best.sort(descending=True, stable=True).indices[: self.options.boxes]
             scores, ids = probabilities[rows].max(dim=1)
             records.append(region_features(image, boxes[rows], features[rows], class_ids=ids, class_scores=scores))
         return records
