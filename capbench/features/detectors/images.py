@@ -111,7 +111,6 @@ class ShortestEdge:
     # OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even; otherwise
     # detectron2: sample at the ratio of sizes, round half up, subtract the mean last
     caffe: bool = False
-    multiple: int = 1  # pad the result with zeros to a multiple of this, at the right and the bottom
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
         check_image(image)
@@ -149,9 +148,8 @@ class ShortestEdge:
     def line(self) -> str:
         """A description for a fingerprint."""
         kind = "opencv" if self.caffe else "half-up"
-        pad = f" pad {self.multiple}" if self.multiple > 1 else ""
         means = ",".join(f"{m:.8g}" for m in BGR_MEAN)
-        return f"bgr - {means}, bilinear {kind} {self.minimum}/{self.maximum}{pad}"
+        return f"bgr - {means}, bilinear {kind} {self.minimum}/{self.maximum}"
 
 
 @dataclass(frozen=True)

@@ -329,8 +329,8 @@ class X152Detector(Network):
             raise UsageError(message, code="conflict", value=o.boxes)
         self.feature_size = network.config.hidden
         self.class_names = read_names(o.classes, network.config.outputs - 1, "classes")
-        self.preprocessor: ShortestEdge = ShortestEdge(o.shorter, o.longer, caffe=True, multiple=X152FPN.multiple)
-        self.preprocessing = self.preprocessor.line()
+        self.preprocessor: ShortestEdge = ShortestEdge(o.shorter, o.longer, caffe=True)
+        self.preprocessing = f"{self.preprocessor.line()} pad {X152FPN.multiple}"
         self.mode = f"fc6 nms {o.nms:g} {o.boxes}, rpn 0.7 1000-{o.rpn_after}"
 
     @classmethod
