@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,24 +61,19 @@ def open_regions(
     store = open_store(locate(config.features, root, "features"))
     store.require(pairs.images)
     counts = [store.regions(image) for image in pairs.images]
-    n, dtype = _number(counts, pairs.images, config.regions, store.paths[0]), np.dtype(store.header.dtype)
+    low, requested, path = min(counts), config.regions, store.paths[0]
+    if requested is None and low < max(counts):
+        message = f"images have {low} to {max(counts)} regions; training requires equally many"
+        hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
+        raise FeatureError(message, code="mismatch", path=path, hint=hint)
+    if requested is not None and low < requested:
+        image = pairs.images[counts.index(low)]
+        message, hint = f"image '{image}' has {low} regions, fewer than 'regions' ({requested})", "Lower 'regions'"
+        raise FeatureError(message, code="too-few", value=image, path=path, hint=hint)
+    n, dtype = requested or low, np.dtype(store.header.dtype)
 
     def read(image: int) -> list[NDArray[Any]]:
         regions = store[pairs.images[image]]
         return [regions.features[:n].astype(dtype), *(part[:n] for part in (more(regions) if more else ()))]
 
     return Regions(len(counts), read, config.memory_mb), store.fingerprint.kind, store.signature()
-
-
-def _number(counts: Sequence[int], images: Sequence[str], requested: int | None, path: Path) -> int:
-    """Number of regions of each image."""
-    low = min(counts)
-    if requested is None and low < max(counts):
-        message = f"images have {low} to {max(counts)} regions; training requires equally many"
-        hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
-        raise FeatureError(message, code="mismatch", path=path, hint=hint)
-    if requested is not None and low < requested:
-        image = images[counts.index(low)]
-        message, hint = f"image '{image}' has {low} regions, fewer than 'regions' ({requested})", "Lower 'regions'"
-        raise FeatureError(message, code="too-few", value=image, path=path, hint=hint)
-    return requested or low
