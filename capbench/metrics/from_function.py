@@ -99,8 +99,13 @@ class FunctionScores(Metric):
         named = {name: values[name] for name, by_name in self.arguments.items() if by_name}
         return self.function(*(values[name] for name, by_name in self.arguments.items() if not by_name), **named)
 
-    def _number(self, value: object, item: Item) -> float:
-        number = _as_float(value)
+    def _number(self, value: Any, item: Item) -> float:
+        """A number of Python, NumPy or PyTorch as a float. Raises MetricError for any other object."""
+        kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy converts texts to numbers
+        is_number = kind in "fiub" and (isinstance(value, numbers.Real) or getattr(value, "shape", None) == ())
+        number = math.nan
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = float(value) if is_number else math.nan
         if not math.isfinite(number):
             shown, hint = f"{value!r:.60}", "Return a number also for such a caption"
             message = f"the function {self.name} returned {shown}, which is not a finite number, for {item_name(item)}"
@@ -226,13 +231,3 @@ def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool]
         passed["device"] = True
     size = settings.get("batch_size")
     return passed, size if type(size) is int and size > 0 else FunctionScores.batch_size
-
-
-def _as_float(value: Any) -> float:
-    """A number of Python, NumPy or PyTorch as a float; NaN for any other object."""
-    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy converts texts to numbers
-    is_number = kind in "fiub" and (isinstance(value, numbers.Real) or getattr(value, "shape", None) == ())
-    try:
-        return float(value) if is_number else math.nan
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
