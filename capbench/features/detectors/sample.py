@@ -105,17 +105,10 @@ def sample_weights() -> Path:
     return Path(str(importlib.resources.files("capbench.weights") / "sample" / "sample_detector.safetensors"))
 
 
-def sample_card(weights: Path | None = None) -> dict[str, Any]:
+def sample_card() -> dict[str, Any]:
     """The record of the weights' training: class and colour names, SHA-256, mAP, settings."""
-    card: dict[str, Any] = read_json((weights or sample_weights()).with_suffix(".json"))
+    card: dict[str, Any] = read_json(sample_weights().with_suffix(".json"))
     return card
-
-
-def proposals(logits: Tensor, deltas: Tensor, size: tuple[int, int], count: int) -> Tensor:
-    """The first stage's boxes (at most ``count``, 4) of one image; see :func:`propose`."""
-    stride = SampleFRCNN.stride_proposals
-    anchors = bx.centred_anchors(SampleFRCNN.anchor_sizes, SampleFRCNN.anchor_ratios).to(logits.device) + stride / 2
-    return propose(logits, deltas, anchors, size, stride=stride, before=400, after=count, nms=0.7, min_size=4.0)[0]
 
 
 class SampleDetector(Network):
@@ -150,10 +143,13 @@ class SampleDetector(Network):
         batch = torch.from_numpy(pad_batch(prepared, 8)).to(self.device)
         maps, deep = self.network.features(batch)
         logits, deltas = self.network.propose(deep)
+        stride = self.network.stride_proposals
+        anchors = bx.centred_anchors(self.network.anchor_sizes, self.network.anchor_ratios).to(self.device) + stride / 2
+        limits: dict[str, Any] = {"stride": stride, "before": 400, "after": self.options.proposals, "min_size": 4.0}
         records = []
         for i, image in enumerate(prepared):
             _, h, w = image.pixels.shape
-            regions = proposals(logits[i], deltas[i], (h, w), self.options.proposals)
+            regions, _ = propose(logits[i], deltas[i], anchors, (h, w), **limits)
             if len(regions) < self.options.min_boxes:
                 whole = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=regions.device)
                 regions = torch.cat([regions, whole])
