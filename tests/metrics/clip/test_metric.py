@@ -135,9 +135,6 @@ def test_a_folder_of_open_clip_says_its_activation_and_its_heads(world: Path, tm
     wanted = expected(world, 2.5, heads=2, quick=False)
     np.testing.assert_allclose(np.transpose(list(columns.values())), wanted, atol=1e-5)
     assert "activation:gelu" in made(world, weights=folder).signature()
-    (folder / "open_clip_config.json").write_text(config.replace('"heads": 2', '"heads": 3'))
-    with raises(ModelError, "wrong-shape", path=folder / "open_clip_pytorch_model.bin", value=3):
-        made(world, weights=folder)
 
 
 def test_long_captions_are_cut_and_counted_and_keep_their_end(world: Path) -> None:
