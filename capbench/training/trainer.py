@@ -166,7 +166,7 @@ def train(
             _check(run, state, "settings", config.deciding())  # before minutes of reading
             made = task(config, root, device, watcher)
             _check(run, state, "data", made.data)
-            return _Loop(config, made, run, device, watcher).run(state)
+            return _Loop(config, made, run, watcher).run(state)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -222,12 +222,11 @@ class _InterruptedError(Exception):
 class _Loop(Generic[M, B]):
     KEPT = ("step", "evaluated", "stale", "best", "last", "weights", "ended", "losses")
 
-    def __init__(self, config: Training, task: Task[M, B], run: Path, device: torch.device, watcher: Watcher) -> None:
-        self.config, self.task, self.folder, self.device, self.watcher = config, task, run, device, watcher
+    def __init__(self, config: Training, task: Task[M, B], run: Path, watcher: Watcher) -> None:
+        self.config, self.task, self.folder, self.watcher = config, task, run, watcher
         self.network = task.model if config.ema is None else average_of(task.model)  # to evaluate and save
         self.whole = config.epochs * task.steps_per_epoch
         self.steps = min(self.whole, config.max_steps or self.whole)
-        self.unchecked: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, loss, norm of the gradient
         self.losses: list[float] = []  # since the last line of the log
         self.step, self.evaluated, self.stale = 0, 0, 0  # steps; the last evaluated one; evaluations since the best
         self.best: dict[str, Any] = {}
@@ -276,7 +275,6 @@ class _Loop(Generic[M, B]):
                 self._learn(next(feed))
                 self.watcher.step(self.steps, self.step)
                 if self.step % config.log_every == 0:
-                    self._check_losses()
                     rate = learning_rate(config, self.task.steps_per_epoch, self.step - 1)
                     self._log("step", loss=round(sum(self.losses) / len(self.losses), 6), lr=rate)
                     self.losses = []
@@ -302,25 +300,18 @@ class _Loop(Generic[M, B]):
         task.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(task.model.parameters(), self.config.optimiser.clip or math.inf)
-        self.unchecked.append((self.step + 1, loss.detach(), norm.detach()))
-        if self.device.type == "cpu":  # a GPU would have to synchronise
-            self._check_losses()
+        if not math.isfinite(loss.item() + norm.item()):
+            found = f"the loss is {loss.item()}, its gradient {norm.item()}"
+            message = f"{found} at step {self.step + 1}: training has diverged"
+            hint = "Lower 'optimiser.lr' or 'optimiser.clip', or check the loss settings and the features"
+            raise ModelError(message, code="not-converged", value=loss.item(), path=self.folder, hint=hint)
+        self.losses.append(loss.item())
         task.optimiser.step()
         if self.config.ema is not None:
             update_average(self.network, task.model, self.config.ema, self.step)
         self.step += 1
 
-    def _check_losses(self) -> None:
-        for step, loss, norm in self.unchecked:
-            if not math.isfinite(float(loss) + float(norm)):
-                message = f"the loss is {float(loss)}, its gradient {float(norm)} at step {step}: training has diverged"
-                hint = "Lower 'optimiser.lr' or 'optimiser.clip', or check the loss settings and the features"
-                raise ModelError(message, code="not-converged", value=float(loss), path=self.folder, hint=hint)
-            self.losses.append(float(loss))
-        self.unchecked = []
-
     def _evaluate(self) -> None:
-        self._check_losses()
         key, numbers = self.task.score, self.task.validate(self.network, self._pause)
         if not math.isfinite(numbers[key]):
             message = f"the score '{key}' is {numbers[key]} at step {self.step}"
@@ -368,7 +359,6 @@ class _Loop(Generic[M, B]):
         self.task.save(self.folder / MODEL, model.cpu(), facts | self.task.facts())
 
     def _save(self) -> None:
-        self._check_losses()
         state = {"format": FORMAT, "settings": self.config.deciding(), "data": dict(self.task.data)}
         state |= {"seconds": time.monotonic() - self.begin, "log_bytes": (self.folder / LOG).stat().st_size}
         state |= {key: getattr(self, key) for key in self.KEPT}
