@@ -208,13 +208,14 @@ class ViLBERTScore(PairMetric, RegionMetric):
         """The references of an item that the metric uses."""
         return item.references[:_FIRST] if self.options.references == "first-5" else item.references
 
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 2 * layers * 3): the means over references of P, R and F in each layer, then their maxima."""
-        return super().statistics([replace(item, references=self.references_of(item)) for item in items], progress)
+    def _pairs_of(self, item: Item) -> list[Pair]:
+        return super()._pairs_of(replace(item, references=self.references_of(item)))
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """As of any metric of pairs; None with idf, whose document frequencies change with the references."""
-        return None if self.options.idf != "none" else super().sweep(sweep, progress)
+        """As of any metric of pairs; None with idf, whose document frequencies change with the references, and if not
+        all references count."""
+        sweeps = self.options.idf == "none" and self.options.references == "all"
+        return super().sweep(sweep, progress) if sweeps else None
 
     def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> FloatArray:
         """(pairs, layers, 3) P, R and F, the mean over the networks."""
@@ -228,8 +229,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
 
     def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
         """Scores (layers, 3) with each reference → means, then maxima, (2 * layers * 3,)."""
-        used = np.array(rows[:_FIRST] if self.options.references == "first-5" else rows)
-        return np.concatenate((used.mean(axis=0).reshape(-1), used.max(axis=0).reshape(-1)))
+        scores = np.array(rows)
+        return np.concatenate((scores.mean(axis=0).reshape(-1), scores.max(axis=0).reshape(-1)))
 
     def tokens(self, network: int, captions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Tokens]:
         """Matched states (layers, m, T) of captions by image and text, for one of :attr:`models`."""
