@@ -56,7 +56,7 @@ def test_captions_of_a_file_in_the_data_folder_need_no_parser(exported: Path, tm
     export_parses(tmp_path / "again.parses", TERMS, data=tmp_path)
     assert (tmp_path / "again.parses").read_bytes() == before
     with raises(UsageError, "exists", path=exported):
-        export_parses(exported)
+        export_parses(exported, TERMS, data=tmp_path)
     assert exported.read_bytes() == before
     scene_graph.forget()
 
