@@ -100,10 +100,45 @@ if TYPE_CHECKING:
     from capbench.text.vocabulary import tokenizer_version as tokenizer_version
     from capbench.training.trainer import Task as Task
 
-with open(__file__, encoding="utf-8") as _source:
-    _IMPORTS = [line.split() for line in _source if line.startswith("    from capbench.")]
-_HOMES = {name: home for _, home, _, name, *_ in _IMPORTS}
-"""The module of each public name, by the imports above, which only type checkers execute."""
+_NAMES = {
+    "api.agreement": "correlate correlate_all_protocols",
+    "api.check_metric": "check_metric",
+    "api.combining": "combine",
+    "api.comparing": "compare power",
+    "api.data": "import_data",
+    "api.explaining": "explain",
+    "api.features": "extract_features import_features",
+    "api.leaderboard": "leaderboard",
+    "api.ranking": "rank",
+    "api.references": "references",
+    "api.results": "Judgements ScoreTable",
+    "api.retrieving": "retrieve",
+    "api.scoring": "load score",
+    "api.systems": "compare_systems",
+    "api.training": "evaluate_model fit_reo_covariance train train_word_vectors",
+    "core.errors": "CapbenchError CapbenchWarning DataError MetricError ModelError UsageError",
+    "core.explanations": "Bars ExplainedCandidate Explanation Matrix RegionMaps Table",
+    "core.options": "Choice Count File Flag Number Options Positive Share Text option",
+    "core.progress": "Progress",
+    "core.records": "FloatArray Item Preferences Ratings caption_key image_id",
+    "datasets.base": "Dataset",
+    "datasets.protocol": "ItemSelection accuracy correlations",
+    "features.class_names": "regions_of",
+    "features.detectors.base": "Detector",
+    "features.records": "Fingerprint RegionFeatures",
+    "features.store": "open_store",
+    "metrics.base": "CombinedMetric Metric",
+    "metrics.clip": "ContrastiveMetric ContrastiveOptions",
+    "metrics.image_metric": "ImageMetric",
+    "metrics.needs": "Features Image Images References Resources Weights find_pictures",
+    "studies.leaderboard": "Leaderboard",
+    "studies.ranking": "TaskRanking",
+    "studies.results": "StudyResult",
+    "text.vocabulary": "Vocabulary tokenizer_version",
+    "training.trainer": "Task",
+}
+"""Names by the module that defines them, separated by spaces."""
+_HOMES = {name: f"capbench.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = ["__version__", *_HOMES]
 
 

@@ -13,7 +13,6 @@ from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.leaderboard import COLUMNS
 from capbench.api.resolve import MetricInputs, PathGiven
-from capbench.core.errors import DataError
 from capbench.core.typed_json import Strict
 from capbench.datasets.root import find_root
 from capbench.studies.results import StudyResult
@@ -60,13 +59,7 @@ def check_submission(
     """Check a submission (the card, or its folder) and compute its row, with sentinels and ``bootstrap`` resamples."""
     submission, root = load_submission(Path(path)), find_root(data)
     tasks = resolve_tasks(load_tasks(COLUMNS), COLUMNS, root)
-    try:
-        covered = covered_data(submission, tasks, root)
-    except DataError as error:
-        if error.code != "duplicate":
-            raise
-        place: dict[str, Any] = {"value": error.value, "path": error.path, "row": error.row}
-        raise DataError(error.message, code="duplicate", hint="Keep one of them", **place) from error
+    covered = covered_data(submission, tasks, root)
     overlaps, notes = judged_overlaps(submission, covered, root)
     items = {one.items for one in covered}
     chosen = [task for task in tasks if task.spelled.rpartition("/")[0] in items]

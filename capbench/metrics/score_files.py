@@ -59,7 +59,7 @@ class ScoreFile:
     places: Sequence[int | str] | int
     datasets: tuple[str, ...] = ()  # names of data sets in the file, if any
     signatures: Mapping[str, str] | None = None  # by column, the signature in the file, if any
-    label: str = "NAME"  # the owner of the file's options
+    label: str = "NAME"  # the owner of the file's options; ``""`` if the user cannot set any
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -108,7 +108,7 @@ def _of_captions(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreF
     for name, (_, wrong) in numeric.items():
         if wrong is not None:
             hint = f"Write a finite number of at most {_LARGEST:g} in every row, or leave the cell empty"
-            if sound and not wanted:
+            if sound and not wanted and file.label:
                 hint += f"; if '{name}' is not a metric, select the metrics: {file.option('columns', ','.join(sound))}"
             value = others[name][wrong]
             message = f"'{name}' is not a finite number: {value!r:.40}"

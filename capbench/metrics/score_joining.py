@@ -133,7 +133,9 @@ class Join:
         if self.other_references:
             number = f"{len(self.other_references):,}"
             message = f"{number} scores were computed with other references than those of {of_what}"
-            hint = f"Score the output of {command}; if it reads none, add {file.option('references', 'ignored')}"
+            hint = f"Score the output of {command}"
+            if file.label:
+                hint += f"; if it reads none, add {file.option('references', 'ignored')}"
             place = file.place(self.other_references[0])
             return DataError(message, code="mismatch", path=path, row=place, hint=hint)
         if self.is_empty and len(self.strange) == len(file):
@@ -470,8 +472,10 @@ class _Joining:
             if score != first:
                 message = f"a second '{name}' of '{item.candidate[:60]}' of image '{item.image}': {score!r}, after "
                 message += f"{first!r} in {_where(self.file, first_row)}"
-                hint = f"Keep one of them, or add {self.file.option('repeats', 'first')} (or mean)"
-                if others := [column for column in self.columns if column != name]:
+                hint = "Keep one of them"
+                if self.file.label:
+                    hint += f", or add {self.file.option('repeats', 'first')} (or mean)"
+                if self.file.label and (others := [column for column in self.columns if column != name]):
                     columns = self.file.option("columns", ",".join(others))
                     hint += f"; if '{name}' is not a metric, select the metrics: {columns}"
                 raise self._refusal("duplicate", row, item.candidate, message, hint)

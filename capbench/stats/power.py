@@ -91,7 +91,7 @@ def power(
     statistics = [data.statistic(first), data.statistic(second)]
     difference = observed_value(statistics[0]) - observed_value(statistics[1])
     target_gap = abs(difference) if gap is None else abs(gap)
-    if target_gap**2 == 0:
+    if target_gap**2 == 0:  # which is what the units needed are divided by
         message = f"{first} and {second} have equal values: no amount of data distinguishes them"
         raise StatisticError(message, value=0, hint="Set the gap to detect")
     sizes = sorted({max(_SMALLEST, data.units * quarters // 4) for quarters in (1, 2, 4, 8)})

@@ -206,11 +206,8 @@ class Systems(Agreement):
         return _OfMeans(self.coefficient, scores, self.human, self.captions)
 
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
-        both, human, captions = (
-            np.concatenate([first, second], axis=1),
-            np.tile(self.human, 2),
-            np.tile(self.captions, 2),
-        )
+        both = np.concatenate([first, second], axis=1)
+        human, captions = np.tile(self.human, 2), np.tile(self.captions, 2)
         return SwapDifference(_OfMeans(self.coefficient, both, human, captions))
 
     def swaps(self, first: str, second: str) -> list[WeightedStatistic]:

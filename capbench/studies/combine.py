@@ -216,10 +216,11 @@ def combine_metrics(
     inputs = inputs_of(rows, requests, lower)
     refuse_means(protocol)
     judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
-    # Before scoring, judgements (of any draw) from which no combination can be learned.
-    size, (unit, _) = len(judged.draws[0].items), photograph_codes(judged.draws[0].items)
+    # Judgements, the same in all draws, from which no combination can be learned, are rejected before scoring.
+    judgements = judged.draws[0]
+    unit, _ = photograph_codes(judgements.items)
     with _naming(protocol):
-        blank = examples_of(protocol, judged.draws[0], np.zeros((1, size, 1)), unit)
+        blank = examples_of(protocol, judgements, np.zeros((1, len(unit), 1)), unit)
         check_judgements(blank, _settings(protocol, settings))
     scored = judged.score(progress)
     # Columns of incomplete score files are left out of the combination, and named.
@@ -248,7 +249,12 @@ def combine_metrics(
         for table, values in zip(scored.tables, learned.values, strict=True)
     )
     tables = tuple(
-        replace(one, **{name: getattr(table, name) | getattr(one, name) for name in ("values", "corpus", "signatures")})
+        replace(
+            one,
+            values={**table.values, **one.values},
+            corpus={**table.corpus, **one.corpus},
+            signatures={**table.signatures, **one.signatures},
+        )
         for table, one in zip(scored.tables, alone, strict=True)
     )
     shown, key = [*(entry.row for entry in inputs), _ROW], f"{dataset.name}/{protocol.items.name}"

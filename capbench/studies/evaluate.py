@@ -17,7 +17,7 @@ from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
 from capbench.stats.resampling import observed_value
 from capbench.stats.ties import is_constant
-from capbench.studies.data_points import balanced_sides, in_decided_groups, level_points, rated_points
+from capbench.studies.data_points import balanced_sides, in_decided_groups, item_column, level_points, rated_points
 from capbench.studies.results import Cell
 from capbench.studies.scoring import Scored
 
@@ -115,8 +115,11 @@ def _cells(
 def _correlations(
     spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str, make: partial[Cell]
 ) -> Iterator[Cell]:
+    items, ratings = rated_points(spec, judgements, "")
+    groups = item_column(judgements, items, "group")
     for group in ("", *judgements.groups):
-        item, human = rated_points(spec, judgements, group)
+        chosen = groups == group if group else slice(None)
+        item, human = items[chosen], ratings[chosen]
         label = f"the human ratings{f' of {group}' if group else ''}"
         try:
             if (size := len(item)) < 2:

@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from capbench.core.errors import UsageError
 from capbench.studies.plan import Plan
-from capbench.studies.results import Number, ProtocolInfo, StudyResult
+from capbench.studies.results import NUMBER, Number, ProtocolInfo, StudyResult
 from capbench.studies.study import BootstrapSettings
 
-_NUMBER = {*Number.model_fields}
 Places = dict[str, tuple[str, str, str, int]]
 """Name of a row → label, column without the layer, its title, and the layer."""
 
@@ -83,7 +82,7 @@ def layer_curves(result: StudyResult, places: Places) -> list[LayerCurves]:
     for info in result.protocols:
         cells = {cell.column: cell for cell in result.cells if cell.protocol == info.id and not cell.group}
         points = [
-            LayerPoint(label=label, column=column, title=title, layer=layer, **cell.model_dump(include=_NUMBER))
+            LayerPoint(label=label, column=column, title=title, layer=layer, **cell.model_dump(include=NUMBER))
             for name, (label, column, title, layer) in places.items()
             if (cell := cells.get(name)) is not None and cell.value is not None
         ]

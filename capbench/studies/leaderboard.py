@@ -28,7 +28,7 @@ from capbench.studies.plan import Plan
 from capbench.studies.published.beside import is_printed_as
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, PublishedRow, load_published
 from capbench.studies.ranking import TaskRanking, missing_reason
-from capbench.studies.results import ON_SAMPLE, BootstrapInfo, Number, StudyResult
+from capbench.studies.results import NUMBER, ON_SAMPLE, BootstrapInfo, Number, StudyResult
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import too_few_units
 
@@ -304,7 +304,7 @@ def _column(result: StudyResult, plan: Plan, task: RankedTask, tasks: Sequence[R
         protocol=protocol,
         version=task.protocol.version,
         group=task.group,
-        ceiling=None if ceiling is None else OurNumber(**ceiling.model_dump(include={*Number.model_fields})),
+        ceiling=None if ceiling is None else OurNumber(**ceiling.model_dump(include=NUMBER)),
         sentinels={cell.column: cell.value for cell in cells if cell.value is not None},
         bootstrap=next((info.bootstrap for info in result.protocols if info.id == protocol), None),
         permutations=None if tests is None else tests.resamples,
@@ -326,7 +326,7 @@ def _computed(result: StudyResult, row: Row, columns: Sequence[BoardColumn]) -> 
             tests = _tests(result, column.protocol, column.group)
             sentinels = result.sentinels_of(column.protocol)
             ours[column.name] = OurNumber(
-                **cell.model_dump(include={*Number.model_fields}),
+                **cell.model_dump(include=NUMBER),
                 rank=None if tests is None else tests.ranks.get(row.name),
                 top=tests is not None and row.name in tests.top,
                 no_better=sentinels is not None and row.name in sentinels.no_better(column.group),

@@ -142,7 +142,8 @@ def tie_cautions(
     excludes ties, and tie-calibrated accuracy chooses the threshold below which the metric may tie (Deutsch, Foster and
     Freitag, 2023).
     """
-    if protocol.statistic.label != "τ-c" or not tables or len(tables[0].items) < _FEWEST_ITEMS:
+    spec = protocol.statistic
+    if (spec.level, spec.coefficient) != ("captions", "tau-c") or not tables or len(tables[0].items) < _FEWEST_ITEMS:
         return []
     lines = []
     defined = {cell.column for cell in cells if not cell.group and cell.value is not None}

@@ -138,6 +138,10 @@ class Number(Strict):
     n: int  # data points (ratings or pairs) behind it
 
 
+NUMBER = {*Number.model_fields}
+"""The fields of a number, to copy those of a cell or a ceiling."""
+
+
 class Ceiling(Number):
     """Agreement of one more rater with the other raters under a protocol: not a metric."""
 

@@ -199,7 +199,7 @@ def load_submission(path: Path) -> Submission:
             message = f"was changed: its SHA-256 is {found}, but the card has {digest}"
             hint = "Restore the file, or submit it as a new version with a new checksum"
             raise DataError(message, code="damaged", value=found, path=place, hint=hint)
-    files = tuple(read_score_file(path.parent / name) for name in card.files)
+    files = tuple(read_score_file(path.parent / name, label="") for name in card.files)
     columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
     counts = Counter(column for of_file in columns.values() for column in of_file)
     for file in files:

@@ -93,9 +93,10 @@ def resolve_tasks(
 
 def _refuse_untestable(protocol: Protocol) -> None:
     spec = protocol.statistic
+    calibrated = (spec.level, spec.coefficient) == ("captions", "acc-eq")  # over the pairs of all captions
     reasons = {
         "has no human judgements to rank metrics on": (spec.kind == "mean", "Choose a correlation or an accuracy"),
-        "is too slow for a permutation test": (spec.label == "acc-eq", "Choose within-image-acc-eq-held-out"),
+        "is too slow for a permutation test": (calibrated, "Choose within-image-acc-eq-held-out"),
         "has no permutation test": (spec.coefficient == "soft-accuracy", "Choose system-accuracy or system-pearson"),
     }
     for reason, (applies, hint) in reasons.items():

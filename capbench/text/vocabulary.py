@@ -141,7 +141,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
         raise DataError(message, code="wrong-format", path=path, hint=hint) from error
 
 
-_WHOLE = """
+_WORDS = """
     i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
     it its itself they them their theirs themselves what which who whom this that these those
     am is are was were be been being have has had having do does did doing can will should
@@ -152,7 +152,7 @@ _WHOLE = """
 """
 _NEGATED = "aren couldn didn doesn don hadn hasn haven isn mightn mustn needn shan shouldn wasn weren won wouldn"
 
-ENGLISH: Final = frozenset([*_WHOLE.split(), *_NEGATED.split(), *(f"{stem}'t" for stem in _NEGATED.split())])
+ENGLISH: Final = frozenset([*_WORDS.split(), *_NEGATED.split(), *(f"{stem}'t" for stem in _NEGATED.split())])
 """NLTK's English stop words: 179 lower-case words."""
 
 _GLASGOW = """

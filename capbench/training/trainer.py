@@ -300,12 +300,12 @@ class _Loop(Generic[M, B]):
         task.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(task.model.parameters(), self.config.optimiser.clip or math.inf)
-        if not math.isfinite(loss.item() + norm.item()):
-            found = f"the loss is {loss.item()}, its gradient {norm.item()}"
-            message = f"{found} at step {self.step + 1}: training has diverged"
+        value, gradient = loss.item(), norm.item()
+        if not math.isfinite(value + gradient):
+            message = f"the loss is {value}, its gradient {gradient} at step {self.step + 1}: training has diverged"
             hint = "Lower 'optimiser.lr' or 'optimiser.clip', or check the loss settings and the features"
-            raise ModelError(message, code="not-converged", value=loss.item(), path=self.folder, hint=hint)
-        self.losses.append(loss.item())
+            raise ModelError(message, code="not-converged", value=value, path=self.folder, hint=hint)
+        self.losses.append(value)
         task.optimiser.step()
         if self.config.ema is not None:
             update_average(self.network, task.model, self.config.ema, self.step)

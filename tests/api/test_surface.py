@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,13 @@ def test_names_are_listed_and_there() -> None:
         assert getattr(capbench, name).__doc__ or name in ("Progress", "__version__")
     with pytest.raises(AttributeError, match="no attribute 'scor'"):
         capbench.scor  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_lazy_name_is_one_that_type_checkers_see() -> None:
+    source = (ROOT / "capbench" / "__init__.py").read_text(encoding="utf-8")
+    (block,) = [n for n in ast.parse(source).body if isinstance(n, ast.If) and isinstance(n.test, ast.Name)]
+    seen = {a.name: n.module for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert seen == capbench._HOMES
 
 
 @pytest.mark.slow
