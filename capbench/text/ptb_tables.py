@@ -6,17 +6,16 @@ in one class file of the jar that pycocoevalcap installs. Reading them takes som
 same transitions yields the same tokens on any text.
 
 The tables are data of the installed jar and are not part of this package. A class file of another version is rejected
-by its checksum, since its rules would have other numbers.
+by its checksum, since its rules would have other numbers and its constants other places.
 
 References:
-    Lindholm et al., *The Java Virtual Machine Specification*, chapter 4 (class files).
+    Lindholm et al., *The Java Virtual Machine Specification*, section 4.4.7 (string constants).
     Klein, Rowe and Décamps, *JFlex User's Manual*, version 1.4.3 (packed tables, look-ahead).
 """
 
 from __future__ import annotations
 
 import hashlib
-import struct
 from dataclasses import dataclass
 from functools import cache
 
@@ -28,9 +27,9 @@ from capbench.text.java import REINSTALL, read_from_jar, tokenizer_jar
 
 _ENTRY = "edu/stanford/nlp/process/PTBLexer.class"
 _SHA256 = "715fdfb3652cc6796f90f28442378a0c71c92b5909f1fc934f698497987b6dd0"
-
-_STRING, _UTF8, _WIDE = 8, 1, (5, 6)
-_ENTRY_BYTES = {3: 5, 4: 5, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3, 17: 5, 18: 5, 19: 3, 20: 3, 5: 9, 6: 9}
+# Places of the constants in this class file, by JFlex's names: ZZ_CMAP, ZZ_ACTION, ZZ_ROWMAP, ZZ_TRANS, ZZ_ATTRIBUTE.
+_CLASSES, _RULES, _ROWS, _ATTRIBUTES = 598_199, 5_313, 7_907, 594_279
+_TRANSITIONS = (24_661, 89_563, 154_021, 217_320, 280_889, 345_530, 409_444, 473_990, 538_870)
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,11 @@ def load_automaton() -> Automaton:
         message = "the PTB tokeniser's jar is not that of CoreNLP 3.4.1"
         raise ToolError(message, code="wrong-version", path=path, hint=REINSTALL)
 
-    packed = _string_constants(data)
-    classes = _unpack_runs(packed["ZZ_CMAP_PACKED"])
-    rule = _unpack_runs(packed["ZZ_ACTION_PACKED_0"])
-    attribute = _unpack_runs(packed["ZZ_ATTRIBUTE_PACKED_0"])
-    halves = _code_units(packed["ZZ_ROWMAP_PACKED_0"])
+    classes, rule, attribute = (_unpack_runs(_constant(data, at)) for at in (_CLASSES, _RULES, _ATTRIBUTES))
+    halves = _constant(data, _ROWS)
     first = (halves[0::2] << 16) | halves[1::2]  # beginning of each state's row; equal rows are stored once
-    parts = sorted((name for name in packed if name.startswith("ZZ_TRANS_PACKED_")), key=lambda name: int(name[16:]))
     # JFlex stores the next state plus one, so that "none" fits into an unsigned number.
-    flat = np.concatenate([_unpack_runs(packed[name]) for name in parts]) - 1
+    flat = np.concatenate([_unpack_runs(_constant(data, at)) for at in _TRANSITIONS]) - 1
     columns = np.arange(int(classes.max()) + 1)
     return Automaton(
         classes=classes.astype(np.int16),
@@ -72,53 +67,13 @@ def load_automaton() -> Automaton:
     )
 
 
-def _string_constants(data: bytes) -> dict[str, bytes]:
-    """Name → value of the static final strings of a class file, in Java's modified UTF-8."""
-    pool: dict[int, bytes | int] = {}  # a text, or for a string constant the index of its text
-    (count,) = struct.unpack_from(">H", data, 8)
-    position, index = 10, 1
-    while index < count:
-        tag = data[position]
-        if tag == _UTF8:
-            (length,) = struct.unpack_from(">H", data, position + 1)
-            pool[index] = data[position + 3 : position + 3 + length]
-            position += 3 + length
-        else:
-            if tag == _STRING:
-                (pool[index],) = struct.unpack_from(">H", data, position + 1)
-            position += _ENTRY_BYTES[tag]
-        index += 2 if tag in _WIDE else 1  # an 8-byte constant takes two places
-
-    position += 6
-    (interfaces,) = struct.unpack_from(">H", data, position)
-    position += 2 + 2 * interfaces
-    (fields,) = struct.unpack_from(">H", data, position)
-    position += 2
-    constants: dict[str, bytes] = {}
-    for _ in range(fields):
-        _, name, _, attributes = struct.unpack_from(">HHHH", data, position)
-        position += 8
-        for _ in range(attributes):
-            kind, length = struct.unpack_from(">HI", data, position)
-            position += 6
-            if pool[kind] == b"ConstantValue":
-                (value,) = struct.unpack_from(">H", data, position)
-                text, label = pool.get(value), pool[name]
-                if isinstance(text, int) and isinstance(label, bytes):
-                    literal = pool[text]
-                    assert isinstance(literal, bytes)
-                    constants[label.decode()] = literal
-            position += length
-    return constants
+def _constant(data: bytes, at: int) -> NDArray[np.int64]:
+    """UTF-16 code units of a string: its length, then modified UTF-8 (NUL as two bytes, surrogates one by one)."""
+    length = int.from_bytes(data[at : at + 2], "big")
+    text = data[at + 2 : at + 2 + length].replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    return np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2").astype(np.int64)
 
 
-def _code_units(text: bytes) -> NDArray[np.int64]:
-    """The UTF-16 code units of a string in modified UTF-8 (NUL as two bytes, surrogates one by one)."""
-    decoded = text.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
-    return np.frombuffer(decoded.encode("utf-16-le", "surrogatepass"), dtype="<u2").astype(np.int64)
-
-
-def _unpack_runs(text: bytes) -> NDArray[np.int64]:
+def _unpack_runs(units: NDArray[np.int64]) -> NDArray[np.int64]:
     """Decode JFlex's run-length encoding: pairs of count and value."""
-    units = _code_units(text)
     return np.repeat(units[1::2], units[0::2])
