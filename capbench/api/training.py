@@ -210,6 +210,7 @@ def fit_reo_covariance(
     By default the file is next to the model (SCAN), where REO reads it. Captions are a known corpus or a file.
     """
     from capbench.datasets.root import find_root
+    from capbench.features.store import open_store
     from capbench.metrics.reo import default_path, fit_covariance, write_covariance
     from capbench.metrics.scan.encode import GroundingOptions, open_source
 
@@ -222,7 +223,8 @@ def fit_reo_covariance(
     check_store(os.fspath(features))
     vocabulary, any_features = settings.get("vocabulary"), settings.get("any_features", False)
     words = None if vocabulary is None else os.fspath(vocabulary)
-    source = open_source(os.fspath(features), os.fspath(model), vocabulary=words, any_features=any_features)
+    store = open_store(os.fspath(features))
+    source = open_source(store, os.fspath(model), vocabulary=words, any_features=any_features)
     target = default_path(source.model.path) if out is None else Path(out)
     files.check_writable(target)
     corpus, name = _captions_of(os.fspath(captions), settings.get("images"), find_root(settings.get("data")))

@@ -24,6 +24,7 @@ from capbench.core.options import Options
 from capbench.text.vocabulary import Vocabulary, tokenizer_version
 from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import fitting_tensors, read_checkpoint
+from capbench.weights.encodings import Encodings
 from capbench.weights.ensembles import read_ensemble
 
 # Safetensors files: a JSON header with metadata, then the numbers; no code.
@@ -119,6 +120,7 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
     path: Path  # the weight file
     training: Mapping[str, Any] = field(repr=False)  # facts of the training, as stored (JSON values)
     device: str = "cpu"  # device of the network
+    encodings: Encodings = field(default_factory=Encodings, repr=False)  # of captions by their word numbers
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -205,12 +207,15 @@ def load_trained(
     network_type: Callable[[O], nn.Module],
     model_type: type[T],
     device: str = "cpu",
+    released: Callable[[Path], Stored[O]] | None = None,
 ) -> T:
-    """Load a model from a file of :func:`write_trained`."""
+    """Load a model from a file of :func:`write_trained`; ``released`` reads a file that is not a safetensors file."""
     file = Path(path)
     digest = sha256_file(file)
     refuse_ensemble(file)
     stored = read_trained(file, family, option_type)
+    if stored is None and released is not None:
+        stored = released(file)
     if stored is None:
         raise _other_kind(family, None, file)
     check_size(stored.vocabulary, getattr(stored.options, "vocabulary_size"), file)  # noqa: B009  # of all options here

@@ -9,14 +9,12 @@ from typing import Any
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.scan import encode
 from capbench.studies.results import load_result
 from tests.conftest import Ran
 from tests.metrics.scan.models import make_files
 
 
 def test_a_study_file_names_features_and_models(capbench: Callable[..., Ran], sample: Path, tmp_path: Path) -> None:
-    encode._open.clear()
     opened = open_dataset("flickr8k-expert", find_root(sample))
     made = make_files(tmp_path, [item.image for item in opened.load(opened.protocol(None).items)[0].items])
     study = Path("study.yaml")

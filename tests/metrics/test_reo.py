@@ -10,6 +10,7 @@ import torch
 
 from capbench.core.errors import DataError, ModelError, UsageError
 from capbench.core.records import FloatArray, Item
+from capbench.features.store import open_store
 from capbench.metrics.reo import (
     Contexts,
     Covariance,
@@ -21,8 +22,7 @@ from capbench.metrics.reo import (
     reo,
     write_covariance,
 )
-from capbench.metrics.scan import encode
-from capbench.metrics.scan.encode import GroundingOptions, GroundingSource
+from capbench.metrics.scan.encode import GroundingOptions, GroundingSource, open_source
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.metrics.scan.models import Files, make_files, make_items
@@ -35,14 +35,9 @@ CAPTIONS = {item.image: item.references for item in ITEMS}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
     files = make_files(tmp_path_factory.mktemp("reo"), [item.image for item in ITEMS])
-    source = encode.open_source(str(files.features), str(files.model))
+    source = open_source(open_store(files.features), str(files.model))
     write_covariance(default_path(files.model), fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented"))
     return files
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    encode._open.clear()
 
 
 def statistics(metric: Reo, items: tuple[Item, ...] = ITEMS) -> FloatArray:
@@ -137,7 +132,7 @@ def own(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def source(own: Files) -> GroundingSource:
-    return encode.open_source(str(own.features), str(own.model))
+    return open_source(open_store(own.features), str(own.model))
 
 
 @pytest.mark.parametrize(

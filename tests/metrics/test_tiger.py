@@ -14,7 +14,6 @@ from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.needs import Resources
-from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import NORMS
 from capbench.metrics.scan.network import Attention, attend, context_cosines
 from capbench.metrics.tiger import D_RELS, Tiger, d_rel, divergence, rrs, wds
@@ -28,11 +27,6 @@ ITEMS = make_items()
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return make_files(tmp_path_factory.mktemp("tiger"), [item.image for item in ITEMS])
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    encode._open.clear()
 
 
 def statistics(metric: Tiger, items: tuple[Item, ...] = ITEMS) -> FloatArray:

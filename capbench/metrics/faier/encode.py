@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.core.errors import FeatureError
 from capbench.core.records import FloatArray
 from capbench.features.store import FeatureStore
 from capbench.metrics.faier.network import (
@@ -21,19 +19,15 @@ from capbench.metrics.faier.network import (
     Union,
     caption_code,
     collate,
-    load_faier,
     region_boxes,
 )
-from capbench.metrics.image_metric import check_features, opened_networks, store_key
 from capbench.text.spice.scene_graph import Triplet
 from capbench.weights.encodings import Encodings
-from capbench.weights.ensembles import check_together
 
 Triplets = Mapping[str, tuple[Triplet, ...]]  # Text → its triplets
 Encoded = Mapping[CaptionCode, NDArray[np.float32]]  # (k, d) nodes of a caption: its words, then its triplets
 
 _BATCH = 256  # captions that are encoded or matched at once
-_OPENED = 2
 
 
 class Row(NamedTuple):
@@ -46,11 +40,10 @@ class Row(NamedTuple):
 
 
 class Encoder:
-    """A network with a cache of the nodes of captions and images."""
+    """A network with the nodes of the images of a feature store."""
 
     def __init__(self, model: FaierModel, store: FeatureStore) -> None:
-        self.model, self._store, self._kept = model, store, Encodings()
-        self._code = partial(caption_code, vocabulary=model.vocabulary, options=model.options)
+        self.model, self._store, self._images = model, store, Encodings()
 
     @torch.inference_mode()
     def scores(self, rows: Sequence[Row], triplets: Triplets) -> FloatArray:
@@ -106,61 +99,38 @@ class Encoder:
 
     def _captions(self, texts: Iterable[str], triplets: Triplets) -> tuple[dict[str, CaptionCode], Encoded]:
         """The ids of texts, and the nodes of each distinct caption."""
-        codes = {text: self._code(text, triplets.get(text, ())) for text in texts}
-        encoded = {code: nodes for code in codes.values() if (nodes := self._kept.get(code)) is not None}
-        new = sorted({*codes.values()} - {*encoded}, key=lambda code: (len(code.words), code))
-        for start in range(0, len(new), _BATCH):
-            batch = new[start : start + _BATCH]
-            levels = self.model.network.encode_captions(collate(batch))
-            for row, code in enumerate(batch):
-                encoded[code] = torch.cat([level.vectors[row, level.mask[row]] for level in levels]).numpy()
-                self._kept.put(code, encoded[code])
-        return codes, encoded
+        model = self.model
+        codes = {text: caption_code(text, triplets.get(text, ()), model.vocabulary, model.options) for text in texts}
+
+        def encode(batch: Sequence[CaptionCode]) -> Iterator[NDArray[np.float32]]:
+            levels = model.network.encode_captions(collate(batch))
+            for row in range(len(batch)):
+                yield torch.cat([level.vectors[row, level.mask[row]] for level in levels]).numpy()
+
+        return codes, model.encodings.of(codes.values(), encode, _BATCH, lambda code: len(code.words))
 
     def _image(self, image: str) -> Levels | None:
         """Nodes (1, R, d) of an image; None for AIEr."""
-        if not self.model.options.sees_images:
+        options = self.model.options
+        if not options.sees_images:
             return None
-        nodes = self._kept.get(image)
-        if nodes is None:
-            regions = self._store[image]
+
+        def encode(images: Sequence[str]) -> Iterator[NDArray[np.float32]]:
+            regions = self._store[images[0]]
             features = torch.from_numpy(regions.features[None].astype(np.float32))
-            boxes = torch.from_numpy(region_boxes(regions)[None]) if self.model.options.relations else None
-            levels = self.model.network.encode_images(features, boxes)
-            nodes = np.concatenate([level.vectors.numpy() for level in levels])
-            self._kept.put(image, nodes)
-        return tuple(Nodes(level[None], torch.ones(1, len(level)).bool()) for level in torch.from_numpy(nodes))
+            boxes = torch.from_numpy(region_boxes(regions)[None]) if options.relations else None
+            yield np.concatenate([level.vectors.numpy() for level in self.model.network.encode_images(features, boxes)])
+
+        nodes = torch.from_numpy(self._images.of([image], encode, 1)[image])
+        return tuple(Nodes(level[None], torch.ones(1, len(level)).bool()) for level in nodes)
 
     def _padded(self, captions: Sequence[CaptionCode], encoded: Encoded) -> Levels:
         """Nodes (C, K, d) of captions, padded."""
         levels = []
         for level in range(2 if self.model.options.relations else 1):
             parts = [np.split(encoded[code], [len(code.words) - 2])[level] for code in captions]
-            mask = np.arange(max(1, *map(len, parts), 1)) < np.array([*map(len, parts)])[:, None]
+            mask = np.arange(max([1, *map(len, parts)])) < np.array([*map(len, parts)])[:, None]
             vectors = np.zeros((*mask.shape, self.model.options.embed_dim), dtype=np.float32)
             vectors[mask] = np.concatenate(parts)
             levels.append(Nodes(torch.from_numpy(vectors), torch.from_numpy(mask)))
         return tuple(levels)
-
-
-_open: dict[tuple[object, ...], tuple[Encoder, ...]] = {}
-
-
-def open_faier(store: FeatureStore, model: str, *, any_features: bool = False) -> tuple[Encoder, ...]:
-    """The networks of a FAIEr model or an ensemble with region features; the last two are cached in the process."""
-    files = opened_networks(model, "faier")
-    key = (files.sha256, store_key(store))
-    encoders = _open.pop(key, ()) or tuple(Encoder(load_faier(path), store) for path in files.paths)
-    models = [encoder.model for encoder in encoders]
-    if len(models) > 1:
-        check_together(models)
-    for network in models if models[0].options.sees_images else ():
-        check_features(network, store, network.options.image_dim, any_features)
-        if network.options.relations and not store.header.boxes:
-            message = f"has no boxes, but the relation level of {network.path} requires them"
-            hint = "Use a store with boxes, or a model without a relation level (variant faier-object)"
-            raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
-    _open[key] = encoders
-    if len(_open) > _OPENED:
-        del _open[next(iter(_open))]
-    return encoders

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,12 +10,20 @@ import numpy as np
 
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Panel, RegionMaps, Subject, Table
-from capbench.core.options import Flag, Kind, option
+from capbench.core.options import Choice, Flag, option
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.image_metric import ImageOptions, RegionMetric, signed_together, unknown_words
+from capbench.metrics.image_metric import (
+    ImageOptions,
+    RegionMetric,
+    check_features,
+    loaded_networks,
+    opened_networks,
+    signed_together,
+    unknown_words,
+)
 from capbench.metrics.needs import Features, Parser, References, Resources, Weights
 from capbench.metrics.spice import parsing
 from capbench.text import ptb
@@ -24,16 +31,7 @@ from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from capbench.text.spice.scene_graph import SceneGraph, Triplet
 from capbench.text.vocabulary import tokenize_caption
-
-
-class _ReferenceChoice(Kind):
-    def __init__(self) -> None:
-        super().__init__("all, none or first-N, such as first-4", "first-4")
-
-    def read(self, value: object) -> str:
-        if not isinstance(value, str) or not re.fullmatch("all|none|first-[1-9][0-9]{0,5}", value):
-            raise ValueError
-        return value
+from capbench.weights.ensembles import check_together
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class FaierOptions(ImageOptions):
 
     references: str = option(
         "all",
-        _ReferenceChoice(),
+        Choice("all", "none"),
         "references that the metric reads; none: reference-free, even if there are references",
         sign_as="refs",
     )
@@ -81,11 +79,18 @@ class Faier(RegionMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        from capbench.metrics.faier.encode import open_faier
+        from capbench.metrics.faier.encode import Encoder
+        from capbench.metrics.faier.network import boxes_missing, load_faier
 
-        assert self.resources.model is not None
-        self.encoders = open_faier(self.store, self.resources.model, any_features=self.options.any_features)
-        self.network = self.encoders[0].model.options  # all networks of an ensemble have the same variant
+        models = loaded_networks(opened_networks(str(self.resources.model), self.name), load_faier)
+        if len(models) > 1:
+            check_together(models)
+        self.network = models[0].options  # all networks of an ensemble have the same variant
+        for model in models if self.network.sees_images else ():
+            check_features(model, self.store, model.options.image_dim, self.options.any_features)
+        if self.network.sees_images and self.network.relations and not self.store.header.boxes:
+            raise boxes_missing(self.store.paths[0])
+        self.encoders = [Encoder(model, self.store) for model in models]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -121,9 +126,7 @@ class Faier(RegionMetric):
         """The references that the network reads, in its order; "." if there are none, as in the paper."""
         if not self.network.reads_references:
             return ()
-        choice = self.options.references
-        number = 0 if choice == "none" else len(references) if choice == "all" else int(choice.removeprefix("first-"))
-        return tuple(references[:number]) or (".",)
+        return tuple(references if self.options.references == "all" else ()) or (".",)
 
     def _texts(self, items: Iterable[Item]) -> set[str]:
         return {text for item in items for text in (item.candidate, *self.chosen(item.references))}

@@ -18,6 +18,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -159,11 +160,16 @@ def _pad(rows: Sequence[Sequence[int]], filling: int) -> tuple[Tensor, Tensor]:
 def region_boxes(regions: RegionFeatures) -> NDArray[np.float32]:
     """(R, 4) boxes x1, y1, x2, y2 as fractions of the image's sides; the paper does not say which unit."""
     if regions.boxes is None:
-        message = "there are no boxes, but FAIEr's relation level requires them"
-        hint = "Use a store with boxes, or a model without a relation level (variant faier-object)"
-        raise FeatureError(message, code="wrong-features", hint=hint)
+        raise boxes_missing()
     width, height = regions.width, regions.height
     return np.asarray(regions.boxes / np.array([width, height, width, height], np.float32), np.float32)
+
+
+def boxes_missing(path: Path | None = None) -> FeatureError:
+    """The error for region features without boxes."""
+    message = "there are no boxes, but FAIEr's relation level requires them"
+    hint = "Use a store with boxes, or a model without a relation level (variant faier-object)"
+    return FeatureError(message, code="wrong-features", path=path, hint=hint)
 
 
 # The network.

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core import files
 from capbench.core.errors import ModelError
 from capbench.core.options import Choice, File, Flag, Positive, option
 from capbench.core.records import FloatArray
-from capbench.features.store import FeatureStore, open_store
+from capbench.features.store import FeatureStore
 from capbench.metrics.image_metric import (
     ImageOptions,
     RegionMetric,
     check_features,
+    loaded_networks,
     opened_networks,
     signed_together,
-    store_key,
 )
 from capbench.metrics.needs import Features, Need, References, Resources, Weights
 from capbench.metrics.pair_metric import PairMetric
@@ -38,46 +36,38 @@ if TYPE_CHECKING:
 
 
 class GroundingSource:
-    """Networks with their features; encodings stay in memory up to a limit, shared by all metrics of a process.
+    """Networks with their features; word vectors stay in memory with the networks, up to a limit.
 
     Under an ensemble, vectors of words and regions are the networks' concatenated vectors, which :meth:`parts` splits.
     """
 
-    def __init__(self, models: Sequence[GroundingModel], store: FeatureStore, path: Path | None = None) -> None:
-        self.models = tuple(models)
-        self.store = store
-        self._path = path
+    def __init__(self, models: Sequence[GroundingModel], store: FeatureStore) -> None:
+        self.models, self.store = models, store
         self._ends = np.cumsum([model.options.embed_dim for model in models])[:-1]
-        self._words, self._regions = Encodings(), Encodings()
+        self._regions = Encodings()
 
     @property
     def model(self) -> GroundingModel:
         """The network, which must be a single one."""
         if len(self.models) > 1:
-            message = f"is an ensemble of {len(self.models)} networks, but a single network is required"
-            hint = f"Use one of them, such as {self.models[0].path}"
-            raise ModelError(message, code="unsupported", value=len(self.models), path=self._path, hint=hint)
+            message, hint = f"is one of {len(self.models)} networks of an ensemble: one is required", "Use it alone"
+            raise ModelError(message, code="unsupported", value=len(self.models), path=self.models[0].path, hint=hint)
         return self.models[0]
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors (m, D) of each distinct text, with ``<start>`` and ``<end>``."""
-        found = {text: self._words.get(text) for text in dict.fromkeys(texts)}
-        known = {text: vectors for text, vectors in found.items() if vectors is not None}
-        new = [text for text in found if text not in known]
-        encoded = [model.encode_captions(new) for model in self.models]
-        for text in new:
-            known[text] = np.concatenate([vectors[text] for vectors in encoded], axis=1)
-            self._words.put(text, known[text])
-        return known
+        distinct = list(dict.fromkeys(texts))
+        encoded = [model.encode_captions(distinct) for model in self.models]
+        return {text: np.concatenate([vectors[text] for vectors in encoded], axis=1) for text in distinct}
 
     def regions(self, image: str) -> FloatArray:
         """Region vectors (n, D) float64 of an image."""
-        regions = self._regions.get(image)
-        if regions is None:
-            features = self.store[image].features
-            regions = np.concatenate([model.encode_image(features) for model in self.models], axis=1)
-            self._regions.put(image, regions)
-        return regions.astype(np.float64)
+
+        def encode(images: Sequence[str]) -> Iterator[NDArray[np.float32]]:
+            features = self.store[images[0]].features
+            yield np.concatenate([model.encode_image(features) for model in self.models], axis=1)
+
+        return self._regions.of([image], encode, 1)[image].astype(np.float64)
 
     def parts(self, vectors: NDArray[Any]) -> list[NDArray[Any]]:
         """Views (…, D_i) of vectors (…, D) of words or regions, one per network."""
@@ -85,26 +75,17 @@ class GroundingSource:
 
 
 def open_source(
-    features: str | FeatureStore, model: str, *, vocabulary: str | None = None, any_features: bool = False
+    store: FeatureStore, model: str, *, vocabulary: str | None = None, any_features: bool = False
 ) -> GroundingSource:
-    """A grounding model or an ensemble with a feature store, from memory if this process has opened them before."""
-    networks = opened_networks(model)
-    store = open_store(features) if isinstance(features, str) else features
-    key = (networks.sha256, None if vocabulary is None else files.sha256_file(vocabulary), store_key(store))
-    if key not in _open:
-        from capbench.metrics.scan.files import load_scan
+    """A grounding model or an ensemble, from memory if this process has read it before, with region features."""
+    from capbench.metrics.scan.files import load_scan
 
-        while len(_open) > 1:
-            del _open[next(iter(_open))]
-        models = [load_scan(path, vocabulary) for path in networks.paths]
-        _open[key] = GroundingSource(models, store, networks.ensemble)
-    source = _open[key]
-    for network in source.models:
-        check_features(network, source.store, network.options.image_dim, any_features)
-    return source
+    models = loaded_networks(opened_networks(model), load_scan, vocabulary)
+    for network in models:
+        check_features(network, store, network.options.image_dim, any_features)
+    return GroundingSource(models, store)
 
 
-_open: dict[object, GroundingSource] = {}
 T = TypeVar("T")
 NORMS = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
 _LEAKS = {"leaky": 0.1, "relu": 0.0}

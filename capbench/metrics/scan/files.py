@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capbench.core.errors import MissingFileError, ModelError, UsageError
-from capbench.core.files import sha256_file
+from capbench.core.errors import ModelError, UsageError
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.weights.checkpoints import read_torch, tensors_of
-from capbench.weights.files import (
-    Family,
-    TrainedModel,
-    check_size,
-    read_trained,
-    refuse_ensemble,
-    with_weights,
-)
+from capbench.weights.files import Family, Stored, TrainedModel, load_trained, read_trained
 
 # Options of the released code by our names; "no_*" are negated. The others follow from the weights' shapes.
 _RELEASED = {
@@ -45,8 +37,8 @@ _RELEASED = {
 _RENAMED = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
 
 
-def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str, Any], str | None]:
-    """State, options, training facts and the vocabulary's name in a checkpoint of the released code."""
+def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, str | None]:
+    """State, options and the vocabulary's name in a checkpoint of the released code."""
     checkpoint = read_torch(file)
     try:
         image, text = checkpoint["model"]
@@ -68,12 +60,12 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
                 value = settings[theirs]
                 value = value.item() if hasattr(value, "item") else value  # a NumPy or PyTorch scalar
                 chosen[ours] = not value if theirs.startswith("no_") else value
-        name = settings.get("data_name")
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        name, options = settings.get("data_name"), ScanOptions(**chosen)
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, UsageError) as error:
         hint = "Use a checkpoint of SCAN's training code, or model.safetensors of a training by capbench"
         message = f"is not a checkpoint of SCAN ({type(error).__name__}: {str(error)[:60]})"
         raise ModelError(message, code="wrong-weights", path=file, hint=hint) from error
-    return state, ScanOptions(**chosen), {"source": "released"}, name if isinstance(name, str) else None
+    return state, options, name if isinstance(name, str) else None
 
 
 _FAMILY = Family(Scan.kind, "SCAN model", "capbench train scan")
@@ -112,34 +104,23 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
         encoded: NDArray[np.float32] = self.network.encode_images(torch.from_numpy(rows).to(self.device)).cpu().numpy()
         return encoded[same]
 
-    @torch.inference_mode()
     def encode_captions(self, captions: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """Each distinct caption with its word vectors (m, D) float32; m includes ``<start>`` and ``<end>``."""
         keys = {text: tuple(self.vocabulary.encode(text)) for text in captions}
-        distinct = sorted(set(keys.values()), key=lambda key: (len(key), key))
-        vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
-        for begin in range(0, len(distinct), _BATCH):
-            batch = [torch.tensor(key) for key in distinct[begin : begin + _BATCH]]
-            ids = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(self.device)
-            encoded = self.network.encode_captions(ids, torch.tensor([len(key) for key in batch])).cpu().numpy()
-            vectors |= {tuple(key.tolist()): rows[: len(key)].copy() for key, rows in zip(batch, encoded, strict=True)}
+        vectors = self.encodings.of(keys.values(), self._encode, _BATCH)
         return {text: vectors[key] for text, key in keys.items()}
+
+    @torch.inference_mode()
+    def _encode(self, keys: Sequence[tuple[int, ...]]) -> list[NDArray[np.float32]]:
+        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(key) for key in keys], batch_first=True).to(self.device)
+        encoded = self.network.encode_captions(ids, torch.tensor([len(key) for key in keys])).cpu().numpy()
+        return [rows[: len(key)].copy() for key, rows in zip(keys, encoded, strict=True)]
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The weights of a file in either format by the network's names, without a vocabulary."""
-    return _read(Path(path))[0]
-
-
-def _read(file: Path) -> tuple[dict[str, Tensor], ScanOptions, Mapping[str, Any], Vocabulary | str | None]:
-    """Weights, options, training facts, and the vocabulary or its name."""
-    try:
-        stored = read_trained(file, _FAMILY, ScanOptions)
-        if stored is None:
-            return read_released(file)
-        return stored.tensors, stored.options, stored.training, stored.vocabulary
-    except UsageError as error:  # an option of the file that ScanOptions rejects
-        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=error.hint) from error
+    stored = read_trained(Path(path), _FAMILY, ScanOptions)
+    return read_released(Path(path))[0] if stored is None else stored.tensors
 
 
 def load_scan(
@@ -149,29 +130,24 @@ def load_scan(
 
     ``vocabulary``: the vocabulary JSON, required for a released checkpoint unless it is next to it.
     """
-    file = Path(path)
-    digest = sha256_file(file)
-    refuse_ensemble(file)
-    state, options, training, words = _read(file)
-    if not isinstance(words, Vocabulary):
-        words = _find_vocabulary(file, vocabulary, words)
-    elif vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
+    chosen = None if vocabulary is None else read_vocabulary(vocabulary)
+
+    def released(file: Path) -> Stored[ScanOptions]:
+        state, options, name = read_released(file)
+        return Stored(state, options, chosen or _vocabulary_beside(file, name), {"source": "released"})
+
+    model = load_trained(path, _FAMILY, ScanOptions, Scan, GroundingModel, device, released)
+    if chosen is not None and chosen.words != model.vocabulary.words:
         message = "contains another vocabulary than the given one"
-        raise ModelError(message, code="mismatch", path=file, hint="Remove the vocabulary argument")
-    check_size(words, options.vocabulary_size, file)
-    network = with_weights(lambda: Scan(options), state, file)
-    return GroundingModel(network.to(device), words, digest, file, training, device)
+        raise ModelError(message, code="mismatch", path=path, hint="Remove the vocabulary argument")
+    return model
 
 
-def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: str | None) -> Vocabulary:
-    if chosen is not None:
-        return read_vocabulary(chosen)
+def _vocabulary_beside(file: Path, name: str | None) -> Vocabulary:
     names = [*([f"{name}_vocab.json"] if name and re.fullmatch(r"[\w.-]+", name) else []), "vocab.json"]
-    for candidate in names:
-        try:
-            return read_vocabulary(file.parent / candidate)
-        except MissingFileError:
-            continue
+    for path in (file.parent / each for each in names):
+        if path.is_file():
+            return read_vocabulary(path)
     message = "there is no vocabulary next to it"
     hint = f"Copy {' or '.join(names)} to its folder, or set the option 'vocabulary' to its path"
     raise ModelError(message, code="missing-file", path=file, hint=hint)

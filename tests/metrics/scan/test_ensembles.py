@@ -8,6 +8,7 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.core.records import FloatArray
+from capbench.features.store import open_store
 from capbench.metrics.needs import Resources
 from capbench.metrics.reo import Reo, default_path, fit_covariance, write_covariance
 from capbench.metrics.scan import encode
@@ -51,7 +52,7 @@ class Folder:
         self.a = network(path / "a.safetensors", 1)
         self.b = network(path / "b.safetensors", 2, TEXTS["b"], embed_dim=20, word_dim=7)
         for model in (self.a, self.b):
-            source = encode.open_source(str(self.features), str(model))
+            source = encode.open_source(open_store(self.features), str(model))
             write_covariance(
                 default_path(model), fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented")
             )
@@ -64,11 +65,6 @@ class Folder:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return Folder(tmp_path_factory.mktemp("ensembles"))
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    encode._open.clear()
 
 
 def columns(metric: Tiger | Reo) -> dict[str, FloatArray]:
