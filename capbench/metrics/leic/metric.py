@@ -60,12 +60,11 @@ class Leic(PairMetric, RegionMetric):
         super().__init__(resources, **options)
         from capbench.metrics.leic.network import load_leic
 
-        files = opened_networks(str(self.resources.model), self.name)
-        self._models = loaded_networks(files, load_leic)
+        self._files = opened_networks(str(self.resources.model), self.name)
+        self._models = loaded_networks(self._files, load_leic)
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]
-        self._combined = str(files.ensemble.name) if files.ensemble else self._models[0].path.name
         self.texts_at_once = max(1, PairMetric.texts_at_once // len(self._models))
 
     def facts(self) -> Mapping[str, object]:
@@ -84,7 +83,7 @@ class Leic(PairMetric, RegionMetric):
 
     def training_records(self) -> Sequence[TrainingRecord]:
         """The data that all networks of an ensemble were trained on."""
-        return [shared_record(self._records, self._combined)]
+        return [shared_record(self._records, (self._files.ensemble or self._files.paths[0]).name)]
 
     def encode(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """(networks, state_dim) states of each text."""
@@ -96,16 +95,15 @@ class Leic(PairMetric, RegionMetric):
 
         images = dict.fromkeys(pair.image for pair in pairs)
         vectors = {image: mean_vector(self.store[image].features) for image in images}
-        scoring = {image: self._scoring(image) for image in vectors}
+        scoring = {image: self._scoring(image) for image in images}
         human = np.zeros(len(pairs))
         for place, model in enumerate(self._models):
             rows = [row for row, pair in enumerate(pairs) if place in scoring[pair.image]]
-            if not rows:
-                continue
-            of_images, candidates, references = zip(*(pairs[row] for row in rows), strict=True)
-            states = (np.stack([encodings[text][place] for text in texts]) for texts in (references, candidates))
-            found = model.human(np.stack([vectors[image] for image in of_images]), *states)
-            human[rows] += found / [len(scoring[image]) for image in of_images]
+            if rows:
+                of_images, candidates, references = zip(*(pairs[row] for row in rows), strict=True)
+                states = (np.stack([encodings[text][place] for text in texts]) for texts in (references, candidates))
+                found = model.human(np.stack([vectors[image] for image in of_images]), *states)
+                human[rows] += found / [len(scoring[image]) for image in of_images]
         return human
 
     def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
@@ -114,6 +112,6 @@ class Leic(PairMetric, RegionMetric):
 
     def _scoring(self, image: str) -> list[int]:
         """Indices of the networks that score an image."""
-        known = [record.photographs for record in self._records]
-        unseen = [place for place, one in enumerate(known) if one is None or not one.has_photographs([image])[0]]
-        return unseen or list(range(len(known)))
+        trained = [record.photographs for record in self._records]
+        unseen = [n for n, images in enumerate(trained) if images is None or not images.has_photographs([image])[0]]
+        return unseen or list(range(len(trained)))

@@ -118,15 +118,15 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
     @torch.inference_mode()
     def states(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(n, state_dim) states of captions; those of the same words are encoded once."""
-        ids = [tuple(encode_words(text, self.vocabulary, self.options.steps)) for text in texts]
-        distinct = list(dict.fromkeys(ids))
-        blocks = []
-        for begin in range(0, len(distinct), _BATCH):
-            batch = [torch.tensor(of_text) for of_text in distinct[begin : begin + _BATCH]]
-            padded = nn.utils.rnn.pad_sequence(batch, True, PAD)
-            blocks.append(self.network.states(padded, torch.tensor([len(of_text) for of_text in batch])))
-        place = {of_text: row for row, of_text in enumerate(distinct)}
-        return torch.cat(blocks).numpy()[[place[of_text] for of_text in ids]]
+
+        def encode(batch: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
+            padded = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in batch], True, PAD)
+            states: NDArray[np.float32] = self.network.states(padded, torch.tensor([*map(len, batch)])).numpy()
+            return states
+
+        of_texts = [tuple(encode_words(text, self.vocabulary, self.options.steps)) for text in texts]
+        states = self.encodings.of(of_texts, encode, _BATCH)
+        return np.stack([states[ids] for ids in of_texts])
 
     @torch.inference_mode()
     def human(self, images: NDArray[Any], references: NDArray[Any], candidates: NDArray[Any]) -> FloatArray:

@@ -107,36 +107,26 @@ def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.ran
     if kind == "other-image":
         image = (image + 1 + int(rng.integers(len(images.human) - 1))) % len(images.human)
     caption = images.human[image][int(rng.integers(len(images.human[image])))]
+    return caption if kind == "other-image" else corrupted(caption, kind, words, rng)
+
+
+def corrupted(caption: Numbers, kind: str, words: int, rng: np.random.Generator) -> Numbers:
+    """The caption with some of its words replaced by random ones of the vocabulary (not special ones), or permuted,
+    once again if their order is unchanged: two to all but one, as in the released code; all of up to two words."""
+    changed, length = list(caption), len(caption) - 1
+    if kind == "permuted" and length < 2:
+        return changed
+    places = rng.choice(length, length if length <= 2 else int(rng.integers(2, length)), replace=False)
     if kind == "replaced-words":
-        return replaced(caption, words, rng)
-    return permuted(caption, rng) if kind == "permuted" else caption
-
-
-def _places(caption: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Positions of two to all but one of a caption's words, drawn as in the released code; all of up to two words."""
-    length = len(caption) - 1
-    return rng.choice(length, length if length <= 2 else int(rng.integers(2, length)), replace=False)
-
-
-def replaced(caption: Numbers, words: int, rng: np.random.Generator) -> Numbers:
-    """The caption with some of its words replaced by random words of the vocabulary, except special ones."""
-    corrupted = list(caption)
-    for place in _places(caption, rng):
-        corrupted[place] = int(rng.integers(len(SPECIAL), words))
-    return corrupted
-
-
-def permuted(caption: Numbers, rng: np.random.Generator) -> Numbers:
-    """The caption with some of its words permuted; drawn again once if the order is unchanged."""
-    corrupted = list(caption)
-    if len(caption) > 2:
-        places = _places(caption, rng)
+        for place in places:
+            changed[place] = int(rng.integers(len(SPECIAL), words))
+        return changed
+    order = rng.permutation(places)
+    if (order == places).all():
         order = rng.permutation(places)
-        if (order == places).all():
-            order = rng.permutation(places)
-        for place, source in zip(places, order, strict=True):
-            corrupted[place] = caption[source]
-    return corrupted
+    for place, source in zip(places, order, strict=True):
+        changed[place] = caption[source]
+    return changed
 
 
 def parts_of(images: Sequence[str], of: int) -> NDArray[np.int64]:
@@ -177,11 +167,14 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
 
     def __init__(self, config: LeicTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
         self.config, self.device = config, device
-        roles = read_images(config, root, watcher)
-        train, dev = roles
+        train, dev = roles = read_images(config, root, watcher)
         of_roles = (zip(pairs.images, pairs.of_images(pairs.captions), strict=True) for pairs in roles)
         people = {image: texts for of_role in of_roles for image, texts in of_role}
-        self.systems = _systems(config.machine, root, people, watcher)
+        self.systems = data.read_systems(config.machine, root, people, watcher.say) if config.machine else {}
+        for name, captions in self.systems.items():
+            if missing := [image for image in people if image not in captions]:
+                message = f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images"
+                raise DataError(message, code="missing-caption", value=missing[0], hint="Set 'splits' and 'folds'")
         self.vocabulary = data.build_vocabulary(train.captions, config.min_count, watcher.say)
         with open_store(data.locate(config.features, root, "features")) as store:
             watcher.say(f"image vectors: means of the regions of {len(people):,} images in {store.paths[0]}")
@@ -295,17 +288,3 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         kinds = ", ".join(f"{name[2:]} {value:.3f}" for name, value in entry.items() if name[:2] == "p ")
         numbers = f"log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"
         return [f"{numbers}; p(human) of {kinds}"]
-
-
-def _systems(
-    names: Sequence[str] | None, root: DataRoot | None, people: Mapping[str, Sequence[str]], watcher: Watcher
-) -> Mapping[str, Mapping[str, str]]:
-    """Captions by system and image; empty without names of files."""
-    systems = data.read_systems(names, root, people, watcher.say) if names else {}
-    for name, captions in systems.items():
-        if missing := [image for image in people if image not in captions]:
-            message = f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images"
-            raise DataError(message, code="missing-caption", value=missing[0], hint="Set 'splits' and 'folds'")
-    if systems:
-        watcher.say(f"systems: {', '.join(systems)}")
-    return systems

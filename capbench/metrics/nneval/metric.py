@@ -107,9 +107,7 @@ class NNEval(CombinedMetric):
         return self._network.probabilities(input_matrix(columns), self._mapped)[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        facts = dict(super().facts())
-        inputs = facts.pop("of")
-        return {**facts, "mapping": self._mapped, "of": inputs}
+        return {**super().facts(), "mapping": self._mapped}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         training = self._network.training

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -21,18 +21,13 @@ from capbench.weights.arrays import read_arrays
 
 INPUTS: Final = ("meteor", "wmd", "bleu-1", "bleu-2", "bleu-3", "bleu-4", "spice", "cider")
 """Inputs of the network in the released order; CIDEr is divided by ten."""
-HIDDEN: Final = 72
-SHAPES: Final[Mapping[str, tuple[int, ...]]] = {
-    "W1": (len(INPUTS), HIDDEN),
-    "b1": (HIDDEN,),
-    "W2": (HIDDEN, HIDDEN),
-    "b2": (HIDDEN,),
-    "W_out": (HIDDEN, 2),
-    "b_out": (2,),
-}  # The arrays of the network; class 0 is machine, class 1 human
+_LAYERS: Final = {"W1": (8, 72), "W2": (72, 72), "W_out": (72, 2)}
+SHAPES: Final[Mapping[str, tuple[int, ...]]] = {**_LAYERS, "b1": (72,), "b2": (72,), "b_out": (2,)}
+"""The arrays of the network; class 0 is machine, class 1 human."""
 Mapped = Literal["min-max", "unit"]  # Mapping of scores to [-1, 1]: from their range in training, or from [0, 1]
 
 _KIND = "capbench.nneval/1"
+A = TypeVar("A", bound=Any)
 _HINT = "Use a file of 'capbench train nneval', or the released checkpoint as .npz (docs/nneval.md has the conversion)"
 
 
@@ -50,6 +45,15 @@ def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: F
     return mapped
 
 
+def class_scores(inputs: A, weights: Mapping[str, A]) -> A:
+    """(n, 8) inputs in [-1, 1] → (n, 2) class scores, machine and human (eq. 2 to 4), of arrays or tensors; with a ReLU
+    after each of the two hidden layers."""
+    hidden = inputs @ weights["W1"] + weights["b1"]
+    hidden = (hidden * (hidden > 0)) @ weights["W2"] + weights["b2"]
+    scores: A = (hidden * (hidden > 0)) @ weights["W_out"] + weights["b_out"]
+    return scores
+
+
 @dataclass(frozen=True, eq=False)
 class NNEvalNetwork:
     """A trained network."""
@@ -58,7 +62,6 @@ class NNEvalNetwork:
     minimum: FloatArray | None  # (8) of the inputs in training, if known
     maximum: FloatArray | None
     path: Path
-    sha256: str
     training: Mapping[str, Any] = field(repr=False)  # facts; empty for released weights
 
     @property
@@ -67,14 +70,11 @@ class NNEvalNetwork:
         return "unit" if self.minimum is None else "min-max"
 
     def probabilities(self, inputs: FloatArray, mapped: Mapped | None = None) -> FloatArray:
-        """(n) probabilities that captions are human-written (eq. 2 to 6), of (n, 8) scores in the order of
+        """(n) probabilities that captions are human-written (eq. 5 and 6), of (n, 8) scores in the order of
         :data:`INPUTS`; equal rows get equal values."""
         ranges = (self.minimum, self.maximum) if (mapped or self.mapped) == "min-max" else ()
         rows, place = np.unique(map_inputs(inputs, *ranges), axis=0, return_inverse=True)
-        weights = self.weights
-        hidden = np.maximum(rows @ weights["W1"] + weights["b1"], 0.0)
-        hidden = np.maximum(hidden @ weights["W2"] + weights["b2"], 0.0)
-        machine, human = (hidden @ weights["W_out"] + weights["b_out"]).T
+        machine, human = class_scores(rows, self.weights).T
         # exp(human) / (exp(machine) + exp(human)), without overflow.
         probabilities: FloatArray = np.exp(-np.logaddexp(0.0, machine - human))
         return probabilities[place.reshape(-1)]
@@ -99,9 +99,7 @@ def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
             message, hint = f"'{name}' has NaN or infinity", "Download or train the network again"
             raise ModelError(message, code="not-a-number", value=name, path=read.path, hint=hint)
     training = json.loads(read.metadata.get("training", "{}"))
-    return NNEvalNetwork(
-        arrays, arrays.pop("minimum", None), arrays.pop("maximum", None), read.path, read.sha256, training
-    )
+    return NNEvalNetwork(arrays, arrays.pop("minimum", None), arrays.pop("maximum", None), read.path, training)
 
 
 def write_nneval(

@@ -31,7 +31,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.needs import Resources
 from capbench.metrics.nneval.metric import input_matrix, input_requests
-from capbench.metrics.nneval.network import SHAPES, map_inputs, write_nneval
+from capbench.metrics.nneval.network import SHAPES, class_scores, map_inputs, write_nneval
 from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import aggregate
@@ -187,10 +187,7 @@ class NNEvalModule(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, 8) inputs in [-1, 1] → (n, 2) class scores, in the inputs' precision."""
-        weights = {name: tensor.to(inputs.dtype) for name, tensor in self.effective().items()}
-        hidden = functional.relu(inputs @ weights["W1"] + weights["b1"])
-        hidden = functional.relu(hidden @ weights["W2"] + weights["b2"])
-        return hidden @ weights["W_out"] + weights["b_out"]
+        return class_scores(inputs, {name: tensor.to(inputs.dtype) for name, tensor in self.effective().items()})
 
     def effective(self) -> dict[str, Tensor]:
         """The weights that multiply the inputs, by name, as stored in the network's file."""

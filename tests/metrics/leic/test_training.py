@@ -14,9 +14,8 @@ from capbench.metrics.leic.network import load_leic
 from capbench.metrics.leic.training import (
     NEGATIVES,
     LeicTask,
+    corrupted,
     parts_of,
-    permuted,
-    replaced,
 )
 from capbench.text.vocabulary import END, SPECIAL
 from capbench.training.trainer import train
@@ -67,23 +66,24 @@ def test_words_of_captions_are_replaced_or_permuted() -> None:
     changed: set[int] = set()
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        other = replaced(caption, 500, rng)
+        other = corrupted(caption, "replaced-words", 500, rng)
         assert other[-1] == END
         assert len(other) == len(caption)
         places = [place for place, (old, new) in enumerate(zip(caption, other, strict=True)) if old != new]
         changed.add(len(places))
         assert all(other[place] >= len(SPECIAL) for place in places)
-        moved = permuted(caption, rng)
+        moved = corrupted(caption, "permuted", 500, rng)
         assert sorted(moved) == sorted(caption)
         assert moved[-1] == END
         assert sum(old != new for old, new in zip(caption, moved, strict=True)) <= 9
     assert changed <= set(range(10))  # a word may be replaced by itself
     assert {2, 5, 8} <= changed
     rng = np.random.default_rng(1)
-    assert permuted([7, END], rng) == [7, END]
-    assert replaced([END], 500, rng) == [END]
-    assert replaced([7, END], 500, rng)[0] != 7
-    assert {tuple(permuted([7, 8, END], np.random.default_rng(n))) for n in range(9)} == {(7, 8, END), (8, 7, END)}
+    assert corrupted([7, END], "permuted", 500, rng) == [7, END]
+    assert corrupted([END], "replaced-words", 500, rng) == [END]
+    assert corrupted([7, END], "replaced-words", 500, rng)[0] != 7
+    drawn = {tuple(corrupted([7, 8, END], "permuted", 500, np.random.default_rng(n))) for n in range(9)}
+    assert drawn == {(7, 8, END), (8, 7, END)}
 
 
 def test_a_batch_has_as_many_right_as_wrong_captions_beside_the_same_references(world: Path) -> None:
