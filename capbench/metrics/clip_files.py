@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import CapbenchError, MissingFileError, ModelError, require
 from capbench.core.files import read_json, read_lines, sha256_file, unpack_gzip
 from capbench.core.machine import without_cudnn_attention
-from capbench.weights.checkpoints import fit_state, read_checkpoint, shape_of, width_of
+from capbench.weights.checkpoints import Sizes, fit_state, read_checkpoint
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -275,10 +275,11 @@ def _configuration(
     """The ``CLIPConfig`` of tensors; without stated numbers of heads, one per 64 columns."""
     import transformers
 
-    columns = shape_of(tensors, "text_projection.weight", 2, path, _HINT)[0]
+    sizes = Sizes(tensors, path, _HINT)
+    columns = sizes.shape("text_projection.weight", 2)[0]
 
     def tower(side: str, norm: str, heads: int | None) -> dict[str, Any]:
-        width = width_of(tensors, f"{side}.{norm}.weight", path, _HINT)
+        width = sizes.width(f"{side}.{norm}.weight")
         heads = heads or max(1, width // 64)
         if width % heads:
             message = f"'{side}' has {width} columns, which {heads} attention heads cannot share equally"
@@ -286,17 +287,17 @@ def _configuration(
         blocks = re.compile(rf"{side}\.encoder\.layers\.(\d+)\.")
         return {
             "hidden_size": width,
-            "intermediate_size": width_of(tensors, f"{side}.encoder.layers.0.mlp.fc1.bias", path, _HINT),
+            "intermediate_size": sizes.width(f"{side}.encoder.layers.0.mlp.fc1.bias"),
             "num_hidden_layers": 1 + max(int(match[1]) for name in tensors if (match := blocks.match(name))),
             "num_attention_heads": heads,
             "hidden_act": activation.replace("-", "_"),
             "projection_dim": columns,
         }
 
-    places = shape_of(tensors, "vision_model.embeddings.position_embedding.weight", 2, path, _HINT)[0]
-    patch = shape_of(tensors, "vision_model.embeddings.patch_embedding.weight", 4, path, _HINT)[-1]
-    pieces = shape_of(tensors, "text_model.embeddings.token_embedding.weight", 2, path, _HINT)[0]
-    longest = shape_of(tensors, "text_model.embeddings.position_embedding.weight", 2, path, _HINT)[0]
+    places = sizes.shape("vision_model.embeddings.position_embedding.weight", 2)[0]
+    patch = sizes.shape("vision_model.embeddings.patch_embedding.weight", 4)[-1]
+    pieces = sizes.shape("text_model.embeddings.token_embedding.weight", 2)[0]
+    longest = sizes.shape("text_model.embeddings.position_embedding.weight", 2)[0]
     text = tower("text_model", "final_layer_norm", heads[0])
     # The special ids are not used: a text's vector is that of its end piece, whose position is known.
     text |= dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), pieces - 1)

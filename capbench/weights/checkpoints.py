@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -110,41 +110,40 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
     return result
 
 
-def shape_of(
-    tensors: Mapping[str, torch.Tensor], name: str, axes: int, path: str | os.PathLike[str], hint: str
-) -> torch.Size:
-    """The shape of the tensor ``name`` from which a network's sizes are derived."""
-    if name not in tensors:
-        raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=path, hint=hint)
-    shape = tensors[name].shape
-    if len(shape) != axes or 0 in shape:
-        needed = f"{axes} axes" if axes > 1 else "one axis"
-        message = f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more"
-        raise ModelError(message, code="wrong-shape", value=name, path=path)
-    return shape
+class Sizes(NamedTuple):
+    """The tensors of a file, from whose shapes the sizes of a network are derived."""
 
+    tensors: Mapping[str, torch.Tensor]
+    path: str | os.PathLike[str]
+    hint: str  # for a tensor that is missing
 
-def width_of(
-    tensors: Mapping[str, torch.Tensor], name: str, path: str | os.PathLike[str], hint: str, multiple: int = 1
-) -> int:
-    """A width derived from a bias or a normalisation, so that the error is attributed to a matrix of another width."""
-    size = shape_of(tensors, name, 1, path, hint)[0]
-    if size % multiple:
-        message = f"'{name}' has shape ({size},), the network needs a multiple of {multiple}"
-        raise ModelError(message, code="wrong-shape", value=name, path=path)
-    return size // multiple
+    def shape(self, name: str, axes: int) -> torch.Size:
+        """The shape of a tensor with so many axes, none of them empty."""
+        if name not in self.tensors:
+            raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=self.path, hint=self.hint)
+        shape = self.tensors[name].shape
+        if len(shape) != axes or 0 in shape:
+            needed = f"{axes} axes" if axes > 1 else "one axis"
+            message = f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more"
+            raise ModelError(message, code="wrong-shape", value=name, path=self.path)
+        return shape
 
+    def width(self, name: str, multiple: int = 1) -> int:
+        """A width, from a bias or a normalisation, so that the error is attributed to a matrix of another width."""
+        size = self.shape(name, 1)[0]
+        if size % multiple:
+            message = f"'{name}' has shape ({size},), the network needs a multiple of {multiple}"
+            raise ModelError(message, code="wrong-shape", value=name, path=self.path)
+        return size // multiple
 
-def blocks_of(tensors: Mapping[str, torch.Tensor], stage: str, path: str | os.PathLike[str], hint: str) -> int:
-    """Number of blocks of a stage of a ResNet. Raises ModelError if it has no blocks or lacks one."""
-    pattern = re.compile(rf"{re.escape(stage)}\.(\d+)\.")
-    numbers = {int(match[1]) for name in tensors if (match := pattern.match(name))}
-    count = len(numbers)
-    if not numbers or numbers != set(range(count)):
-        first = min(set(range(count + 1)) - numbers)
-        name = f"{stage}.{first}.conv1.weight"
-        raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=path, hint=hint)
-    return count
+    def blocks(self, stage: str) -> int:
+        """Number of blocks of a stage of a ResNet. Raises ModelError if it has no blocks or lacks one."""
+        pattern = re.compile(rf"{re.escape(stage)}\.(\d+)\.")
+        numbers = {int(match[1]) for name in self.tensors if (match := pattern.match(name))}
+        if not numbers or numbers != set(range(len(numbers))):
+            name = f"{stage}.{min(set(range(len(numbers) + 1)) - numbers)}.conv1.weight"
+            raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=self.path, hint=self.hint)
+        return len(numbers)
 
 
 def fit_state(

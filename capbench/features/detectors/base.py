@@ -66,6 +66,27 @@ class NetworkOptions(Options):
     precision: str = option("float32", Choice("float32", "amp-bfloat16", "amp-float16"), "of the forward pass")
 
 
+@dataclass(frozen=True)
+class HFSelection(NetworkOptions):
+    """Options of the selection of regions in HF mode, with the values of the published configuration."""
+
+    min_boxes: int = option(36, Count(1), "minimum number of regions per image")
+    max_boxes: int = option(36, Count(1), "maximum number of regions per image")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
+
+    def mode(self) -> str:
+        """A description for a fingerprint."""
+        return f"hf nms {','.join(f'{t:g}' for t in self.nms)} {self.min_boxes}-{self.max_boxes}"
+
+
+@dataclass(frozen=True)
+class HFOptions(HFSelection):
+    """Options of HF mode, with the sizes of the published configuration."""
+
+    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1333, Count(1), "maximum pixels of its longer side")
+
+
 class Detector(abc.ABC):
     """Base class of detectors."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,14 +19,7 @@ from torch import Tensor
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import (
-    Network,
-    NetworkOptions,
-    Numbers,
-    check_box_limits,
-    read_names,
-    region_features,
-)
+from capbench.features.detectors.base import HFOptions, Network, NetworkOptions, check_box_limits, read_names
 from capbench.features.detectors.bottom_up_network import (
     BottomUp,
     BottomUpConfig,
@@ -37,7 +30,7 @@ from capbench.features.detectors.box_selection import (
     DELTA_WEIGHTS,
     Chosen,
     caffe_selection,
-    hf_detections,
+    hf_chosen,
     propose,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
@@ -45,13 +38,6 @@ from capbench.weights.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
-
-
-def hf_chosen(image: Prepared, options: Any, proposals: Tensor, classes: Tensor, deltas: Tensor) -> Chosen:
-    """:func:`hf_detections` of an image, with the limits and thresholds of a detector's options."""
-    limits = {name: getattr(options, name) for name in ("nms", "min_boxes", "max_boxes")}
-    _, h, w = image.pixels.shape
-    return hf_detections(proposals, classes, deltas, (h, w), (image.height / h, image.width / w), **limits)
 
 
 _REGIONS_AT_ONCE = 100  # in the second stage: limits memory; constant, so that results do not depend on it
@@ -80,23 +66,19 @@ class CaffeOptions(BottomUpOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class HFOptions(BottomUpOptions):
-    """Options of HF mode, with the values of the published configuration."""
+class BottomUpHFOptions(HFOptions, BottomUpOptions):
+    """Options of HF mode."""
 
-    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
-    longer: int = option(1333, Count(1), "maximum pixels of its longer side")
-    min_boxes: int = option(36, Count(1), "minimum number of regions per image")
-    max_boxes: int = option(36, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
     rpn_min_size: float = option(0.0, Number(0), "minimum side of a proposal in the network's pixels")
 
 
 class _BottomUp(Network):
     """Common part of both modes: preprocessing, first and second stage; a mode proposes and selects regions."""
 
-    options: CaffeOptions | HFOptions
+    options: CaffeOptions | BottomUpHFOptions
     preprocessor: ShortestEdge
     random = "random-2"
+    code: ClassVar[Literal["caffe", "detectron2"]]
     default_anchors: Tensor
     untrained: ClassVar[BottomUpConfig]
 
@@ -117,7 +99,7 @@ class _BottomUp(Network):
         self.feature_size = config.feature_size
         self.class_names = read_names(o.classes, config.outputs - 1, "classes")
         self.attribute_names = read_names(o.attributes, max(config.attribute_outputs - 1, 0), "attributes")
-        self.preprocessor = ShortestEdge(o.shorter, o.longer, caffe=isinstance(self, BottomUpCaffe))
+        self.preprocessor = ShortestEdge(o.shorter, o.longer, caffe=self.code == "caffe")
         self.preprocessing = self.preprocessor.line()
         selection, deltas = self.selection()
         self.mode = f"{selection}, rpn 0.7 6000-{o.rpn_after} min {o.rpn_min_size:g}{deltas}"
@@ -135,30 +117,28 @@ class _BottomUp(Network):
         logits, deltas = self.network.propose(res4)
         records = []
         for i, image in enumerate(prepared):
-            regions = self.propose(logits[i], deltas[i], image)
+            _, h, w = image.pixels.shape
+            side = self.options.rpn_min_size * (image.scale if self.code == "caffe" else 1.0)
+            limits: Any = {"after": self.options.rpn_after, "min_size": side}
+            regions, _ = propose(logits[i], deltas[i], self.anchors, (h, w), self.code, **limits)
             if len(regions) == 0:
                 # No proposals (a blank or tiny image): the whole image is the one region.
-                _, h, w = image.pixels.shape
-                regions = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=res4.device)
+                regions = regions.new_tensor([[0, 0, w, h]])
             blocks = torch.split(regions, _REGIONS_AT_ONCE)
             parts = [self.network.describe(self.network.pool(res4[i : i + 1], [b])) for b in blocks]
             columns: list[Any] = [None if of[0] is None else torch.cat(of) for of in zip(*parts, strict=True)]
             outputs = HeadOutputs(*columns)
             chosen = self.choose(regions, outputs, image)
-            flat = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
+            more = {}
             if outputs.attributes is not None:
                 scores, ids = self.attributes(outputs.attributes[chosen.rows].float()).max(dim=1)
-                flat |= {"attribute_ids": ids, "attribute_scores": scores}
-            records.append(region_features(image, chosen.boxes, outputs.features[chosen.rows], **flat))
+                more = {"attribute_ids": ids, "attribute_scores": scores}
+            records.append(chosen.record(image, outputs.features, **more))
         return records
 
     @abc.abstractmethod
     def selection(self) -> tuple[str, str]:
         """The selection of regions, and of their boxes, for the fingerprint."""
-
-    @abc.abstractmethod
-    def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        """Proposals (n, 4) of one image in the network's pixels."""
 
     @abc.abstractmethod
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
@@ -173,6 +153,7 @@ class BottomUpCaffe(_BottomUp):
     """Caffe mode."""
 
     name = "bottom-up-caffe"
+    code = "caffe"
     options_class = CaffeOptions
     options: CaffeOptions
     default_anchors = bx.caffe_anchors()
@@ -181,12 +162,6 @@ class BottomUpCaffe(_BottomUp):
     def selection(self) -> tuple[str, str]:
         o = self.options
         return f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}", ""
-
-    def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        o = self.options
-        _, h, w = image.pixels.shape
-        side = o.rpn_min_size * image.scale
-        return propose(logits, deltas, self.anchors, (h, w), "caffe", after=o.rpn_after, min_size=side)[0]
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         limits = {name: getattr(self.options, name) for name in ("threshold", "nms", "min_boxes", "max_boxes")}
@@ -211,8 +186,9 @@ class BottomUpHF(_BottomUp):
     """HF mode."""
 
     name = "bottom-up-hf"
-    options_class = HFOptions
-    options: HFOptions
+    code = "detectron2"
+    options_class = BottomUpHFOptions
+    options: BottomUpHFOptions
     default_anchors = bx.centred_anchors()
     untrained = BottomUpConfig()
 
@@ -225,14 +201,7 @@ class BottomUpHF(_BottomUp):
         return network
 
     def selection(self) -> tuple[str, str]:
-        o = self.options
-        deltas = ",".join(f"{weight:g}" for weight in DELTA_WEIGHTS)
-        return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}", f", deltas {deltas}"
-
-    def propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        o = self.options
-        _, h, w = image.pixels.shape
-        return propose(logits, deltas, self.anchors, (h, w), after=o.rpn_after, min_size=o.rpn_min_size)[0]
+        return self.options.mode(), f", deltas {','.join(f'{weight:g}' for weight in DELTA_WEIGHTS)}"
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         return hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor, nn
 
 from capbench.core.errors import ModelError
-from capbench.weights.checkpoints import blocks_of, bottom_up_names, fit_state, is_bottom_up, shape_of, width_of
+from capbench.weights.checkpoints import Sizes, bottom_up_names, fit_state, is_bottom_up
 
 _ATTRIBUTE_NAMES = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "attr_linear2": "attr_score"}
 
@@ -112,20 +113,13 @@ class _Stem(nn.Module):
         return F.max_pool2d(F.relu(self.conv1(x)), 3, 2, padding=0, ceil_mode=True)
 
 
-class _Backbone(nn.Module):
-    def __init__(self, config: BottomUpConfig) -> None:
-        super().__init__()
-        self.stem = _Stem(config)
-        self.res2 = _stage(config, 0, config.blocks[0], 1)
-        self.res3 = _stage(config, 1, config.blocks[1], 2)
-        self.res4 = _stage(config, 2, config.blocks[2], 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)  # (n, 64, h/4, w/4)
-        x = self.res2(x)  # (n, 256, h/4, w/4)
-        x = self.res3(x)  # (n, 512, h/8, w/8)
-        res4: Tensor = self.res4(x)  # (n, 1024, h/16, w/16)
-        return res4
+def _backbone(config: BottomUpConfig) -> nn.Sequential:
+    """Images (n, 3, h, w) to res4 (n, 1024, h/16, w/16)."""
+    parts: dict[str, nn.Module] = {"stem": _Stem(config)}  # (n, 64, h/4, w/4)
+    parts["res2"] = _stage(config, 0, config.blocks[0], 1)  # (n, 256, h/4, w/4)
+    parts["res3"] = _stage(config, 1, config.blocks[1], 2)  # (n, 512, h/8, w/8)
+    parts["res4"] = _stage(config, 2, config.blocks[2], 2)
+    return nn.Sequential(OrderedDict(parts))
 
 
 class _ProposalHead(nn.Module):
@@ -173,16 +167,14 @@ class BottomUp(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         self.config = config
-        self.backbone = _Backbone(config)
-        # Parts without a forward pass of their own, for the names of the published weights. The anchors of the weights
-        # are all zeros without any.
-        anchors, proposals, regions = nn.Module(), nn.Module(), nn.Module()
-        anchors.cell_anchors = nn.Module()
-        anchors.cell_anchors.register_buffer("0", torch.zeros(config.anchors, 4))
-        proposals.anchor_generator, proposals.rpn_head = anchors, _ProposalHead(config)
-        regions.res5 = _stage(config, 3, 3, stride=1, dilation=2)
-        regions.box_predictor = _Predictor(config)
-        self.proposal_generator, self.roi_heads = proposals, regions
+        self.backbone = _backbone(config)
+        # Parts by the names of the published weights. The anchors of the weights are all zeros without any.
+        anchors = nn.Module()
+        anchors.register_buffer("0", torch.zeros(config.anchors, 4))
+        generator = nn.ModuleDict({"cell_anchors": anchors})
+        self.proposal_generator = nn.ModuleDict({"anchor_generator": generator, "rpn_head": _ProposalHead(config)})
+        res5 = _stage(config, 3, 3, stride=1, dilation=2)
+        self.roi_heads = nn.ModuleDict({"res5": res5, "box_predictor": _Predictor(config)})
 
     @property
     def cell_anchors(self) -> Tensor:
@@ -196,7 +188,7 @@ class BottomUp(nn.Module):
 
     def propose(self, res4: Tensor) -> tuple[Tensor, Tensor]:
         """Objectness logits (n, anchors * objectness, h, w) and anchor deltas (n, anchors * 4, h, w)."""
-        logits, deltas = self.get_submodule("proposal_generator.rpn_head")(res4)
+        logits, deltas = self.proposal_generator["rpn_head"](res4)
         return logits, deltas
 
     def pool(self, res4: Tensor, boxes: list[Tensor]) -> Tensor:
@@ -209,29 +201,18 @@ class BottomUp(nn.Module):
 
     def describe(self, pooled: Tensor) -> HeadOutputs:
         """Pooled regions (r, 1024, 14, 14) to features, class and attribute logits, box deltas."""
-        res5 = self.get_submodule("roi_heads.res5")(pooled)  # (r, 2048, 14, 14)
-        outputs: HeadOutputs = self.get_submodule("roi_heads.box_predictor")(res5.mean(dim=(2, 3)))
+        res5 = self.roi_heads["res5"](pooled)  # (r, 2048, 14, 14)
+        outputs: HeadOutputs = self.roi_heads["box_predictor"](res5.mean(dim=(2, 3)))
         return outputs
 
 
 def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> BottomUpConfig:
     """The network's sizes, from its weights."""
-    hint = "Pass the weights of the Visual Genome Faster R-CNN in detectron2's names"
-
-    def width(name: str, multiple: int = 1) -> int:
-        return width_of(tensors, name, path, hint, multiple)
-
-    def blocks(stage: str) -> int:
-        return blocks_of(tensors, f"backbone.{stage}", path, hint)
-
-    predictor = "roi_heads.box_predictor."
-    rpn = "proposal_generator.rpn_head."
-    inner = width("backbone.res2.0.conv2.norm.weight")
-    grouped = shape_of(tensors, "backbone.res2.0.conv2.weight", 4, path, hint)
-    anchors = width(rpn + "anchor_deltas.bias", 4)
-    logits = width(rpn + "objectness_logits.bias")
-    outputs = width(predictor + "cls_score.bias")
-    box_outputs = width(predictor + "bbox_pred.bias", 4)
+    sizes = Sizes(tensors, path, "Pass the weights of the Visual Genome Faster R-CNN in detectron2's names")
+    predictor, rpn, res2 = "roi_heads.box_predictor.", "proposal_generator.rpn_head.", "backbone.res2."
+    inner, in_group = sizes.width(res2 + "0.conv2.norm.weight"), sizes.shape(res2 + "0.conv2.weight", 4)[1]
+    anchors, logits = sizes.width(rpn + "anchor_deltas.bias", 4), sizes.width(rpn + "objectness_logits.bias")
+    outputs, box_outputs = sizes.width(predictor + "cls_score.bias"), sizes.width(predictor + "bbox_pred.bias", 4)
     for name, size, valid in (
         (f"{rpn}objectness_logits.bias", logits, (anchors, 2 * anchors)),
         (f"{predictor}bbox_pred.bias", 4 * box_outputs, (4, 4 * (outputs - 1), 4 * outputs)),
@@ -241,19 +222,19 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> Botto
             raise ModelError(message, code="wrong-weights", value=name, path=path)
     attributes = predictor + "cls_embedding.weight" in tensors
     return BottomUpConfig(
-        blocks=(blocks("res2"), blocks("res3"), blocks("res4")),
-        stem=width("backbone.stem.conv1.norm.weight"),
+        blocks=(sizes.blocks("backbone.res2"), sizes.blocks("backbone.res3"), sizes.blocks("backbone.res4")),
+        stem=sizes.width("backbone.stem.conv1.norm.weight"),
         bottleneck=inner,
-        groups=inner // grouped[1] if inner % grouped[1] == 0 else 1,
-        res2=width("backbone.res2.0.conv3.norm.weight"),
-        rpn=width(rpn + "conv.bias"),
+        groups=inner // in_group if inner % in_group == 0 else 1,
+        res2=sizes.width(res2 + "0.conv3.norm.weight"),
+        rpn=sizes.width(rpn + "conv.bias"),
         anchors=anchors,
         objectness=logits // anchors,
         outputs=outputs,
         box_outputs=box_outputs,
-        embedding=shape_of(tensors, predictor + "cls_embedding.weight", 2, path, hint)[1] if attributes else 0,
-        attribute_hidden=width(predictor + "fc_attr.bias") if attributes else 0,
-        attribute_outputs=width(predictor + "attr_score.bias") if attributes else 0,
+        embedding=sizes.shape(predictor + "cls_embedding.weight", 2)[1] if attributes else 0,
+        attribute_hidden=sizes.width(predictor + "fc_attr.bias") if attributes else 0,
+        attribute_outputs=sizes.width(predictor + "attr_score.bias") if attributes else 0,
     )
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from capbench.features.detectors import boxes as bx
+from capbench.features.detectors.base import HFSelection, region_features
+from capbench.features.detectors.images import Prepared
+
+if TYPE_CHECKING:
+    from capbench.features.records import RegionFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +25,11 @@ class Chosen:
     boxes: Tensor  # float (n, 4) in pixels of the original image
     class_ids: Tensor  # int64 (n,), 0 for the first class after the background
     class_scores: Tensor  # float (n,)
+
+    def record(self, image: Prepared, features: Tensor, **more: Tensor) -> RegionFeatures:
+        """One image's record, from the features of all proposals; ``more``: ids and scores of the selected ones."""
+        flat = {"class_ids": self.class_ids, "class_scores": self.class_scores, **more}
+        return region_features(image, self.boxes, features[self.rows], **flat)
 
 
 def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
@@ -116,3 +126,10 @@ def hf_detections(
         rows = scores.sort(descending=True, stable=True).indices[:min_boxes]
     y, x = scales_yx
     return Chosen(rows, boxes[rows] * boxes.new_tensor([x, y, x, y]), ids[rows], scores[rows])
+
+
+def hf_chosen(image: Prepared, options: HFSelection, proposals: Tensor, classes: Tensor, deltas: Tensor) -> Chosen:
+    """:func:`hf_detections` of an image, with the limits and thresholds of a detector's options."""
+    limits = {"nms": options.nms, "min_boxes": options.min_boxes, "max_boxes": options.max_boxes}
+    _, h, w = image.pixels.shape
+    return hf_detections(proposals, classes, deltas, (h, w), (image.height / h, image.width / w), **limits)

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from capbench.core.files import read_json
 from capbench.core.options import Count, option
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import Network, NetworkOptions, Numbers, region_features
-from capbench.features.detectors.bottom_up import hf_chosen
+from capbench.features.detectors.base import HFSelection, Network
 from capbench.features.detectors.bottom_up_network import HeadOutputs
-from capbench.features.detectors.box_selection import propose
+from capbench.features.detectors.box_selection import hf_chosen, propose
 from capbench.features.detectors.images import Prepared, SamplePreparation, pad_batch
 from capbench.weights.checkpoints import Checkpoint, fit_state
 
@@ -91,12 +90,11 @@ class SampleFRCNN(nn.Module):
 
 
 @dataclass(frozen=True)
-class SampleOptions(NetworkOptions):
+class SampleOptions(HFSelection):
     """Options of the sample detector."""
 
     min_boxes: int = option(12, Count(1), "minimum number of regions per image")
     max_boxes: int = option(12, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
     proposals: int = option(60, Count(1), "boxes of the first stage")
 
 
@@ -125,7 +123,7 @@ class SampleDetector(Network):
         self.class_names, self.attribute_names = tuple(card["classes"]), tuple(card["colours"])
         self.preprocessor: SamplePreparation = SamplePreparation()
         self.preprocessing = f"rgb / 127.5 - 1, bilinear longer side {self.preprocessor.side}"
-        self.mode = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, rpn 0.7 400-{o.proposals}"
+        self.mode = f"{o.mode()}, rpn 0.7 400-{o.proposals}"
 
     @classmethod
     def weights_file(cls, name: str) -> Path:
@@ -151,12 +149,10 @@ class SampleDetector(Network):
             _, h, w = image.pixels.shape
             regions, _ = propose(logits[i], deltas[i], anchors, (h, w), **limits)
             if len(regions) < self.options.min_boxes:
-                whole = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=regions.device)
-                regions = torch.cat([regions, whole])
+                regions = torch.cat([regions, regions.new_tensor([[0, 0, w, h]])])  # the whole image
             outputs = self.network.describe(self.network.pool(maps[i : i + 1], [regions]))
             chosen = hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)
             colours = outputs.attributes[chosen.rows].float().softmax(dim=1).max(dim=1)
-            kept = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
-            kept |= {"attribute_ids": colours.indices, "attribute_scores": colours.values}
-            records.append(region_features(image, chosen.boxes, outputs.features[chosen.rows], **kept))
+            more = {"attribute_ids": colours.indices, "attribute_scores": colours.values}
+            records.append(chosen.record(image, outputs.features, **more))
         return records

@@ -7,15 +7,13 @@ head's output for the proposal (1024-d).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from capbench.core.options import Count, option
-from capbench.features.detectors.base import Network, NetworkOptions, Numbers, check_box_limits, region_features
-from capbench.features.detectors.bottom_up import hf_chosen
+from capbench.features.detectors.base import HFOptions, Network, check_box_limits
+from capbench.features.detectors.box_selection import hf_chosen
 from capbench.features.detectors.images import Prepared, TorchvisionPreparation, pad_batch
 from capbench.weights.checkpoints import Checkpoint, fit_state
 
@@ -25,25 +23,14 @@ if TYPE_CHECKING:
 _MULTIPLE = 32
 
 
-@dataclasses.dataclass(frozen=True)
-class TorchvisionOptions(NetworkOptions):
-    """Options of the torchvision detector."""
-
-    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
-    longer: int = option(1333, Count(1), "maximum pixels of its longer side")
-    min_boxes: int = option(36, Count(1), "minimum number of regions per image")
-    max_boxes: int = option(36, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(1), "maximum IoU of regions, tried in turn")
-
-
 class TorchvisionFRCNN(Network):
     """The detector ``torchvision-frcnn``."""
 
     name = "torchvision-frcnn"
-    options_class = TorchvisionOptions
-    options: TorchvisionOptions
+    options_class = HFOptions
+    options: HFOptions
 
-    def __init__(self, name: str, network: Any, sha256: str, device: str, options: TorchvisionOptions) -> None:
+    def __init__(self, name: str, network: Any, sha256: str, device: str, options: HFOptions) -> None:
         from torchvision.models.detection import FasterRCNN_ResNet50_FPN_V2_Weights
 
         super().__init__(name, network, sha256, device, options)
@@ -53,7 +40,7 @@ class TorchvisionFRCNN(Network):
         self.class_names = tuple(FasterRCNN_ResNet50_FPN_V2_Weights.COCO_V1.meta["categories"][1:])
         self.preprocessor: TorchvisionPreparation = TorchvisionPreparation(o.shorter, o.longer)
         self.preprocessing = f"rgb ImageNet mean/std, bilinear floor {o.shorter}/{o.longer} pad {_MULTIPLE}"
-        self.mode = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
+        self.mode = f"{o.mode()}, torchvision rpn"
 
     @classmethod
     def build(cls, options: Any, variant: str, checkpoint: Checkpoint | None) -> Any:
@@ -79,12 +66,11 @@ class TorchvisionFRCNN(Network):
             height, width = sizes[i]
             boxes = regions[i].float()
             if len(boxes) == 0:
-                boxes = torch.tensor([[0.0, 0.0, float(width), float(height)]], device=batch.device)
+                boxes = boxes.new_tensor([[0, 0, width, height]])  # the whole image
             features = network.roi_heads.box_head(network.roi_heads.box_roi_pool(image_maps, [boxes], [sizes[i]]))
             classes, deltas = network.roi_heads.box_predictor(features)
             # The background moves from first to last.
             logits = torch.cat([classes[:, 1:], classes[:, :1]], dim=1)
             chosen = hf_chosen(image, self.options, boxes, logits, deltas[:, 4:])
-            kept = {"class_ids": chosen.class_ids, "class_scores": chosen.class_scores}
-            records.append(region_features(image, chosen.boxes, features[chosen.rows], **kept))
+            records.append(chosen.record(image, features))
         return records

@@ -31,7 +31,7 @@ from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Network, NetworkOptions, read_names, region_features
 from capbench.features.detectors.box_selection import propose
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
-from capbench.weights.checkpoints import Checkpoint, blocks_of, fit_state, shape_of, width_of
+from capbench.weights.checkpoints import Checkpoint, Sizes, fit_state
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
@@ -158,30 +158,22 @@ class X152FPN(nn.Module):
     def __init__(self, config: X152Config) -> None:
         super().__init__()
         self.config = config
-        self.backbone = nn.Module()
-        self.backbone.body = _Body(config)
-        self.backbone.fpn = _Pyramid(config)
-        self.rpn = nn.Module()
-        self.rpn.head = _ProposalHead(config)
-        size = config.pyramid * config.pooled**2
-        extractor, predictor = nn.Module(), nn.Module()
-        extractor.fc6 = nn.Linear(size, config.hidden)
-        extractor.fc7 = nn.Linear(config.hidden, config.hidden)
-        predictor.cls_score = nn.Linear(config.hidden, config.outputs)
-        predictor.bbox_pred = nn.Linear(config.hidden, 4 * config.box_outputs)
-        box = nn.Module()
-        box.feature_extractor, box.predictor = extractor, predictor
-        self.roi_heads = nn.Module()
-        self.roi_heads.box = box
+        self.backbone = nn.ModuleDict({"body": _Body(config), "fpn": _Pyramid(config)})
+        self.rpn = nn.ModuleDict({"head": _ProposalHead(config)})
+        size, hidden = config.pyramid * config.pooled**2, config.hidden
+        extractor = nn.ModuleDict({"fc6": nn.Linear(size, hidden), "fc7": nn.Linear(hidden, hidden)})
+        predictor = nn.ModuleDict({"cls_score": nn.Linear(hidden, config.outputs)})
+        predictor["bbox_pred"] = nn.Linear(hidden, 4 * config.box_outputs)
+        self.roi_heads = nn.ModuleDict({"box": nn.ModuleDict({"feature_extractor": extractor, "predictor": predictor})})
 
     def features(self, images: Tensor) -> list[Tensor]:
         """Images (n, 3, h, w), BGR minus the mean, sides multiples of 32, to five pyramid levels, finest first."""
-        levels: list[Tensor] = self.get_submodule("backbone.fpn")(self.get_submodule("backbone.body")(images))
+        levels: list[Tensor] = self.backbone["fpn"](self.backbone["body"](images))
         return levels
 
     def propose(self, levels: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Objectness logits (n, 3, h, w) and anchor deltas (n, 12, h, w) of each level."""
-        return [self.get_submodule("rpn.head")(level) for level in levels]
+        return [self.rpn["head"](level) for level in levels]
 
     def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
         """RoIAlign (r, 512, 7, 7) of inclusive boxes (r, 4), each on the level (1, 512, h, w) for its size."""
@@ -250,30 +242,23 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
         names = {name: None if _NOT_USED.search(name) else name for name in tensors}
     renamed = {parameter: tensors[name] for name, parameter in names.items() if parameter is not None}
     hint = "Pass the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
-
-    def width(name: str, multiple: int = 1) -> int:
-        return width_of(renamed, name, path, hint, multiple)
-
-    def blocks(layer: int) -> int:
-        return blocks_of(renamed, f"backbone.body.layer{layer}", path, hint)
-
-    body, box = "backbone.body.", "roi_heads.box."
-    inner = width(body + "layer1.0.bn2.weight")
-    in_group = shape_of(renamed, body + "layer1.0.conv2.weight", 4, path, hint)[1]
-    inputs = shape_of(renamed, box + "feature_extractor.fc6.weight", 2, path, hint)[1]
-    pyramid = width("backbone.fpn.fpn_inner1.bias")
+    sizes, body, box = Sizes(renamed, path, hint), "backbone.body.", "roi_heads.box."
+    inner, in_group = sizes.width(body + "layer1.0.bn2.weight"), sizes.shape(body + "layer1.0.conv2.weight", 4)[1]
+    inputs = sizes.shape(box + "feature_extractor.fc6.weight", 2)[1]
+    pyramid = sizes.width("backbone.fpn.fpn_inner1.bias")
+    first, second, third, fourth = (sizes.blocks(f"{body}layer{layer}") for layer in range(1, 5))
     network = X152FPN(
         X152Config(
-            blocks=(blocks(1), blocks(2), blocks(3), blocks(4)),
-            stem=width(body + "stem.bn1.weight"),
+            blocks=(first, second, third, fourth),
+            stem=sizes.width(body + "stem.bn1.weight"),
             groups=inner // in_group if inner % in_group == 0 else 1,
             inner=inner,
-            outer=width(body + "layer1.0.bn3.weight"),
+            outer=sizes.width(body + "layer1.0.bn3.weight"),
             pyramid=pyramid,
-            anchors=width("rpn.head.cls_logits.bias"),
-            hidden=width(box + "feature_extractor.fc6.bias"),
-            outputs=width(box + "predictor.cls_score.bias"),
-            box_outputs=width(box + "predictor.bbox_pred.bias", 4),
+            anchors=sizes.width("rpn.head.cls_logits.bias"),
+            hidden=sizes.width(box + "feature_extractor.fc6.bias"),
+            outputs=sizes.width(box + "predictor.cls_score.bias"),
+            box_outputs=sizes.width(box + "predictor.bbox_pred.bias", 4),
             pooled=max(round((inputs / pyramid) ** 0.5), 1),
         )
     )
