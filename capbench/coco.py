@@ -25,7 +25,7 @@ from capbench.text import ptb
 from capbench.text.meteor.scores import meteor_corpus, meteor_scores, meteor_statistics
 from capbench.text.ngrams import Corpus, bleu, bleu_counts, cider_d, rouge_l
 from capbench.text.spice import scene_graph
-from capbench.text.spice.matching import CATEGORIES, Scorer, f_scores
+from capbench.text.spice.matching import CATEGORIES, f_scores, match_counts
 
 Texts = Mapping[Any, list[str]]  # captions of each image
 
@@ -123,7 +123,8 @@ class Spice(_Scorer):
         candidates, references = _pairs({i: gts[i] for i in images}, res)
         graphs = scene_graph.tuples([*candidates, *chain.from_iterable(references)])
         parsed = [next(graphs) for _ in candidates]
-        counts = Scorer().counts(parsed, [[next(graphs) for _ in group] for group in references])
+        pairs = zip(parsed, references, strict=True)
+        counts = np.concatenate([match_counts([graph], [next(graphs) for _ in group])[0] for graph, group in pairs])
         scores: list[dict[str, dict[str, float]]] = [{} for _ in images]
         for place, category in enumerate(CATEGORIES):
             numbers = zip(*f_scores(counts, category), counts[:, 3 * place : 3 * place + 3], scores, strict=True)

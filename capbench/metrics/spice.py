@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from capbench.metrics.needs import Parser, References
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
-from capbench.text.spice.matching import COUNTS, Scorer, f_scores
+from capbench.text.spice.matching import COUNTS, f_scores, match_counts
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
 
@@ -47,8 +48,6 @@ CATEGORY_COLUMNS = {
 }  # Columns of SPICE's categories, which are shown on request
 _SENTENCE_END = re.compile(r"[.!?]\s+[A-Z]")
 _MANY_SENTENCES = 0.2  # share of captions; single ones occur in all data sets
-_GRAPHS_KEPT = 20_000
-_STEP = 128  # number of items between progress reports
 
 
 class Spice(TokenMetric):
@@ -85,37 +84,35 @@ class Spice(TokenMetric):
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``."""
-        candidates, references = self.tokenize(items)
-        scene_graph.ensure([*candidates, *chain.from_iterable(references)], data=self.resources.data)
-        counts = np.empty((len(items), len(COUNTS)))
-        for start in range(0, len(items), _STEP):
-            step = slice(start, start + _STEP)
-            parsed = [list(scene_graph.tuples(captions)) for captions in references[step]]
-            counts[step] = _scorer().counts(list(scene_graph.tuples(candidates[step])), parsed)
-            progress(len(parsed))
-        return counts
+        in_order = [range(len(item.references)) for item in items]
+        return next(self._counted(items, [in_order], [sys.maxsize], progress))[0]
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
-        """(counts, n, 21) for each draw; candidates with the same references share merged graphs."""
-        candidates, references = self.tokenize(sweep.items)
+        """(counts, n, 21) for each draw."""
+        return self._counted(sweep.items, sweep.orders, sweep.counts, progress)
+
+    def _counted(
+        self,
+        items: Sequence[Item],
+        orders: Sequence[Sequence[Sequence[int]]],
+        numbers: Sequence[int],
+        progress: Progress,
+    ) -> Iterator[FloatArray]:
+        """(numbers, n, 21) for each order; references that several items have in the same order are merged once."""
+        candidates, references = self.tokenize(items)
         work = parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
         if work is not None:
             work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
-        same: dict[tuple[str, ...], list[int]] = {}
-        for i, captions in enumerate(references):
-            same.setdefault(tuple(captions), []).append(i)
-        for order in sweep.orders:
-            counts = np.empty((len(sweep.counts), len(candidates), len(COUNTS)))
-            for shared, members in same.items():
-                # Items with the same references may add them in different orders.
-                by_order: dict[tuple[int, ...], list[int]] = {}
-                for i in members:
-                    by_order.setdefault(order[i], []).append(i)
-                for places, rows in by_order.items():
-                    texts = [*(candidates[i] for i in rows), *(shared[place] for place in places)]
-                    parsed = list(scene_graph.tuples(texts, data=self.resources.data))
-                    counts[:, rows] = _scorer().sweeps(parsed[: len(rows)], parsed[len(rows) :], sweep.counts)
-                    progress(len(rows))
+        for order in orders:
+            same: dict[tuple[str, ...], list[int]] = {}
+            for row, captions in enumerate(references):
+                same.setdefault(tuple(captions[place] for place in order[row]), []).append(row)
+            counts = np.empty((len(numbers), len(items), len(COUNTS)))
+            for captions, rows in same.items():
+                texts = [*(candidates[row] for row in rows), *captions]
+                parsed = list(scene_graph.tuples(texts, data=self.resources.data))
+                counts[:, rows] = match_counts(parsed[: len(rows)], parsed[len(rows) :], numbers)
+                progress(len(rows))
             yield counts
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
@@ -125,8 +122,3 @@ class Spice(TokenMetric):
     def categories(statistics: FloatArray) -> dict[str, FloatArray]:
         """(n,) F-measure of each category of tuples by column; NaN for items whose references have no such tuple."""
         return {column: f_scores(statistics, category)[2] for column, category in CATEGORY_COLUMNS.items()}
-
-
-@cache
-def _scorer() -> Scorer:
-    return Scorer(graphs=_GRAPHS_KEPT)

@@ -22,13 +22,14 @@ so false negatives can be negative and recall can exceed 1, as in SPICE 1.0.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from capbench.core.records import FloatArray
-from capbench.text.wordnet import WordNet, wordnet
+from capbench.text.wordnet import wordnet
 
 TupleList = Sequence[Sequence[str]]  # The tuples of one caption, in the parser's order
 
@@ -73,15 +74,11 @@ class Relation:
 
 
 class Graph:
-    """A scene graph that grows caption by caption.
+    """A scene graph that grows caption by caption; ``captions`` are the tuples of the first ones."""
 
-    ``wordnet``: source of synonym sets; ``captions``: the tuples of the first captions.
-    """
-
-    def __init__(self, wordnet: WordNet, captions: Iterable[TupleList] = ()) -> None:
+    def __init__(self, captions: Iterable[TupleList] = ()) -> None:
         self.nodes: list[Node] = []
         self.relations: list[Relation] = []
-        self._wordnet = wordnet
         for tuples in captions:
             self.add(tuples)
 
@@ -96,7 +93,7 @@ class Graph:
                 self._add_relation(self._node(parts[0]), self._node(parts[1]), parts[2])
 
     def _node(self, word: str) -> Node:
-        synsets = self._wordnet.synsets(word)
+        synsets = wordnet().synsets(word)
         best: Node | None = None
         best_similarity = 0.0
         for node in self.nodes:
@@ -119,11 +116,11 @@ class Graph:
         return best
 
     def _add_attribute(self, node: Node, word: str) -> None:
-        _merge_or_append(node.attributes, Concept({word}, set(self._wordnet.synsets(word))))
+        _merge_or_append(node.attributes, Concept({word}, set(wordnet().synsets(word))))
 
     def _add_relation(self, source: Node, target: Node, word: str) -> None:
         word = word.removeprefix("be ")
-        concept = Concept({word}, set(self._wordnet.synsets(word)))
+        concept = Concept({word}, set(wordnet().synsets(word)))
         same = [r.concept for r in self.relations if r.source is source and r.target is target]
         if _merge_or_append(same, concept):
             self.relations.append(Relation(source, target, concept))
@@ -170,59 +167,23 @@ _Parts = tuple[frozenset[str | int], ...]  # a tuple of the graph, as the featur
 _Tuples = list[list[_Parts]]  # the tuples of one graph by category, Object first
 
 
-class Scorer:
-    """Counts matches; the graphs of captions and of lists of references are cached.
-
-    ``words``: source of synonym sets; by default METEOR's WordNet; ``graphs``: maximum number of cached graphs.
-    """
-
-    def __init__(self, words: WordNet | None = None, *, graphs: int = 20_000) -> None:
-        self._wordnet = words or wordnet()
-        self._max_graphs = graphs
-        self._graphs: dict[tuple[tuple[tuple[str, ...], ...], ...], _Tuples] = {}
-
-    def counts(self, candidates: Sequence[TupleList], references: Sequence[Sequence[TupleList]]) -> FloatArray:
-        """Counts of items.
-
-        ``candidates``: (n) the tuples of each candidate; ``references``: (n) lists of the tuples of each reference, in
-        order.
-        Returns (n, 21) float64 in the order of :data:`COUNTS`.
-        """
-        counts = np.empty((len(candidates), len(COUNTS)))
-        for row, candidate, captions in zip(counts, candidates, references, strict=True):
-            row[:] = _count(self._tuples([candidate]), self._tuples(captions))
-        return counts
-
-    def sweeps(
-        self, candidates: Sequence[TupleList], references: Sequence[TupleList], numbers: Sequence[int]
-    ) -> FloatArray:
-        """Counts of n candidates against growing sets of the same references, merging each reference once.
-
-        ``candidates``: (n) the tuples of each candidate; ``references``: the tuples of each reference, in the order in
-        which they are added; ``numbers``: ascending numbers of references; larger numbers mean all references.
-        Returns (numbers, n, 21).
-        """
-        graph = Graph(self._wordnet)
-        tuples_by_candidate = [self._tuples([candidate]) for candidate in candidates]
-        counts = np.empty((len(numbers), len(tuples_by_candidate), len(COUNTS)))
-        added = 0
-        for step, number in enumerate(numbers):
-            for tuples in references[added:number]:
-                graph.add(tuples)
-            added = max(added, number)
-            merged = _collect(graph)
-            for row, candidate_tuples in zip(counts[step], tuples_by_candidate, strict=True):
-                row[:] = _count(candidate_tuples, merged)
-        return counts
-
-    def _tuples(self, captions: Sequence[TupleList]) -> _Tuples:
-        key = tuple(tuple(tuple(parts) for parts in tuples) for tuples in captions)
-        collected = self._graphs.get(key)
-        if collected is None:
-            if len(self._graphs) >= self._max_graphs:
-                self._graphs.clear()
-            collected = self._graphs[key] = _collect(Graph(self._wordnet, captions))
-        return collected
+def match_counts(
+    candidates: Sequence[TupleList],  # (n) the tuples of each candidate
+    references: Sequence[TupleList],  # the tuples of each reference, in the order in which they are added
+    numbers: Sequence[int] = (sys.maxsize,),  # ascending numbers of references; larger numbers mean all references
+) -> FloatArray:
+    """(numbers, n, 21) counts of n candidates against growing sets of the same references, merging each once."""
+    graph = Graph()
+    of_candidates = [_collect(Graph([candidate])) for candidate in candidates]
+    counts = np.empty((len(numbers), len(candidates), len(COUNTS)))
+    added = 0
+    for step, number in enumerate(numbers):
+        for tuples in references[added:number]:
+            graph.add(tuples)
+        added = number
+        merged = _collect(graph)
+        counts[step] = [_count(of_candidate, merged) for of_candidate in of_candidates]
+    return counts
 
 
 def _collect(graph: Graph) -> _Tuples:
@@ -242,15 +203,12 @@ def _collect(graph: Graph) -> _Tuples:
 
 
 def _count(candidate: _Tuples, references: _Tuples) -> list[int]:
-    counts = [0, 0, 0]
-    for number, (ours, theirs) in enumerate(zip(candidate, references, strict=True)):
+    counts: list[int] = []
+    for ours, theirs in zip(candidate, references, strict=True):
         matched = sum(_is_matched(parts, theirs) for parts in ours)
-        one = (matched, len(ours) - matched, len(theirs) - matched)
-        counts += one
-        if number < 3:  # All is objects, relations and attributes, which never match each other
-            for i in range(3):
-                counts[i] += one[i]
-    return counts
+        counts += (matched, len(ours) - matched, len(theirs) - matched)
+    # All is objects, relations and attributes, which never match each other.
+    return [*(sum(counts[i:9:3]) for i in range(3)), *counts]
 
 
 def _is_matched(parts: _Parts, others: list[_Parts]) -> bool:
@@ -260,12 +218,12 @@ def _is_matched(parts: _Parts, others: list[_Parts]) -> bool:
 def f_scores(counts: FloatArray, category: str = "All") -> tuple[FloatArray, FloatArray, FloatArray]:
     """Precision, recall and F-measure of one category, each (n,).
 
-    ``counts``: (n, 21) from :meth:`Scorer.counts`; ``category``: one of :data:`CATEGORIES`.
-    Returns precision, recall and F. If the references have no tuple of the category, all three are NaN, except for
-    ``All``, where they are 0. A candidate without tuples has precision 0.
+    ``counts``: (n, 21) in the order of :data:`COUNTS`; ``category``: one of :data:`CATEGORIES`. If the references have
+    no tuple of the category, all three are NaN, except for ``All``, where they are 0. A candidate without tuples has
+    precision 0.
     """
     start = 3 * CATEGORIES.index(category)
-    tp, fp, fn = counts[:, start], counts[:, start + 1], counts[:, start + 2]
+    tp, fp, fn = counts[:, start : start + 3].T
     undefined = tp + fn == 0
     precision = np.divide(tp, tp + fp, out=np.zeros(len(counts)), where=(tp + fp > 0) & ~undefined)
     recall = np.divide(tp, tp + fn, out=np.zeros(len(counts)), where=~undefined)

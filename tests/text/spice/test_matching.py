@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capbench.core.records import FloatArray
 from capbench.text.java import run_lines
-from capbench.text.spice.matching import CATEGORIES, COUNTS, Graph, Scorer, f_scores
+from capbench.text.spice import matching
+from capbench.text.spice.matching import CATEGORIES, COUNTS, Graph, f_scores, match_counts
 from capbench.text.spice.parser import class_path
 from capbench.text.wordnet import WordNet
 from tests.installed_parser import installed_parser
@@ -23,10 +26,16 @@ WORDS = WordNet([(word, numbers) for word, _, numbers in (pair.partition(" ") fo
 Tuples = list[list[str]]
 
 
-def _graph(*captions: Tuples) -> Graph:
-    return Graph(WORDS, captions)
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "wordnet", lambda: WORDS)
 
 
+def _counts(candidates: Sequence[Tuples], references: Sequence[Sequence[Tuples]]) -> FloatArray:
+    return np.concatenate([match_counts([c], r)[0] for c, r in zip(candidates, references, strict=True)])
+
+
+@pytest.mark.usefixtures("words")
 @pytest.mark.parametrize(
     ("captions", "objects"),
     [
@@ -43,29 +52,30 @@ def _graph(*captions: Tuples) -> Graph:
     ],
 )
 def test_objects_with_a_common_word_or_synonym_set_are_merged(captions: list[Tuples], objects: list[set[str]]) -> None:
-    assert [node.concept.words for node in _graph(*captions).nodes] == objects
+    assert [node.concept.words for node in Graph(captions).nodes] == objects
 
 
+@pytest.mark.usefixtures("words")
 def test_attributes_of_one_object_and_relations_of_the_same_objects_are_merged() -> None:
-    graph = _graph([["dog", "big"]], [["hound", "large"], ["couch", "large"], ["dog", "wet"], ["dog", "wet"]])
+    graph = Graph([[["dog", "big"]], [["hound", "large"], ["couch", "large"], ["dog", "wet"], ["dog", "wet"]]])
     assert [[a.words for a in node.attributes] for node in graph.nodes] == [[{"big", "large"}, {"wet"}], [{"large"}]]
-    graph = _graph(
-        [["dog", "couch", "on"]],
-        [["hound", "sofa", "atop"], ["couch", "dog", "on"], ["dog", "couch", "beat"], ["dog", "couch", "be on"]],
-    )
+    several = [["hound", "sofa", "atop"], ["couch", "dog", "on"], ["dog", "couch", "beat"], ["dog", "couch", "be on"]]
+    graph = Graph([[["dog", "couch", "on"]], several])
     assert [r.concept.words for r in graph.relations] == [{"on", "atop"}, {"on"}, {"beat"}]
-    (relation,) = _graph([["dog", "hound", "on"]]).relations
+    (relation,) = Graph([[["dog", "hound", "on"]]]).relations
     assert relation.source is relation.target
 
 
+@pytest.mark.usefixtures("words")
 @pytest.mark.parametrize(
     ("given", "kept"), [("be on", "on"), ("beside", "beside"), ("be", "be"), ("maybe on", "maybe on")]
 )
 def test_a_relation_loses_a_leading_be(given: str, kept: str) -> None:
-    (relation,) = _graph([["dog", "couch", given]]).relations
+    (relation,) = Graph([[["dog", "couch", given]]]).relations
     assert (relation.concept.words, relation.concept.synsets) == ({kept}, set(WORDS.synsets(kept)))
 
 
+@pytest.mark.usefixtures("words")
 @pytest.mark.parametrize(
     ("candidate", "references", "expected"),
     [
@@ -92,26 +102,20 @@ def test_a_relation_loses_a_leading_be(given: str, kept: str) -> None:
     ],
 )
 def test_counts(candidate: Tuples, references: list[Tuples], expected: dict[str, tuple[int, ...]]) -> None:
-    (row,) = Scorer(WORDS).counts([candidate], [references]).astype(int).tolist()
+    (row,) = match_counts([candidate], references)[0].astype(int).tolist()
     found = {category: tuple(row[3 * i : 3 * i + 3]) for i, category in enumerate(CATEGORIES)}
     assert {category: found[category] for category in expected} == expected
 
 
+@pytest.mark.usefixtures("words")
 def test_precision_recall_and_f() -> None:
     rows = np.zeros((2, len(COUNTS)))
     rows[:, :3] = (2, 1, 3), (2, 0, -1)
     assert np.transpose(f_scores(rows)) == pytest.approx(np.array([[2 / 3, 2 / 5, 0.5], [1, 2, 4 / 3]]), abs=1e-15)
-    rows = Scorer(WORDS).counts([[], [["dog"]], []], [[[["dog"]]], [[]], [[], []]])
+    rows = _counts([[], [["dog"]], []], [[[["dog"]]], [[]], [[], []]])
     assert rows[:, :3].tolist() == [[0, 0, 1], [0, 1, 0], [0, 0, 0]]
     assert f_scores(rows)[2].tolist() == [0.0, 0.0, 0.0]
     assert np.isnan(f_scores(rows, "Object")[2]).tolist() == [False, True, True]
-
-
-def test_counts_do_not_depend_on_what_was_counted_before() -> None:
-    captions = list(CAPTIONS.values())
-    together = Scorer(graphs=2).counts(captions, [captions[:k] for k in range(len(captions))])
-    apart = [Scorer().counts([c], [captions[:k]])[0] for k, c in enumerate(captions)]
-    assert together.tolist() == np.array(apart).tolist()
 
 
 _NAMES = st.sampled_from(["couch", "sofa", "dog", "cat", "big", "large", "on", "atop", "beside", "red", "two"])
@@ -121,16 +125,16 @@ _LISTS = st.lists(st.lists(_NAMES, min_size=1, max_size=3), max_size=8)
 @settings(deadline=None)
 @given(_LISTS, st.lists(_LISTS, min_size=1, max_size=4))
 def test_a_sweep_counts_the_first_references(candidate: Tuples, references: list[Tuples]) -> None:
-    scorer = Scorer(WORDS)
-    expected = scorer.counts([candidate] * len(references), [references[: k + 1] for k in range(len(references))])
     numbers = range(1, len(references) + 1)
-    assert scorer.sweeps([candidate], references, numbers)[:, 0].tolist() == expected.tolist()
+    expected = _counts([candidate] * len(references), [references[:number] for number in numbers])
+    found = match_counts([[], candidate], references, numbers)
+    assert found[:, 1].tolist() == expected.tolist()
 
 
 @settings(deadline=None)
 @given(_LISTS)
 def test_a_caption_against_itself_scores_one_and_all_is_the_sum_of_the_kinds(candidate: Tuples) -> None:
-    counts = Scorer(WORDS).counts([candidate], [[candidate]])
+    (counts,) = match_counts([candidate], [candidate])
     assert f_scores(counts)[2][0] == (1.0 if candidate else 0.0)
     assert counts[0, :3].tolist() == counts[0, 3:12].reshape(3, 3).sum(axis=0).tolist()
 
@@ -158,7 +162,7 @@ def test_counts_are_those_of_spices_own_classes() -> None:
             folder=folder,
         )
         theirs = list(map(json.loads, lines))
-    counts = Scorer().counts([c for c, _ in items], [r for _, r in items])
+    counts = _counts([c for c, _ in items], [r for _, r in items])
     assert [row["counts"] for row in theirs] == counts.tolist()
     for i, category in enumerate(CATEGORIES):
         expected = np.array([[float(number) for number in row["scores"][3 * i : 3 * i + 3]] for row in theirs])
