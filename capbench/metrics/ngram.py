@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -218,15 +217,10 @@ class Cider(NgramMetric):
         if not self._documents:
             raise MetricError("CIDEr has no document frequencies", code="missing-value", hint="Call prepare(items)")
         if self._frequencies is None:
-            self._frequencies = DocumentFrequencies.count(self._tokenized(), list(self._documents.values()))
+            tokens = iter(ptb.tokenize([text for document in self._documents for text in document]))
+            documents = [[next(tokens) for _ in document] for document in self._documents]
+            self._frequencies = DocumentFrequencies.count(documents, list(self._documents.values()))
         return self._frequencies
-
-    def _tokenized(self) -> Iterator[list[str]]:
-        """The documents' tokens, joined by spaces, without all of them in memory."""
-        documents = iter(self._documents)
-        while part := list(islice(documents, 10_000)):
-            tokens = iter(ptb.tokenize([text for document in part for text in document]))
-            yield from ([next(tokens) for _ in document] for document in part)
 
 
 def _fingerprint(documents: Mapping[tuple[str, ...], int]) -> str:

@@ -9,8 +9,7 @@ rank below s.
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -25,7 +24,6 @@ ORDERS: Final = 4
 ALL: Final = (np.iinfo(np.int64).max,)  # one step, with all references
 _TINY, _SMALL = 1e-15, 1e-9  # pycocoevalcap's: a score without a match is tiny, not zero, which decides ties
 _CELLS = 1 << 17  # words of a pair's reference, over all pairs of a batch
-_TOKENS = 1 << 20  # tokens whose n-grams are sorted at once
 
 
 class _Numbers(dict[str, int]):
@@ -226,54 +224,16 @@ class DocumentFrequencies:
 
     words: dict[str, int]
     keys: list[IntArray]
-    counts: list[FloatArray]  # for each n, (n-grams,) number of documents with an n-gram, where that is above 1
+    counts: list[FloatArray]  # for each n, (n-grams,) number of documents with an n-gram
     documents: int  # number of documents
 
     @classmethod
-    def count(cls, documents: Iterable[Sequence[str]], times: Sequence[int]) -> DocumentFrequencies:
-        """Count documents (lists of texts), each ``times`` times.
-
-        N-grams of a single document are not kept, nor are longer ones that begin with them: their frequency of 1 weighs
-        as much as an unknown n-gram's 0 (equation 1). In large corpora most n-grams are such.
-        """
-        numbers = _Numbers()
-        words, lengths, texts = array("i"), array("i"), array("i")
-        for document in documents:
-            texts.append(len(document))
-            for text in document:
-                split = text.split()
-                lengths.append(len(split))
-                words.extend(map(numbers.__getitem__, split))
-        flat, length = np.frombuffer(words, np.int32), np.frombuffer(lengths, np.int32)
-        document_of = np.repeat(np.repeat(np.arange(len(texts), dtype=np.int32), texts), length)
-        left = np.repeat(np.cumsum(length, dtype=np.int32), length) - np.arange(len(flat), dtype=np.int32)
-        first = flat  # of each token's n-gram: its kept n-gram of n-1 words, -1 for none; for n = 1 the word
-        weights = np.array(times, np.float64)
-        keys: list[IntArray] = []
-        counts: list[FloatArray] = []
-        for n in range(1, ORDERS + 1):
-            begins = np.flatnonzero((left >= n) & (first >= 0)).astype(np.int32)
-            ends = np.cumsum(np.bincount(first[begins]))
-            parts = np.searchsorted(ends, range(0, len(begins), _TOKENS), side="right")
-            ngram = np.full(len(flat), -1, np.int32)
-            keys.append(np.empty(0, np.int64))
-            counts.append(np.empty(0))
-            for low, high in pairwise([*np.unique(parts), len(ends)]):  # n-grams with these first words
-                some = begins[(first[begins] >= low) & (first[begins] < high)]
-                key = first[some] * np.int64(len(numbers)) + flat[some + n - 1] if n > 1 else flat[some]
-                order = np.argsort(key, kind="stable")  # by n-gram, then by document
-                key, some = key[order], some[order]
-                is_new = np.append(True, key[1:] != key[:-1])
-                document = document_of[some]
-                is_first = is_new | np.append(True, document[1:] != document[:-1])
-                place = np.cumsum(is_new) - 1
-                count = np.bincount(place, weights[document] * is_first)
-                kept = count > 1
-                ngram[some] = np.where(kept, len(keys[-1]) + np.cumsum(kept) - 1, -1)[place]
-                keys[-1] = np.append(keys[-1], key[is_new][kept])
-                counts[-1] = np.append(counts[-1], count[kept])
-            first = ngram
-        return cls(numbers, keys, counts, sum(times))
+    def count(cls, documents: Sequence[Sequence[str]], times: Sequence[int]) -> DocumentFrequencies:
+        """Count documents (lists of texts, each at least one), each ``times`` times."""
+        corpus = Corpus([""] * len(documents), documents)
+        pairs = np.arange(len(corpus.item))
+        counts = list(document_counts(corpus, pairs, np.array(times, np.float64)))
+        return cls(corpus.ngrams.words, corpus.ngrams.keys, counts, sum(times))
 
     def of(self, ngrams: Ngrams) -> Iterator[FloatArray]:
         """For each n, (n-grams,) number of documents with an n-gram of other texts; 0 for an unknown one."""
