@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +39,10 @@ if TYPE_CHECKING:
 # truth: its context in a reference, or the region itself.
 
 
-class Contexts(NamedTuple):
-    """Contexts of k captions in an image, or the image's k = 1 own vectors."""
-
-    vectors: Tensor  # (k, n, D) a_i, float64
-    norms: Tensor  # (k, n) lengths ‖a_i‖
-    mahalanobis: Tensor  # (k, n) lengths √(a_iᵀ S⁻¹ a_i)
-
-
-def reo(candidates: Contexts, truths: Contexts) -> Tensor:
+def reo(a: Tensor, g: Tensor, b: Tensor) -> Tensor:
     """Relevance, extraness and omission of k candidates against j ground truths (k, j, 3), means over regions.
+
+    ``a``: (k, n, D); ``g``: (j, n, D); ``b``: (D, D), with S⁻¹ = bᵀb, so that ‖b x‖ is the Mahalanobis length of x.
 
     Relevance is cos(a, g) (eq. 4). Extraness is the Mahalanobis distance d(a, a⊥) (eq. 6, 7) of a and its component
     orthogonal to g, a⊥ = a - (a·g / ‖g‖²) g (eq. 5): that of the projection, |a·g| / ‖g‖² times the length of g.
@@ -56,15 +50,14 @@ def reo(candidates: Contexts, truths: Contexts) -> Tensor:
     """
     import torch
 
-    a, g = candidates, truths
-    dots = torch.einsum("knd,jnd->kjn", a.vectors, g.vectors)
-    of_a, of_g = a.norms[:, None], g.norms[None]
-    zero = (of_a <= 0) | (of_g <= 0)
+    dots = torch.einsum("knd,jnd->kjn", a, g)
+    of_a, of_g = a.norm(dim=2)[:, None], g.norm(dim=2)[None]
+    long_a, long_g = (a @ b.T).norm(dim=2)[:, None], (g @ b.T).norm(dim=2)[None]
     relevance = dots / (of_a * of_g)
-    extraness = dots.abs() / of_g**2 * g.mahalanobis[None]
-    omission = dots.abs() / of_a**2 * a.mahalanobis[:, None]
+    extraness = dots.abs() / of_g**2 * long_g
+    omission = dots.abs() / of_a**2 * long_a
     scores = torch.stack([relevance, extraness, omission], dim=3)
-    return scores.masked_fill(zero[..., None], 0.0).mean(dim=2)
+    return scores.masked_fill(((of_a <= 0) | (of_g <= 0))[..., None], 0.0).mean(dim=2)
 
 
 def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
@@ -82,10 +75,7 @@ def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
 # The covariance S of context vectors in eq. 7, and its file.
 #
 # The paper does not define its S. The distances in Figure 1 are about √1024 times the relevance, as with the covariance
-# of context vectors.
-
-COVARIANCES = ("fitted", "diagonal", "full", "identity")
-"""``fitted``: with shrinkage; ``full``: the plain covariance; ``diagonal``: its diagonal; ``identity``: none."""
+# of context vectors, shrunk towards a multiple of the identity.
 
 _KIND = "capbench.reo-covariance/1"
 _SINGULAR = 1e-7
@@ -97,31 +87,26 @@ class Covariance:
     """A fitted covariance."""
 
     matrix: FloatArray  # (D, D) float64 sample covariance of context vectors about their mean
-    shrinkage: float  # ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I
+    shrinkage: float  # ρ in [0, 1]: S is (1 - ρ) matrix + ρ tr(matrix)/D · I
     facts: Mapping[str, Any]  # the data of the fit, with the SHA-256 of the ``model`` and the record ``trained_on``
     sha256: str = ""  # of its file
     path: Path | None = None
 
-    def whitener(self, kind: str) -> FloatArray:
-        """(D, D) B with S⁻¹ = BᵀB, for one of :data:`COVARIANCES`. Raises ModelError if S cannot be inverted."""
+    def whitener(self) -> FloatArray:
+        """(D, D) b with S⁻¹ = bᵀb. Raises ModelError if S cannot be inverted."""
         from scipy.linalg import solve_triangular
 
-        variances, unit = np.diagonal(self.matrix), np.eye(len(self.matrix))
-        shrunk = {
-            "identity": unit,
-            "diagonal": unit * variances,
-            "full": self.matrix,
-            "fitted": (1.0 - self.shrinkage) * self.matrix + self.shrinkage * variances.mean() * unit,
-        }[kind]
+        unit = np.eye(len(self.matrix))
+        shrunk = (1.0 - self.shrinkage) * self.matrix + self.shrinkage * np.diagonal(self.matrix).mean() * unit
         try:
             lower = np.linalg.cholesky(shrunk)
             diagonal = np.diagonal(lower)
             if diagonal.min() <= _SINGULAR * diagonal.max():
                 raise np.linalg.LinAlgError
         except np.linalg.LinAlgError as error:
-            message = f"the covariance ({kind}) of {self.facts.get('captions')} captions cannot be inverted"
+            message = f"the covariance of {self.facts.get('captions')} captions cannot be inverted"
             hint = "Fit it to more captions or with more shrinkage, or use reo.covariance=identity"
-            raise ModelError(message, code="undefined", value=kind, path=self.path, hint=hint) from error
+            raise ModelError(message, code="undefined", value=self.shrinkage, path=self.path, hint=hint) from error
         return np.asarray(solve_triangular(lower, unit, lower=True), dtype=np.float64)
 
 
@@ -235,8 +220,8 @@ class ReoOptions(GroundingOptions):
 
     covariance: str = option(
         "fitted",
-        Choice(*COVARIANCES),
-        "S of the distance; all except identity require a file from 'capbench train reo-covariance'",
+        Choice("fitted", "identity"),
+        "S of the distance: the file from 'capbench train reo-covariance', or none",
         sign_as="",
     )
     covariance_file: str | None = option(
@@ -273,7 +258,6 @@ TRUTHS = {"image": "reo-image-", "image + references": "reo-"}
 SCORES = ("relevance", "extraness", "omission")
 _AT_ONCE = 64  # candidates that are compared together
 Compared = tuple[str, FloatArray, Sequence[FloatArray]]  # name, its vectors (n or 1, D), errors of unit length (n, D)
-Vectors = NDArray[np.float32]
 
 
 class Reo(GroundedMetric):
@@ -301,6 +285,8 @@ class Reo(GroundedMetric):
     options: ReoOptions
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        import torch
+
         super().__init__(resources, **options)
         kind, file = self.options.covariance, self.options.covariance_file
         models, self._covariances = self.source.models, list[Covariance]()
@@ -315,53 +301,31 @@ class Reo(GroundedMetric):
                 hint = "Fit it again with 'capbench train reo-covariance'"
                 raise ModelError(message, code="wrong-weights", value=str(model.path), path=covariance.path, hint=hint)
             self._covariances.append(covariance)
-        self._whiteners = [covariance.whitener(kind) for covariance in self._covariances]
-        self._whiteners = self._whiteners or [np.eye(model.options.embed_dim) for model in models]
+        whiteners = [covariance.whitener() for covariance in self._covariances]
+        whiteners = whiteners or [np.eye(model.options.embed_dim) for model in models]
+        self._whiteners = list(map(torch.from_numpy, whiteners))
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
         return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
 
     def facts(self) -> Mapping[str, object]:
-        named = kind = self.options.covariance
+        named = self.options.covariance
         for covariance in self._covariances:
-            facts = covariance.facts
-            named += f"+{facts.get('corpus')}+{facts.get('captions')}-captions"
-            named += f"+shrinkage{covariance.shrinkage:.4g}" if kind == "fitted" else ""
-            named += f"+{covariance.sha256[:16]}"
+            named += f"+{covariance.facts.get('corpus')}+{covariance.facts.get('captions')}-captions"
+            named += f"+shrinkage{covariance.shrinkage:.4g}+{covariance.sha256[:16]}"
         *others, references = super().facts().items()
         return dict([*others, ("S", named.replace("|", "/").replace(" ", "_")), references])
 
-    def encode(self, texts: Sequence[str]) -> dict[str, tuple[Vectors, Vectors]]:
-        """Word vectors w (m, D) of each text, and B w, whose lengths are Mahalanobis distances: S⁻¹ = BᵀB."""
-        return {text: (words, self._whiten(words)) for text, words in self.source.captions(texts).items()}
-
-    def _whiten(self, vectors: NDArray[Any]) -> Vectors:
-        of_networks = zip(self.source.parts(vectors.astype(np.float64)), self._whiteners, strict=True)
-        return np.concatenate([part @ b.T for part, b in of_networks], axis=1).astype(np.float32)
-
-    def contexts(self, network: int, image: str, captions: Sequence[tuple[Vectors, Vectors]]) -> Contexts:
-        """Contexts of encoded captions in an image (eq. 1-3)."""
+    def contexts(self, network: int, image: str, captions: Sequence[NDArray[Any]]) -> Tensor:
+        """(k, n, D) contexts a_i of an image's regions in captions of words (m, D) (eq. 1-3)."""
         import torch
 
         from capbench.metrics.scan.network import attend
 
         regions = torch.from_numpy(self.source.parts(self.source.regions(image))[network])
-        (words, lengths), (white, _) = (
-            self.options.padded([self.source.parts(vectors)[network] for vectors in side])
-            for side in zip(*captions, strict=True)
-        )
-        weights = attend(self.attention, regions[None], words, lengths)[0][0].movedim(1, 0)  # (k, n, m)
-        squares = [(weights * (weights @ (side @ side.mT))).sum(dim=2).clamp_min(0) for side in (words, white)]
-        return Contexts(weights @ words, squares[0].sqrt(), squares[1].sqrt())
-
-    def regions(self, network: int, image: str) -> Contexts:
-        """The image's own vectors as a ground truth."""
-        import torch
-
-        vectors = self.source.regions(image)
-        own, white = (torch.from_numpy(self.source.parts(v)[network])[None] for v in (vectors, self._whiten(vectors)))
-        return Contexts(own, own.norm(dim=2), white.double().norm(dim=2))
+        words, lengths = self.options.padded([self.source.parts(vectors)[network] for vectors in captions])
+        return attend(self.attention, regions[None], words, lengths)[0][0].movedim(1, 0) @ words
 
     def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> Iterator[FloatArray]:
         """(3,) scores of each pair, the mean over the networks."""
@@ -380,12 +344,13 @@ class Reo(GroundedMetric):
         """(candidates, 1 + references, 3) scores of one network, those against the image first."""
         import torch
 
-        def contexts(texts: Iterable[str]) -> Iterator[Contexts]:
-            return (self.contexts(i, image, some) for some in chunks([encodings[t] for t in texts], _AT_ONCE))
+        def contexts(texts: Iterable[str]) -> Iterator[Tensor]:
+            return (self.contexts(i, image, some) for some in chunks([encodings[text] for text in texts], _AT_ONCE))
 
-        truths = [self.regions(i, image), *contexts(references)]
-        rows = [torch.cat([reo(of, truth) for truth in truths], dim=1) for of in contexts(candidates)]
-        return np.asarray(torch.cat(rows).numpy(), dtype=np.float64)
+        regions = torch.from_numpy(self.source.parts(self.source.regions(image))[i])
+        truths = torch.cat([regions[None], *contexts(references)])
+        rows = torch.cat([reo(of, truths, self._whiteners[i]) for of in contexts(candidates)])
+        return np.asarray(rows.numpy(), dtype=np.float64)
 
     def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
         """(7,): number of references, means of the three scores over references, the three against the image."""
@@ -406,7 +371,7 @@ class Reo(GroundedMetric):
         regions = self.source.regions(image)
 
         def contexts(text: str) -> FloatArray:
-            return self.contexts(0, image, [self.encode([text])[text]]).vectors[0].numpy()
+            return self.contexts(0, image, [self.source.captions([text])[text]])[0].numpy()
 
         def phrases(marked: Sequence[str], errors: Sequence[FloatArray]) -> list[Compared]:
             return [(f"“{phrase}”", contexts(phrase), errors) for phrase in marked]
