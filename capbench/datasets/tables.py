@@ -119,15 +119,9 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
         return Table(path, *_named(path, filled, header, mark), "." if mark == "," else ".,", blank)
     if not rows:
         raise _no_rows(path)
-    columns: dict[str, list[object]] = {}
-    for place, (_, record) in enumerate(rows):
-        for name, cell in record.items():
-            if cell is None and form != ".parquet":
-                continue
-            if cell is not None and not (isinstance(cell, str) and (not cell or cell.isspace())):
-                columns.setdefault(name, [None] * len(rows))[place] = cell
-            else:
-                columns.setdefault(name, [None] * len(rows))
+    # a column of nulls is none, except in a schema
+    named = (name for _, record in rows for name, cell in record.items() if cell is not None or form == ".parquet")
+    columns = {name: [_filled(record.get(name)) for _, record in rows] for name in dict.fromkeys(named)}
     return Table(path, [number for number, _ in rows], columns)
 
 
@@ -176,6 +170,11 @@ def _sheet_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
     return list(enumerate(rows, 1)), ","
 
 
+def _filled(cell: Any) -> Any:
+    """The cell, None for a blank text."""
+    return None if isinstance(cell, str) and (not cell or cell.isspace()) else cell
+
+
 def _is_filled(cells: list[str]) -> bool:
     """True if a cell is not blank; mostly the first one."""
     return bool(cells) and (bool(cells[0].strip()) or any(map(str.strip, cells)))
@@ -197,11 +196,9 @@ def _named(
             problem = f"has {len(cells)} cells, not {len(names)}"
             raise DataError(problem, code="wrong-format", value=len(cells), path=path, row=number, hint=hint)
     columns = zip(*(cells for _, cells in rows), strict=True)
-    filled = {
-        name: [None if not cell or cell.isspace() else cell for cell in column]
-        for name, column in zip(names, columns, strict=True)
+    return [number for number, _ in rows], {
+        name: list(map(_filled, column)) for name, column in zip(names, columns, strict=True)
     }
-    return [number for number, _ in rows], filled
 
 
 def _refuse(constant: str) -> NoReturn:
