@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -130,6 +130,7 @@ def hf_detections(
 
 def hf_chosen(image: Prepared, options: HFSelection, proposals: Tensor, classes: Tensor, deltas: Tensor) -> Chosen:
     """:func:`hf_detections` of an image, with the limits and thresholds of a detector's options."""
-    limits = {"nms": options.nms, "min_boxes": options.min_boxes, "max_boxes": options.max_boxes}
     _, h, w = image.pixels.shape
-    return hf_detections(proposals, classes, deltas, (h, w), (image.height / h, image.width / w), **limits)
+    scales, o = (image.height / h, image.width / w), options
+    limits: Any = {"nms": o.nms, "min_boxes": o.min_boxes, "max_boxes": o.max_boxes}
+    return hf_detections(proposals, classes, deltas, (h, w), scales, **limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,9 +30,10 @@ from capbench.metrics.spice import parsing
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
-from capbench.text.spice.scene_graph import SceneGraph, Triplet
+from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import tokenize_caption
-from capbench.weights.ensembles import check_together
+from capbench.weights.arrays import read_metadata
+from capbench.weights.ensembles import check_together, network_files
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,13 @@ class Faier(RegionMetric):
     @classmethod
     def offered(cls, resources: Resources) -> tuple[str, ...]:
         """All columns, or only the first if the model has no relation level."""
-        if resources.model is None:  # before the import: lists are printed without PyTorch, too
+        if resources.model is None:
             return cls.columns
-        from capbench.metrics.faier.network import stored_options
-
         try:
-            options = stored_options(resources.model)
-        except ModelError:  # creating the metric raises the error
+            options = json.loads((read_metadata(network_files(resources.model)[0]) or {}).get("options", "{}"))
+        except (ModelError, ValueError):  # creating the metric raises the error
             return cls.columns
-        return cls.columns if options is None or options.relations else cls.columns[:1]
+        return cls.columns[:1] if str(options.get("variant")).endswith("-object") else cls.columns
 
     @classmethod
     def takes_parses(cls, resources: Resources) -> bool:
@@ -141,12 +141,11 @@ class Faier(RegionMetric):
         if not self.network.relations:
             return {}
         ordered = sorted({*texts} - {"."})
-        tokens = ptb.tokenize(ordered)
-        work = parsing(tokens, self.resources.data) if progress else None
+        work = parsing(ptb.tokenize(ordered), self.resources.data) if progress else None
         if progress and work:
             work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
-        graphs = scene_graph.tuples(tokens, data=self.resources.data)
-        return {text: SceneGraph.from_tuples(tuples).triplets for text, tuples in zip(ordered, graphs, strict=True)}
+        graphs = scene_graph.parse(ordered, data=self.resources.data)
+        return {text: graph.triplets for text, graph in zip(ordered, graphs, strict=True)}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 3): S, S^o and S^r."""

@@ -13,7 +13,6 @@ Shapes: B images have R regions each, C captions K nodes of a level (words or tr
 from __future__ import annotations
 
 import functools
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -28,14 +27,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capbench.core.errors import FeatureError, UsageError
+from capbench.core.errors import FeatureError
 from capbench.core.options import Choice, Count, Options, Positive, option
 from capbench.features.records import RegionFeatures
 from capbench.metrics.scan.network import l2norm
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import PAD, UNKNOWN, Vocabulary, tokenize_caption
-from capbench.weights.arrays import read_metadata
-from capbench.weights.ensembles import network_files
 from capbench.weights.files import Family, TrainedModel, load_trained
 
 VARIANTS = tuple(f"{parts}{levels}" for parts in ("faier", "fier", "aier", "fier+aier") for levels in ("", "-object"))
@@ -359,14 +356,13 @@ class Faier(nn.Module):
             ]
             for sets, weights in union
         ]
-        objects, relations = (*parts[0], torch.zeros_like(parts[0][0]))[:2]
-        total = objects + relations
+        levels: list[Tensor] = parts[0]
+        bias: Tensor | float = 0.0
         if len(parts) == 2:
-            w_f, w_a = self.merge.weight[0]
+            (w_f, w_a), bias = self.merge.weight[0], self.merge.bias
             levels = [w_f * fidelity + w_a * adequacy for fidelity, adequacy in zip(*parts, strict=True)]
-            objects, relations = (*levels, torch.zeros_like(levels[0]))[:2]
-            total = objects + relations + self.merge.bias
-        return torch.stack([total, objects, relations], -1)
+        objects, relations = (*levels, torch.zeros_like(levels[0]))[:2]
+        return torch.stack([objects + relations + bias, objects, relations], -1)
 
     def match(self, z: Nodes, h: Nodes) -> Tensor:
         """S (B, J, C) of a level (eq. 3): mean over a candidate's nodes h (C, K, d) of the product with the best union
@@ -396,34 +392,14 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
         return "is a FAIEr network", f"is of the variant {self.options.variant}", scores
 
     def signature_parts(self) -> dict[str, str]:
-        return {
-            "model": f"faier-{self.sha256[:16]}",
-            "variant": self.options.variant,
-            "vocabulary": self.words_signature,
-        }
+        words, model = self.words_signature, f"faier-{self.sha256[:16]}"
+        return {"model": model, "variant": self.options.variant, "vocabulary": words}
 
     def summary(self) -> dict[str, object]:
-        options = self.options
-        return {
-            "words": len(self.vocabulary),
-            "embed_dim": options.embed_dim,
-            "features": self.features,
-            "variant": options.variant,
-            "similarity": options.similarity,
-        }
+        facts = {"words": len(self.vocabulary), "embed_dim": self.options.embed_dim, "features": self.features}
+        return {**facts, "variant": self.options.variant, "similarity": self.options.similarity}
 
 
 def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
     """Load a model of a trained network."""
     return load_trained(path, _FAMILY, FaierOptions, Faier, FaierModel, device)
-
-
-def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
-    """Options of a network, or of an ensemble's first one, without loading weights; None if the file has none."""
-    metadata = read_metadata(network_files(path)[0]) or {}
-    if metadata.get("kind") != Faier.kind:
-        return None
-    try:
-        return FaierOptions.stored(json.loads(metadata["options"]))
-    except (KeyError, TypeError, ValueError, UsageError):
-        return None

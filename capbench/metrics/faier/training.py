@@ -8,6 +8,7 @@ number of epochs; no decay of the learning rate. Features need boxes, which the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -31,7 +32,7 @@ from capbench.metrics.faier.network import (
     load_faier,
     region_boxes,
 )
-from capbench.stats.retrieval import Retrieval, retrieval
+from capbench.stats.retrieval import retrieval
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import Triplet
@@ -51,7 +52,7 @@ from capbench.training.matching import (
 )
 from capbench.training.trainer import Measurement, Watcher
 
-TABLE_4: dict[str, tuple[str, str, int]] = {
+TABLE_4 = {
     "fier": ("fier", "all", 4),
     "aier-4-ref": ("aier", "all", 4),
     "fier-aier-4-ref": ("fier+aier", "all", 4),
@@ -132,8 +133,7 @@ class References(NamedTuple):
 class Batch(NamedTuple):
     """Images, a caption of each, and other captions of each."""
 
-    images: torch.Tensor  # (b, R, image_dim)
-    boxes: torch.Tensor | None  # (b, R, 4); None if the network reads none
+    seen: list[torch.Tensor]  # features (b, R, image_dim), and boxes (b, R, 4) if the network reads them
     candidates: CaptionBatch
     references: References | None
 
@@ -159,66 +159,52 @@ def draw_references(
 
 
 def union_of(
-    network: Faier,
-    images: torch.Tensor,
-    boxes: torch.Tensor | None,
-    references: References | None,
-    dropout: DropoutOptions | None = None,
+    network: Faier, seen: Sequence[torch.Tensor], references: References | None, dropout: DropoutOptions | None = None
 ) -> list[Union]:
-    """The graphs that candidates are matched with: B images (B, R, image_dim), their boxes (B, R, 4), references."""
+    """The graphs that candidates are matched with; ``seen``: features (B, R, image_dim) and boxes (B, R, 4)."""
     dropout, device = dropout or DropoutOptions(), network.embed.weight.device
-    of_images = None
+    images, captions = None, None
     if network.options.sees_images:
-        places = None if boxes is None else boxes.to(device)
-        of_images = network.encode_images(images.to(device), places, dropout.regions)
-    if references is None:
-        none = torch.ones(1, len(images), dtype=torch.int64)
-        return network.fuse(of_images, None, none, none)
-    captions = network.encode_captions(references.captions, dropout.embedding)
-    return network.fuse(of_images, captions, references.places.to(device), references.counts[None])
+        features, *boxes = (part.to(device) for part in seen)
+        images = network.encode_images(features, boxes[0] if boxes else None, dropout.regions)
+    places = counts = torch.ones(1, len(seen[0]), dtype=torch.int64)
+    if references is not None:
+        captions = network.encode_captions(references.captions, dropout.embedding)
+        places, counts = references.places.to(device), references.counts[None]
+    return network.fuse(images, captions, places, counts)
 
 
 def evaluate(
     network: Faier,
     split: Split[CaptionCode],
-    references: int,  # number of references per image; an image with fewer captions uses all of them
+    numbers: Sequence[int],  # of references per image; an image with fewer captions uses all of them
     empty: CaptionCode,  # the reference of an image without references
     progress: Callable[[int], None],  # called with numbers of candidates done
-) -> Retrieval:
-    """Recalls with each image's first caption as its candidate, and the next captions as its references."""
+) -> dict[str, Any]:
+    """Recalls with each image's first caption as its candidate and the next captions as its references, as JSON:
+    ``recall_sum`` is the mean over the numbers of references."""
     of_image = split.pairs.of_images(split.captions)
     candidates = [codes[0] for codes in of_image]
+    reads = network.options.reads_references
 
-    def encode_images(block: NDArray[np.int64]) -> list[Union]:
-        texts = collate_references([of_image[i][1 : 1 + references] for i in block.tolist()], empty)
-        images, *boxes = split.regions.take(block)
-        reads = network.options.reads_references
-        return union_of(network, images, boxes[0] if boxes else None, texts if reads else None)
+    def encode_images(number: int, block: NDArray[np.int64]) -> list[Union]:
+        texts = collate_references([of_image[i][1 : 1 + number] for i in block.tolist()], empty) if reads else None
+        return union_of(network, split.regions.take(block), texts)
 
-    matrix = similarity_matrix(
-        network,
-        len(candidates),
-        [len(code.words) for code in candidates],
-        encode_images,
-        lambda chosen: network.encode_captions(collate([candidates[i] for i in chosen])),
-        lambda union, texts: network.scores(union, texts)[0, ..., 0],
-        progress,
-    )
-    return retrieval(matrix, np.arange(len(candidates)))
-
-
-def evaluate_all(
-    network: Faier,
-    split: Split[CaptionCode],
-    references: Sequence[int],
-    empty: CaptionCode,
-    progress: Callable[[int], None],
-) -> dict[str, Any]:
-    """:func:`evaluate` with several numbers of references, as JSON: ``recall_sum`` is the mean over these numbers."""
-    counts = list(references) if network.options.reads_references else [0]
-    by_count = {str(n): evaluate(network, split, n, empty, progress).to_dict() for n in counts}
-    mean = sum(entry["recall_sum"] for entry in by_count.values()) / len(by_count)
-    return {"recall_sum": round(mean, 6), "by_references": by_count}
+    by_number = {}
+    for number in numbers if reads else (0,):
+        matrix = similarity_matrix(
+            network,
+            len(candidates),
+            [len(code.words) for code in candidates],
+            partial(encode_images, number),
+            lambda chosen: network.encode_captions(collate([candidates[i] for i in chosen])),
+            lambda union, texts: network.scores(union, texts)[0, ..., 0],
+            progress,
+        )
+        by_number[str(number)] = retrieval(matrix, np.arange(len(candidates))).to_dict()
+    mean = sum(entry["recall_sum"] for entry in by_number.values()) / len(by_number)
+    return {"recall_sum": round(mean, 6), "by_references": by_number}
 
 
 class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
@@ -256,16 +242,15 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         if references is not None:
             kept = data.drop_words(references.captions.ids, rate, rng)
             references = references._replace(captions=references.captions._replace(ids=kept))
-        images, *boxes = self.regions.take(self.train.image_of[chosen])
-        return Batch(images, boxes[0] if boxes else None, candidates, references)
+        return Batch(self.regions.take(self.train.image_of[chosen]), candidates, references)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
-        union = union_of(self.model, batch.images, batch.boxes, batch.references, self.config.dropout)
+        union = union_of(self.model, batch.seen, batch.references, self.config.dropout)
         candidates = self.model.encode_captions(batch.candidates, self.config.dropout.embedding)
         return self.config.loss(self.model.scores(union, candidates)[0, ..., 0], step)
 
     def validate(self, model: Faier, pause: Callable[[], None]) -> dict[str, Any]:
-        return evaluate_all(model, self.dev, self.config.evaluation.references, self._empty, lambda _done: pause())
+        return evaluate(model, self.dev, self.config.evaluation.references, self._empty, lambda _done: pause())
 
     @classmethod
     def measure(cls, config: FaierTraining, model: Path, asked: Measurement) -> dict[str, Any]:
@@ -275,7 +260,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)
         counts = config.evaluation.references
         with asked.watcher.bar("comparing candidates", len(counts) * len(chosen.pairs.images)) as step:
-            numbers = evaluate_all(loaded.network, chosen, counts, empty, step)
+            numbers = evaluate(loaded.network, chosen, counts, empty, step)
         return {**numbers, "sha256": loaded.sha256}
 
     @staticmethod

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError
-from capbench.metrics.faier.network import VARIANTS, Faier, FaierOptions, load_faier, stored_options
+from capbench.metrics.faier.metric import Faier as Metric
+from capbench.metrics.faier.network import VARIANTS, Faier, FaierOptions, load_faier
+from capbench.metrics.needs import Resources
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import read_checkpoint
@@ -28,6 +30,10 @@ def _saved(path: Path, seed: int = 0, **changes: Any) -> Path:
     return path
 
 
+def offered(path: Path) -> tuple[str, ...]:
+    return Metric.offered(Resources(model=str(path)))
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_file_holds_weights_options_vocabulary_and_training(tmp_path: Path, variant: str) -> None:
     path = _saved(tmp_path / "m.safetensors", variant=variant, similarity="cosine")
@@ -40,7 +46,7 @@ def test_one_file_holds_weights_options_vocabulary_and_training(tmp_path: Path, 
         torch.testing.assert_close(model.network.state_dict()[name], weight, rtol=0, atol=0)
     assert not any(weight.requires_grad for weight in model.network.parameters())
     assert not model.network.training
-    assert stored_options(path) == model.options
+    assert offered(path) == Metric.columns[: 3 if model.options.relations else 1]
     parts = model.signature_parts()
     assert (parts["model"], parts["variant"]) == (f"faier-{model.sha256[:16]}", variant)
     assert parts["vocabulary"].startswith(VOCABULARY.sha256[:16])
@@ -63,7 +69,7 @@ def test_a_removed_option_is_read_at_the_value_that_remains(
     metadata = {**(read_metadata(path) or {}), "options": json.dumps({**vars(OPTIONS), **changes})}
     write_safetensors(path, read_checkpoint(path).tensors, metadata)
     if code is None:
-        assert load_faier(path).options == stored_options(path) == OPTIONS
+        assert load_faier(path).options == OPTIONS
         return
     with raises(ModelError, code, path=path):
         load_faier(path)
@@ -72,7 +78,7 @@ def test_a_removed_option_is_read_at_the_value_that_remains(
 def test_an_ensemble_is_of_one_variant(tmp_path: Path) -> None:
     one, two = (load_faier(_saved(tmp_path / f"{seed}.safetensors", seed)) for seed in (1, 2))
     write_ensemble(tmp_path / "both.json", [one, two])
-    assert stored_options(tmp_path / "both.json") == OPTIONS
+    assert offered(tmp_path / "both.json") == Metric.columns
     with raises(ModelError, "unsupported", path=tmp_path / "both.json", value=2):
         load_faier(tmp_path / "both.json")
     changes: tuple[dict[str, Any], ...] = ({"variant": "fier"}, {"similarity": "cosine"})
