@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from capbench.core import files
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, StudyError
 from capbench.core.files import csv_text
 from capbench.core.pickles import load_npy, load_npz, load_pickle
+from capbench.core.yaml import parse_value, read_yaml
 from tests.errors import raises
 
 
@@ -130,3 +131,41 @@ def test_npy_of_numbers_and_of_objects(tmp_path: Path) -> None:
     np.savez(tmp_path / "both.npz", x=np.arange(3), info=np.array({"a": 1}, dtype=object))
     with raises(DataError, "wrong-format", path=tmp_path / "both.npz"):
         load_npz(tmp_path / "both.npz")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5e-4", 0.0005),
+        ("-2.e1", -20.0),
+        ("12", 12),
+        ("1e", "1e"),
+        ("e5", "e5"),
+        ("2024-01-31", "2024-01-31"),
+        ('"a \\\\ b \\" ü"', 'a \\ b " ü'),
+    ],
+)
+def test_values_are_what_they_look_like(text: str, value: object) -> None:
+    found = parse_value(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "row"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "duplicate", 3),
+        ("a:\n\tb: 1\n", "wrong-format", 2),
+        ("a: 1\n---\na: 2\n", "wrong-format", 2),
+        ("a: !!python/object/apply:os.getcwd []\n", "wrong-format", 1),
+        ("a: !!bool z\n", "wrong-format", None),
+        ("", "wrong-type", None),
+    ],
+)
+def test_ambiguous_or_invalid_settings_are_rejected_with_their_row(
+    tmp_path: Path, text: str, code: str, row: int | None
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    with raises(StudyError, code, path=path, row=row):
+        read_yaml(path, "a study (a mapping)")

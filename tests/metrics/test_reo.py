@@ -24,8 +24,7 @@ from capbench.metrics.reo import (
 from capbench.metrics.scan.encode import GroundingOptions, GroundingSource, open_source
 from tests.conftest import Ran
 from tests.errors import raises
-from tests.metrics.scan.models import Files, make_files, make_items
-from tests.metrics.scan.plain import slow_grounding
+from tests.metrics.scan.models import Files, make_files, make_items, slow_grounding
 
 ITEMS = make_items()
 CAPTIONS = {item.image: item.references for item in ITEMS}

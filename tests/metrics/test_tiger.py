@@ -17,8 +17,7 @@ from capbench.metrics.needs import Resources
 from capbench.metrics.scan.encode import NORMS
 from capbench.metrics.scan.network import Attention, attend, context_cosines
 from capbench.metrics.tiger import D_RELS, Tiger, d_rel, divergence, rrs, wds
-from tests.metrics.scan.models import Files, make_files, make_items
-from tests.metrics.scan.plain import slow_grounding
+from tests.metrics.scan.models import Files, make_files, make_items, slow_grounding
 
 RNG = np.random.default_rng(7)
 ITEMS = make_items()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from typing import Any
@@ -12,7 +13,17 @@ from scipy.special import betainc
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray
+from capbench.stats import kendall
 from capbench.stats.correlation import correlation, exact_dot
+from capbench.stats.kendall import (
+    PairCounts,
+    WaveletMatrix,
+    kendall_p_value,
+    pair_counts,
+    partner_differences,
+    rank_encode,
+    tau_b,
+)
 from capbench.stats.vectors import t_p_value
 from tests.errors import raises
 from tests.stats.strategies import paired_values
@@ -147,3 +158,114 @@ def test_one_and_two_degrees_have_closed_forms(t: float) -> None:
     assert t_p_value(1 / (1 + t * t), 1) == pytest.approx(2 / math.pi * math.atan(1 / t), rel=1e-12)
     distance = math.sqrt(2 + t * t)
     assert t_p_value(2 / (2 + t * t), 2) == pytest.approx(2 / (distance * (distance + t)), rel=1e-12)
+
+
+def count_by_definition(x: FloatArray, y: FloatArray) -> PairCounts:
+    dx, dy = np.sign(x[:, None] - x[None, :]), np.sign(y[:, None] - y[None, :])
+    upper = np.triu_indices(len(x), 1)
+    dx, dy = dx[upper], dy[upper]
+    return PairCounts(
+        len(x),
+        int((dx * dy > 0).sum()),
+        int((dx * dy < 0).sum()),
+        int((dx == 0).sum()),
+        int((dy == 0).sum()),
+        int(((dx == 0) & (dy == 0)).sum()),
+        len(np.unique(x)),
+        len(np.unique(y)),
+    )
+
+
+@given(paired_values())
+@settings(max_examples=200, deadline=None)
+def test_both_ways_of_counting_give_the_counts_of_the_definition(pair: tuple[FloatArray, FloatArray]) -> None:
+    x, y = pair
+    expected = count_by_definition(x, y)
+    cx, cy = rank_encode(x), rank_encode(y)
+    assert pair_counts(cx, cy) == expected
+    assert kendall._count_by_table(cx, cy) == expected
+    assert kendall._count_by_inversions(cx, cy) == expected
+
+
+def test_counts_stay_exact_beyond_32_bits() -> None:
+    n = 200_000
+    x = np.arange(n, dtype=np.float64)
+    total = n * (n - 1) // 2
+    up = pair_counts(rank_encode(x), rank_encode(x))
+    down = pair_counts(rank_encode(x), rank_encode(-x))
+    assert (up.concordant, up.discordant) == (total, 0)
+    assert (down.concordant, down.discordant) == (0, total)
+    halves = (x >= n // 2).astype(np.float64)
+    few = pair_counts(rank_encode(x), rank_encode(halves))
+    assert (few.concordant, few.discordant, few.ties_y) == ((n // 2) ** 2, 0, 2 * (n // 2) * (n // 2 - 1) // 2)
+
+
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=300))
+def test_inversions_are_those_of_the_definition(values: list[int]) -> None:
+    expected = sum(a > b for a, b in itertools.combinations(values, 2))
+    assert kendall._inversions(np.array(values, dtype=np.int64)) == expected
+
+
+@pytest.mark.parametrize("levels", [2, 200, 257, 300, 1000, 2999, 32_769, 65_536, 70_000])
+@pytest.mark.parametrize("tied", [0, 200, 300])
+def test_inversions_of_many_values(levels: int, tied: int) -> None:
+    values = np.random.default_rng(levels).integers(0, levels, 3000)
+    values[: tied + 1] = levels - 1
+    expected = int(np.triu(values[:, None] > values[None, :], 1).sum())
+    stored = values.astype(np.uint16) if levels <= 1 << 16 else values
+    assert kendall._inversions(stored) == expected
+
+
+@pytest.mark.parametrize("levels", [300, 65_536, 70_000])
+def test_pairs_of_long_lists_are_those_of_scipy(levels: int) -> None:
+    from scipy.stats import kendalltau
+
+    rng = np.random.default_rng(levels)
+    x, y = rng.integers(0, 70_000, 20_000), rng.integers(0, levels, 20_000)
+    counts = kendall._count_by_inversions(rank_encode(x.astype(np.float64)), rank_encode(y.astype(np.float64)))
+    assert tau_b(counts) == pytest.approx(kendalltau(x, y).statistic, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6])
+def test_exact_p_value_is_the_share_of_all_orders(n: int) -> None:
+    x = rank_encode(np.arange(n, dtype=np.float64))
+    orders = [rank_encode(np.array(p, dtype=np.float64)) for p in itertools.permutations(range(n))]
+    all_counts = [pair_counts(x, y) for y in orders]
+    distances = [abs(c.concordant - c.discordant) for c in all_counts]
+    for y, counts, distance in zip(orders, all_counts, distances, strict=True):
+        share = sum(d >= distance for d in distances) / len(distances)
+        assert kendall_p_value(x, y, counts) == pytest.approx(share, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [34, 170, 171, 200, 201, 5000])
+def test_p_value_of_perfect_order_is_exact_for_every_n(n: int) -> None:
+    import math
+
+    code = rank_encode(np.arange(n, dtype=np.float64))
+    expected = 2 / math.factorial(n)
+    assert kendall_p_value(code, code, pair_counts(code, code)) == pytest.approx(expected, rel=1e-12, abs=0.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=40), st.data())
+@settings(max_examples=150, deadline=None)
+def test_questions_are_answered_as_by_looking(cells: list[tuple[int, int]], data: st.DataObject) -> None:
+    codes, weights = np.array(cells).T
+    levels = data.draw(st.integers(int(codes.max()) + 1, 20))
+    table = WaveletMatrix(codes, weights, levels)
+    first = np.array(data.draw(st.lists(st.integers(0, len(codes)), min_size=1, max_size=10)))
+    value = np.array(data.draw(st.lists(st.integers(0, levels - 1), min_size=len(first), max_size=len(first))))
+    below, equal = table.below_and_equal(first, value)
+    for i, (f, v) in enumerate(zip(first, value, strict=True)):
+        assert below[i] == weights[:f][codes[:f] < v].sum()
+        assert equal[i] == weights[:f][codes[:f] == v].sum()
+
+
+@given(paired_values())
+@settings(max_examples=100, deadline=None)
+def test_partner_differences_are_those_of_the_definition(pair: tuple[FloatArray, FloatArray]) -> None:
+    x, y = rank_encode(pair[0]), rank_encode(pair[1])
+    found = partner_differences(x.codes, y.codes, x.levels, y.levels)
+    signs = np.sign(x.codes[:, None] - x.codes) * np.sign(y.codes[:, None] - y.codes)
+    np.testing.assert_array_equal(found, signs.sum(axis=1))
+    counts = pair_counts(x, y)
+    assert found.sum() == 2 * (counts.concordant - counts.discordant)

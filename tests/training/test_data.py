@@ -1,17 +1,24 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, FeatureError, MissingFeaturesError, MissingFileError
+from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.writing import StoreWriter
 from capbench.training.data import CaptionTraining, Pairs, drop_words, pad, read_pairs
+from capbench.training.features import Regions, open_regions
+from capbench.training.matching import LossOptions, hinge_loss, info_nce
 from capbench.training.settings import parse_training
 from tests.errors import raises
-from tests.training.world import make_world
+from tests.training.world import make_world, settings
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +136,67 @@ def test_dropped_words_are_unknown_and_special_ones_are_never_dropped() -> None:
     assert not changed[ids <= 2].any()  # <pad>, <start>, <end>
     assert 0.35 < changed.sum() / (ids > 2).sum() < 0.65
     assert drop_words(ids, 0.0, np.random.default_rng(4)) is ids
+
+
+def regions_of(world: Path, role: str, **changes: object) -> Regions:
+    config = settings(world, **changes)
+    return open_regions(config, None, read_pairs(config, None, role)[0], lambda of: (of.features[:, :1] * 2,))[0]
+
+
+def test_features_read_batch_by_batch_are_those_in_memory(world: Path) -> None:
+    held, streamed = (regions_of(world, "train", memory_mb=size) for size in (10, 0))
+    assert (held.in_memory, streamed.in_memory) == (True, False)
+    wanted = np.array([4, 2, 4, 17])
+    for one, other in zip(held.take(wanted), streamed.take(wanted), strict=True):
+        assert torch.equal(one, other)
+    features, more = held.take(wanted)
+    assert features.shape == (4, 3, 8)
+    assert torch.equal(features[..., :1] * 2, more)
+    np.testing.assert_allclose(held.mean(), held.take(range(18))[0].mean((0, 1)), rtol=1e-5)
+
+
+def test_only_the_first_regions_of_each_image_are_taken(world: Path) -> None:
+    whole, cut = (regions_of(world, "dev", regions=n) for n in (None, 2))
+    assert torch.equal(cut.take([0, 3])[0], whole.take([0, 3])[0][:, :2])
+    with raises(FeatureError, "too-few", path=world / "world.h5", value="val00"):
+        regions_of(world, "dev", regions=4)
+
+
+def test_images_with_unequal_numbers_of_regions_are_an_error(world: Path, tmp_path: Path) -> None:
+    store = tmp_path / "s.h5"
+    with StoreWriter(store, Fingerprint("drawn", "unknown", "unknown", "unknown")) as writer:
+        for name, n in (("a", 2), ("b", 3)):
+            writer.add(RegionFeatures(name, 0, 0, None, np.ones((n, 4), dtype=np.float32)))
+        writer.finish()
+    config = settings(world, features=str(store))
+    pairs = Pairs(("a", "b"), ("one", "two"), np.array([0, 1]), tmp_path)
+    with raises(FeatureError, "mismatch", path=store):
+        open_regions(config, None, pairs)
+    config = settings(world, features=str(store), regions=2)
+    assert open_regions(config, None, pairs)[0].shape == (2, 2, 4)
+    with raises(MissingFeaturesError, "missing-features", path=store):
+        open_regions(config, None, replace(pairs, images=("a", "z")))
+
+
+SCORES = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.5, 0.6], [0.2, 0.7, 0.4]], dtype=torch.float64)
+
+
+def test_all_negatives_within_the_margin_are_summed_or_the_hardest_of_each_row_and_column() -> None:
+    # Rows: .1; 0 and .3; 0 and .5. Columns: 0 and 0; .5 and .4; 0 and .4.
+    assert hinge_loss(SCORES, 0.2, hardest=False).item() == pytest.approx(0.9 + 1.3)
+    assert hinge_loss(SCORES, 0.2, hardest=True).item() == pytest.approx(0.9 + 0.5 + 0.4)
+
+
+def test_info_nce_is_the_mean_of_both_directions() -> None:
+    logits = (SCORES / 0.1).tolist()
+    rows = [math.log(sum(math.exp(x) for x in row)) - row[i] for i, row in enumerate(logits)]
+    turned = [list(column) for column in zip(*logits, strict=True)]
+    columns = [math.log(sum(math.exp(x) for x in row)) - row[i] for i, row in enumerate(turned)]
+    assert info_nce(SCORES, 0.1).item() == pytest.approx((sum(rows) + sum(columns)) / 6)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_settings_select_the_loss_of_a_step(step: int) -> None:
+    options = LossOptions(margin=0.3, hardest=True, hardest_after=2)
+    assert options(SCORES, step) == hinge_loss(SCORES, 0.3, step >= 2)
+    assert LossOptions(kind="info-nce", temperature=0.2)(SCORES, step) == info_nce(SCORES, 0.2)

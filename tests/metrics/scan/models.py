@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from capbench.core.records import Item
+from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.needs import Resources
@@ -67,3 +68,24 @@ def make_items(number: int = 60, images: int = 9, seed: int = 2) -> tuple[Item, 
         text = references[int(generator.integers(images))][0] if i % 5 == 0 else caption()
         found.append(Item(f"image{'x' * (image % 3)}{image}", text, references[image], f"c{i}"))
     return tuple(found)
+
+
+def slow_grounding(
+    regions: FloatArray, words: FloatArray, norm: str = "clipped_l2norm", smoothing: float = 9.0, clip: str = "leaky"
+) -> tuple[FloatArray, FloatArray]:
+    """Grounding vector (n,) and contexts (n, D) of regions (n, D) in a caption's words (m, D)."""
+    n, m = len(regions), len(words)
+    similar = [[float(w @ v) for v in regions] for w in words]
+    if norm.startswith("clipped"):
+        slope = 0.1 if clip == "leaky" else 0.0
+        similar = [[x if x > 0 else slope * x for x in row] for row in similar]
+    if norm.endswith("l2norm"):
+        similar = [[x / (math.sqrt(sum(y * y for y in row)) + 1e-8) for x in row] for row in similar]
+    if norm == "softmax":
+        similar = [[math.exp(x) / sum(math.exp(y) for y in row) for x in row] for row in similar]
+    found, context = np.empty(n), np.empty_like(regions)
+    for i in range(n):
+        raised = [math.exp(smoothing * similar[j][i]) for j in range(m)]
+        context[i] = sum(raised[j] / sum(raised) * words[j] for j in range(m))
+        found[i] = regions[i] @ context[i] / max(np.linalg.norm(regions[i]) * np.linalg.norm(context[i]), 1e-8)
+    return found, context

@@ -14,8 +14,7 @@ from capbench.core.records import FloatArray
 from capbench.datasets.root import find_root
 from capbench.metrics.reo import Reo, scaled
 from capbench.studies.explained import find_subject
-from tests.metrics.scan.models import Files
-from tests.metrics.scan.plain import slow_grounding
+from tests.metrics.scan.models import Files, slow_grounding
 from tests.reports.explain import explained
 
 CANDIDATES = ("a dog runs", "the woman sits under a small house", "a blue cat")
