@@ -206,7 +206,7 @@ class Accuracies(Agreement):
         for name in first:
             ones, others = draws_of(first[name], name), draws_of(second[name], name)
             for a, b in zip(ones, others, strict=True):
-                pairwise_accuracy(a, b, choice, ties, groups, name=name)  # raises where it is not defined
+                pairwise_accuracy(a, b, choice, ties, name=name)  # raises where it is not defined
             orders = order(ones, others)
             credit[name] = np.where(orders == choice, 1.0, np.where(orders == 0, TIE_CREDIT[ties], 0.0))
         same_draws(credit)

@@ -22,28 +22,14 @@ TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half
 
 
 @dataclass(frozen=True)
-class GroupAccuracy:
-    """Accuracy on one group of pairs."""
+class PairwiseAccuracy:
+    """Accuracy on some pairs."""
 
-    name: str  # the group (``HC``), or ``""`` for all pairs
     value: float  # accuracy, in [0, 1]
     n: int  # number of pairs with a human preference
     ties: int  # number of these pairs that the metric scores equally
     # expected accuracy of coin flips on the metric's untied pairs, with its ties counted by the same rule
     chance: float
-
-
-@dataclass(frozen=True)
-class AccuracyResult:
-    """Pairwise accuracy over all pairs and by group."""
-
-    pooled: GroupAccuracy  # over all pairs together
-    # by group, in order of first appearance; a single group named ``""`` without groups
-    groups: tuple[GroupAccuracy, ...]
-    # mean of the groups' accuracies, called "All" or "AVG" in the literature. Equal to ``pooled.value`` for groups of
-    # equal size
-    mean: float
-    mean_chance: float  # mean of the groups' chance levels
 
 
 def pairwise_accuracy(
@@ -53,10 +39,9 @@ def pairwise_accuracy(
     # right answer and are excluded
     preferred: Sequence[int] | NDArray[np.integer],
     ties: TieRule = "strict",
-    groups: Sequence[str] | None = None,  # (n,) group of each pair; None for a single group
     *,
     name: str = "the scores",  # name of the scores in error messages
-) -> AccuracyResult:
+) -> PairwiseAccuracy:
     """Share of pairs that a metric orders as human raters do.
 
     A metric is right on a pair if it gives the caption that raters prefer the higher score. A tie, two scores that are
@@ -70,7 +55,7 @@ def pairwise_accuracy(
     a constant metric is exactly at chance under every rule.
 
     Raises StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not -1, 0 or
-    1, or a group without any human preference.
+    1, or no human preference.
     """
     check_choice("tie rule", ties, TIE_CREDIT, StatisticError)
     first = finite_vector(first_scores, f"{name} (first of the pair)")
@@ -86,33 +71,17 @@ def pairwise_accuracy(
     if len(odd):
         message = f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}"
         raise StatisticError(message, code="wrong-value", value=float(choice[odd[0]]), hint="Use -1, 0 or 1")
-    orders = order(first, second)
-    labels = np.full(n, "", dtype=object) if groups is None else np.asarray(groups, dtype=object)
-    parts = tuple(
-        _accuracy(group, orders[labels == group], choice[labels == group], ties, name)
-        for group in dict.fromkeys(labels.tolist())
-    )
-    return AccuracyResult(
-        _accuracy("", orders, choice, ties, name),
-        parts,
-        float(np.mean([group.value for group in parts])),
-        float(np.mean([group.chance for group in parts])),
-    )
-
-
-def _accuracy(group: str, orders: FloatArray, choice: FloatArray, ties: TieRule, name: str) -> GroupAccuracy:
     clear = choice != 0
-    n = int(np.count_nonzero(clear))
-    if n == 0:
-        where = f" on group '{group}'" if group else ""
-        raise StatisticError(
-            f"the accuracy of {name}{where} is not defined: raters have no preference on any of {len(choice)} pairs",
-            value=group,
-        )
+    decided = int(np.count_nonzero(clear))
+    if decided == 0:
+        message = f"the accuracy of {name} is not defined: raters have no preference on any of {n} pairs"
+        raise StatisticError(message, value=name)
+    orders = order(first, second)
     right = int(np.count_nonzero(clear & (orders == choice)))
     tied = int(np.count_nonzero(clear & (orders == 0)))
     credit = TIE_CREDIT[ties]
-    return GroupAccuracy(group, (right + credit * tied) / n, n, tied, (0.5 * (n - tied) + credit * tied) / n)
+    chance = (0.5 * (decided - tied) + credit * tied) / decided
+    return PairwiseAccuracy((right + credit * tied) / decided, decided, tied, chance)
 
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from capbench.core.errors import MissingFileError, StatisticError
-from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, ScoreTable, TieRule
+from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
 from capbench.stats.resampling import observed_value
 from capbench.stats.ties import is_constant
-from capbench.studies.data_points import balanced_sides, in_decided_groups, item_column, level_points, rated_points
+from capbench.studies.data_points import balanced_sides, item_column, level_points, rated_points
 from capbench.studies.results import Cell
 from capbench.studies.scoring import Scored
 
@@ -158,58 +158,28 @@ def _at_level(
 def _accuracies(
     spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str, make: partial[Cell]
 ) -> Iterator[Cell]:
+    """The mean over groups, which papers print as "All", and the groups, also for the mean of both sides of each."""
     assert spec.ties is not None
     preferences, sides = judgements.preferences[spec.human], balanced_sides(spec, judgements)
-    if sides is not None:
-        yield from _balanced(spec.ties, preferences, sides, values, make)
-        return
-    # A group with even votes on all pairs has no accuracy, and the mean over groups excludes it.
-    decided = in_decided_groups(preferences)
-    sizes = Counter(preferences.group)
-    try:
-        accuracy = pairwise_accuracy(
-            values[preferences.first[decided]],
-            values[preferences.second[decided]],
-            preferences.preferred[decided],
-            ties=spec.ties,
-            groups=[group for group, kept in zip(preferences.group, decided, strict=True) if kept],
-            name=title,
-        )
-    except StatisticError as error:
-        reason = f"the votes are even on all {len(decided):,} pairs" if len(decided) and not decided.any() else ""
-        yield make(undefined=reason or error.message, n=0)
-        return
-    # The mean over groups is what papers print as "All"; with groups of equal size it equals the pooled accuracy.
-    pooled = accuracy.pooled
-    yield make(value=accuracy.mean, n=pooled.n, ties=pooled.ties, chance=accuracy.mean_chance)
-    by_name = {group.name: group for group in accuracy.groups}
-    for name in sorted(sizes.keys() - {""}):
-        if (group := by_name.get(name)) is not None:
-            yield make(group=name, value=group.value, n=group.n, ties=group.ties, chance=group.chance)
-        else:
-            even = f"the votes are even on all {sizes[name]:,} pairs of {name}; the mean over groups excludes it"
-            yield make(group=name, undefined=even, n=0)
-
-
-def _balanced(
-    ties: TieRule, preferences: Preferences, sides: IntArray, values: FloatArray, make: partial[Cell]
-) -> Iterator[Cell]:
-    """Length-balanced accuracies: of each group the mean of both sides, overall the mean of the groups."""
+    groups, clear = np.array(preferences.group, dtype=object), np.asarray(preferences.preferred) != 0
+    first, second = values[preferences.first], values[preferences.second]
     cells: dict[str, Cell] = {}
-    groups = np.array(preferences.group, dtype=object)
     for group in dict.fromkeys(preferences.group):
-        halves = []
-        for side in (1, -1):
-            chosen = (sides == side) & (groups == group)
-            if chosen.any():
-                first, second = values[preferences.first[chosen]], values[preferences.second[chosen]]
-                halves.append(pairwise_accuracy(first, second, preferences.preferred[chosen], ties).pooled)
-        where = f" of {group}" if group else ""
-        reason = f"the longer caption, or the shorter one, is preferred in no pair{where}"
-        number = _mean(halves) if len(halves) == 2 else {"undefined": reason, "n": 0}
-        cells[group] = make(group=group, **number)
-    defined = [cell for cell in cells.values() if cell.value is not None]
-    if defined:
+        of_group, where = groups == group, f" of {group}" if group else ""
+        parts = [of_group & clear] if sides is None else [of_group & (sides == side) for side in (1, -1)]
+        if not all(part.any() for part in parts):
+            # A group with even votes on all pairs has no accuracy, and the mean over groups excludes it.
+            even = f"the votes are even on all {of_group.sum():,} pairs{where}"
+            even += "; the mean over groups excludes it" if group else ""
+            unbalanced = f"the longer caption, or the shorter one, is preferred in no pair{where}"
+            cells[group] = make(group=group, undefined=even if sides is None else unbalanced, n=0)
+            continue
+        found = [
+            pairwise_accuracy(first[part], second[part], preferences.preferred[part], spec.ties, name=title)
+            for part in parts
+        ]
+        cells[group] = make(group=group, **_mean(found))
+    if defined := [cell for cell in cells.values() if cell.value is not None]:
         yield make(**_mean(defined))
         yield from (cells[name] for name in sorted(cells) if name)
     else:

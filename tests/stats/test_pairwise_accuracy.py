@@ -20,8 +20,7 @@ RULES: list[TieRule] = ["strict", "ties-right", "ties-half"]
 def test_a_tie_counts_as_its_rule_says(rule: TieRule, expected: float) -> None:
     first, second = [0.9, 0.1, 0.5, 0.7, 0.3], [0.2, 0.4, 0.5, 0.1, 0.6]
     result = pairwise_accuracy(first, second, [1, -1, 1, -1, 1], rule)
-    assert result.pooled.value == result.mean == pytest.approx(expected)
-    assert (result.pooled.n, result.pooled.ties) == (5, 1)
+    assert (result.value, result.n, result.ties) == (pytest.approx(expected), 5, 1)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -31,23 +30,15 @@ def test_coin_flips_are_at_chance_with_ties_and_without(rule: TieRule) -> None:
     preferred = rng.choice([-1, 1], size=n)
     for tie_rate in (0.0, 0.3):
         second = np.where(rng.random(n) < tie_rate, 0.0, rng.choice([-1.0, 1.0], size=n))
-        pooled = pairwise_accuracy(np.zeros(n), second, preferred, rule).pooled
-        assert pooled.value == pytest.approx(pooled.chance, abs=0.01)
+        found = pairwise_accuracy(np.zeros(n), second, preferred, rule)
+        assert found.value == pytest.approx(found.chance, abs=0.01)
         if tie_rate == 0.0:
-            assert pooled.chance == 0.5
-
-
-def test_groups_are_reported_in_their_order_and_their_mean_is_not_the_pooled_value() -> None:
-    first, second = [2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 2.0]
-    result = pairwise_accuracy(first, second, [1, 1, 1, 1], groups=["HI", "HI", "HI", "HC"])
-    assert [(g.name, g.value, g.n) for g in result.groups] == [("HI", 1.0, 3), ("HC", 0.0, 1)]
-    assert (result.mean, result.pooled.value) == (0.5, 0.75)
-    assert result.mean_chance == 0.5
+            assert found.chance == 0.5
 
 
 def test_pairs_on_which_people_are_even_are_left_out_and_counted() -> None:
     result = pairwise_accuracy([1.0, 2.0, 5.0], [0.0, 2.0, 9.0], [1, 0, 0], "ties-right")
-    assert (result.pooled.value, result.pooled.n, result.pooled.ties) == (1.0, 1, 0)
+    assert (result.value, result.n, result.ties) == (1.0, 1, 0)
 
 
 scores = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([-1, 1])), min_size=1, max_size=50)
@@ -56,7 +47,7 @@ scores = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_fro
 @given(scores)
 def test_the_three_rules_differ_by_the_share_of_ties(pairs: list[tuple[int, int, int]]) -> None:
     first, second, preferred = (list(column) for column in zip(*pairs, strict=True))
-    strict, right, half = (pairwise_accuracy(first, second, preferred, rule).pooled for rule in RULES)
+    strict, right, half = (pairwise_accuracy(first, second, preferred, rule) for rule in RULES)
     share = strict.ties / strict.n
     assert right.value - strict.value == pytest.approx(share)
     assert half.value - strict.value == pytest.approx(share / 2)
@@ -64,22 +55,19 @@ def test_the_three_rules_differ_by_the_share_of_ties(pairs: list[tuple[int, int,
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "preferred", "groups", "code", "value"),
+    ("first", "second", "preferred", "code", "value"),
     [
-        ([float("nan")], [1.0], [1], None, "not-a-number", "cider (first of the pair)"),
-        ([1.0], [float("inf")], [1], None, "not-a-number", "cider (second of the pair)"),
-        ([1.0], [1.0, 2.0], [1], None, "mismatch", "cider"),
-        ([], [], [], None, "too-few", 0),
-        ([1.0], [2.0], [2], None, "wrong-value", 2.0),
-        ([1.0], [2.0], [0], None, "undefined", ""),
-        ([1.0, 1.0], [2.0, 2.0], [1, 0], ["HC", "HM"], "undefined", "HM"),
+        ([float("nan")], [1.0], [1], "not-a-number", "cider (first of the pair)"),
+        ([1.0], [float("inf")], [1], "not-a-number", "cider (second of the pair)"),
+        ([1.0], [1.0, 2.0], [1], "mismatch", "cider"),
+        ([], [], [], "too-few", 0),
+        ([1.0], [2.0], [2], "wrong-value", 2.0),
+        ([1.0], [2.0], [0], "undefined", "cider"),
     ],
 )
-def test_undefined_accuracies_are_rejected(
-    first: Any, second: Any, preferred: Any, groups: Any, code: str, value: object
-) -> None:
+def test_undefined_accuracies_are_rejected(first: Any, second: Any, preferred: Any, code: str, value: object) -> None:
     with raises(StatisticError, code, value=value):
-        pairwise_accuracy(first, second, preferred, groups=groups, name="cider")
+        pairwise_accuracy(first, second, preferred, name="cider")
 
 
 ITEMS = [7, 2, 7, 2, 7, 5, 2, 2]

@@ -133,7 +133,7 @@ def results(made: Made, by: int) -> dict[str, Any]:
         )
     for ties in ("strict", "ties-half"):
         calls[ties] = lambda ties=ties: [
-            pairwise_accuracy(scores, others, preferred, ties).mean,
+            pairwise_accuracy(scores, others, preferred, ties).value,
             *under(Accuracies.of(ties, both, {"m": others, "o": scores}, preferred, unit=image)),
         ]
     calls["other raters"] = lambda: [
