@@ -68,4 +68,4 @@ def combine(
             caller.tell(f"{out} has the scores of the first of {len(tables)} samples of references")
     if save is not None and result.combination is not None:
         write_combination(result.combination, save)
-    return result.model_copy(update={"saved": save, "scores": out})
+    return result

@@ -40,9 +40,9 @@ def combine(
     values: Any = {**inputs.values(), **choices}
     result = learn(target.dataset, metric or [], protocol=target.protocol, progress=caller, **values)
     common.answer(json_output, result, lambda: print_combined(result, common.out(), details=details))
-    if result.scores is not None:
-        common.wrote(result.scores)
-    if result.saved is not None:
-        common.note(f"wrote {result.saved}; use it as the metric combination:{result.saved}")
+    if out := values.get("out"):
+        common.wrote(out)
+    if save := values.get("save"):
+        common.note(f"wrote {save}; use it as the metric combination:{save}")
     if result.comparison.missing or result.comparison.undefined:
         raise typer.Exit(1)

@@ -6,17 +6,14 @@ combination like any other metric. :func:`combine_metrics` also measures its wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from pydantic import Field
 
 from capbench import __version__
-from capbench.core.errors import ProtocolError, StatisticError, UsageError, check_choice
+from capbench.core.errors import ProtocolError, UsageError, check_choice
 from capbench.core.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable
 from capbench.core.typed_json import Strict, Tidy
 from capbench.datasets.base import Dataset
@@ -58,7 +55,6 @@ class Learned:
 
     values: FloatArray  # (draws, items)
     examples: Examples  # the judgements with the inputs' scores, of all draws
-    settings: Settings
     out_of_fold: OutOfFold  # folds, weights and penalties
     signature: str  # everything that can change the scores
 
@@ -100,29 +96,15 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
     )
 
 
-def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
-    return Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
-
-
-@contextmanager
-def _naming(protocol: Protocol) -> Iterator[None]:
-    try:
-        yield
-    except StatisticError as error:
-        message = f"a combination under {protocol}: {error.message}"
-        raise StatisticError(message, code=error.code, value=error.value, hint=error.hint) from error
-
-
 def learn_out_of_fold(
     protocol: Protocol,
     draws: Sequence[Judgements],
     tables: Sequence[ScoreTable],
     inputs: Sequence[Input],
-    settings: CombineSettings,
+    how: Settings,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Learned:
     """Learn a combination from a protocol's judgements, and score all items out of fold."""
-    how = _settings(protocol, settings)
     # (draws, items, k), signed so that higher is better.
     columns = [np.stack([table.values[entry.row.key] for table in tables]) for entry in inputs]
     signs = [-1.0 if entry.lower_is_better else 1.0 for entry in inputs]
@@ -130,8 +112,7 @@ def learn_out_of_fold(
     unit, _ = photograph_codes(draws[0].items)
     examples = examples_of(protocol, draws[0], scores, unit)
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
-    with _naming(protocol):
-        result = nested_scores(examples, captions, units, how, [entry.row.title for entry in inputs], progress)
+    result = nested_scores(examples, captions, units, how, [entry.row.title for entry in inputs], progress)
     # Of the protocol, the scores depend on the items and the human side, not on the statistic.
     spec = protocol.statistic
     items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
@@ -148,7 +129,7 @@ def learn_out_of_fold(
         f"learnt:{items},{spec.human}{f',{spec.aggregation}' if spec.side == 'ratings' else ''}",
         f"of:{'+'.join(signed)}",
     ]
-    return Learned(result.scores.reshape(len(scores), -1), examples, how, result, "|".join(parts))
+    return Learned(result.scores.reshape(len(scores), -1), examples, result, "|".join(parts))
 
 
 _ROW = Row(ScoreColumn(METRIC, METRIC), METRIC, METRIC, METRIC)
@@ -183,8 +164,6 @@ class CombinationResult(Tidy):
     fold_penalties: tuple[float, ...]  # chosen without each fold
     parts: tuple[InputPart, ...]
     combination: CombinationFile | None  # learned from all judgements; None if one of its metrics cannot be saved
-    saved: Path | None = Field(default=None, exclude=True)  # the file for combination:FILE
-    scores: Path | None = Field(default=None, exclude=True)  # the file of out-of-fold scores
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each metric: its weight and what it adds."""
@@ -215,47 +194,37 @@ def combine_metrics(
         check_choice("metric of the combination", name, names)
     inputs = inputs_of(rows, requests, lower)
     refuse_means(protocol)
+    learner = learner_for(protocol, settings.learner)
+    how = Settings(learner, settings.folds, settings.inner_folds, settings.seed)
     judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
     # Judgements, the same in all draws, from which no combination can be learned, are rejected before scoring.
     judgements = judged.draws[0]
     unit, _ = photograph_codes(judgements.items)
-    with _naming(protocol):
-        blank = examples_of(protocol, judgements, np.zeros((1, len(unit), 1)), unit)
-        check_judgements(blank, _settings(protocol, settings))
+    check_judgements(examples_of(protocol, judgements, np.zeros((1, len(unit), 1)), unit), how)
     scored = judged.score(progress)
     # Columns of incomplete score files are left out of the combination, and named.
     complete = scored.complete(rows)
     inputs = tuple(entry for entry in inputs if entry.row in complete)
 
     def learned_from(inputs: Sequence[Input], what: str) -> Learned:
-        with progress(what, settings.folds) as step:
-            return learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, settings, step)
+        with progress(what, how.folds) as step:
+            return learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, how, step)
 
     learned = learned_from(inputs, f"learning from {dataset.name}")
-    whole, penalty = learn(learned.examples, learned.settings, [entry.row.title for entry in inputs], stream=0)
-    settled: dict[str, Any] = {"bootstrap": bootstrap, "compare": compare, "human_ceiling": False}
-    study = Study(METRIC, f"{_ROW.title} and its metrics", **settled)
+    whole, penalty = learn(learned.examples, how, [entry.row.title for entry in inputs], stream=0)
+    study = Study(METRIC, f"{_ROW.title} and its metrics", bootstrap=bootstrap, compare=compare, human_ceiling=False)
     # The combination shares the inputs' training records.
     of_inputs = [record for one in inputs for record in scored.tables[0].trained_on.get(one.row.key.label, ())]
     trained_on = {METRIC: tuple(dict.fromkeys(of_inputs))} if of_inputs else {}
-    alone = tuple(
+    tables = tuple(
         replace(
             table,
-            values={_ROW.key: values},
-            corpus={_ROW.key: float(values.mean())},
-            signatures={METRIC: learned.signature},
+            values={**table.values, _ROW.key: values},
+            corpus={**table.corpus, _ROW.key: float(values.mean())},
+            signatures={**table.signatures, METRIC: learned.signature},
             trained_on={**table.trained_on, **trained_on},
         )
         for table, values in zip(scored.tables, learned.values, strict=True)
-    )
-    tables = tuple(
-        replace(
-            one,
-            values={**table.values, **one.values},
-            corpus={**table.corpus, **one.corpus},
-            signatures={**table.signatures, **one.signatures},
-        )
-        for table, one in zip(scored.tables, alone, strict=True)
     )
     shown, key = [*(entry.row for entry in inputs), _ROW], f"{dataset.name}/{protocol.items.name}"
     scored_all = replace(scored, tables=tables)
@@ -279,7 +248,7 @@ def combine_metrics(
         weights = weight_intervals(
             learned.examples,
             whole,
-            learned.settings,
+            how,
             penalty,
             resamples=bootstrap.resamples,
             seed=compare.seed,
@@ -308,15 +277,15 @@ def combine_metrics(
     result = CombinationResult(
         comparison=comparison,
         title=_ROW.title,
-        settings=learned.settings,
+        settings=how,
         images=len(np.unique(learned.examples.unit)),
         on_pairs=learned.examples.target is None,
         penalty=penalty,
         fold_penalties=learned.out_of_fold.penalties,
         parts=tuple(parts),
-        combination=_file(protocol, requests, inputs, scored, learned, whole, penalty),
+        combination=_file(protocol, requests, inputs, scored, learned, how, whole, penalty),
     )
-    return result, alone
+    return result, tuple(replace(table, values={_ROW.key: table.values[_ROW.key]}) for table in tables)
 
 
 def _file(
@@ -325,6 +294,7 @@ def _file(
     inputs: Sequence[Input],
     scored: Scored,
     learned: Learned,
+    how: Settings,
     whole: Fit,  # learned from all judgements
     penalty: float,
 ) -> CombinationFile | None:
@@ -357,14 +327,13 @@ def _file(
         )
     judged, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
     images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in judged)
-    settings = learned.settings
     return CombinationFile(
-        learner=settings.learner,
+        learner=how.learner,
         protocol=protocol.versioned,
         learnt_images=tuple(sorted({image_digest(image) for image in images})),
         examples=len(learned.examples),
-        seed=settings.seed,
-        inner_folds=settings.inner_folds,
+        seed=how.seed,
+        inner_folds=how.inner_folds,
         penalty=penalty,
         intercept=whole.intercept,
         inputs=tuple(saved),

@@ -22,6 +22,7 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
+from capbench.stats.nested_cross_validation import Settings
 from capbench.studies.combine import CombinationResult, combine_metrics, inputs_of, learn_out_of_fold
 from capbench.studies.data_points import photograph_codes
 from capbench.studies.plan import plan_study
@@ -98,7 +99,7 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
     protocol = dataset.protocol("drawn/mean-spearman")
     scored = load_scorable(dataset, protocol.items, requests, cache=False).score()
     inputs = inputs_of([row for request in requests for row in request.rows], requests)
-    learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, CombineSettings(**FEW))
+    learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, Settings("ridge", **FEW))
     assert learnt.values.shape == (3, 120)
     assert len(learnt.examples) == 360
     # Means of an item's ratings, in the order of the items.
