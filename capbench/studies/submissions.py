@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from capbench.core.errors import CapbenchError, DataError, MissingFileError
-from capbench.core.files import read_lines, sha256_file, write_text
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, count
+from capbench.core.files import read_lines, read_text, sha256_file, write_text
 from capbench.core.records import Item, image_id
 from capbench.core.training_record import TrainingOverlap, TrainingRecord, photographs_of, training_overlap
 from capbench.core.typed_json import Strict, validated
@@ -27,7 +27,6 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.registry import metric_columns
 from capbench.metrics.score_files import ScoreFile, read_score_file
 from capbench.metrics.score_joining import Join, join
-from capbench.stats.ties import is_constant
 from capbench.studies.task_file import RankedTask
 
 SUMS = "SHA256SUMS"  # file with the checksums of a folder of cards, in the format of ``sha256sum``
@@ -114,31 +113,24 @@ def score_file(card: Path) -> Path:
 
 def read_cards(folder: Path) -> dict[Path, Card]:
     """The cards of a folder by score file, after a check of all checksums; empty if the folder does not exist."""
-    lines = [line.split() for line in read_lines(folder / SUMS)] if (folder / SUMS).exists() else []
-    sums = {name: digest for digest, name in filter(None, lines)}
-    present = {path.name: path for path in _files(folder)}
-    for name in sorted(present.keys() ^ sums.keys()):
-        problem = "has no checksum" if name in present else "is missing"
-        hint = f"Write the checksums again, or remove the line from {SUMS}"
-        raise DataError(problem, code="mismatch", path=folder / name, hint=hint)
-    for name, digest in sums.items():
-        if sha256_file(folder / name) != digest:
-            message = f"its checksum differs from that in {SUMS}: the file was changed"
-            raise DataError(message, code="damaged", path=folder / name, hint="Restore the file")
-    cards = {}
-    for path in present.values():
-        if path.suffix == ".yaml":
-            cards[score_file(path)] = load_card(path)
-    return cards
+    found, stored = (
+        set(text.splitlines()) for text in (_sums(folder), read_text(folder / SUMS) if folder.exists() else "")
+    )
+    if found != stored:
+        names = ", ".join(sorted({line.split()[-1] for line in found ^ stored}))
+        hint = "Restore these files, or write the checksums again"
+        raise DataError(f"does not have the checksums of {names}", code="damaged", path=folder / SUMS, hint=hint)
+    return {score_file(path): load_card(path) for path in sorted(folder.glob("*.yaml"))}
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*") if path.suffix in (".gz", ".yaml"))
+def _sums(folder: Path) -> str:
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".gz", ".yaml"))
+    return "".join(f"{sha256_file(path)}  {path.name}\n" for path in files)
 
 
 def write_sums(folder: Path) -> None:
     """Write the checksums of all cards and score files of a folder."""
-    write_text(folder / SUMS, "".join(f"{sha256_file(path)}  {path.name}\n" for path in _files(folder)))
+    write_text(folder / SUMS, _sums(folder))
 
 
 def score_entries(cards: Mapping[Path, Card], *, shown: bool = True) -> list[ScoresEntry]:
@@ -202,17 +194,12 @@ def load_submission(path: Path) -> Submission:
     files = tuple(read_score_file(path.parent / name, label="") for name in card.files)
     columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
     counts = Counter(column for of_file in columns.values() for column in of_file)
-    for file in files:
-        if not columns[file.path]:
-            message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(file.columns)}"
-            raise DataError(message, code="missing-column", path=file.path, hint="Correct 'columns' of the card")
-        if twice := [column for column in columns[file.path] if counts[column] > 1]:
-            message = f"has the column '{twice[0]}', as another file"
-            hint = "Put the rows of all data sets into one file"
-            raise DataError(message, code="duplicate", value=twice[0], path=file.path, hint=hint)
-    if missing := [name for name in card.columns if not counts[name]]:
-        message, hint = f"no score file has the column '{missing[0]}'", "Correct 'columns' or 'files'"
-        raise DataError(message, code="missing-column", value=missing[0], path=path, hint=hint)
+    wrong = [f"the file '{file.path.name}' has none" for file in files if not columns[file.path]]
+    wrong += [f"'{name}' is in {count(counts[name], 'file')}" for name in card.columns if counts[name] != 1]
+    if wrong:
+        message = f"each column of the card should be in one of its files: {'; '.join(wrong)}"
+        hint = "Correct 'columns' or 'files', and put the rows of all data sets into one file"
+        raise DataError(message, code="mismatch", path=path, hint=hint)
     return Submission(path, card, files, columns)
 
 
@@ -239,7 +226,7 @@ def committed_columns(path: Path) -> set[str]:
 def covered_data(submission: Submission, tasks: Sequence[RankedTask], root: DataRoot) -> list[Covered]:
     """The data sets of tasks (those whose files are installed) that the score files cover completely.
 
-    Raises DataError if a file has scores for a part of a data set, a row matches no item, or a column is constant.
+    Raises DataError if a file has scores for a part of a data set, or a row matches no item.
     """
     draws: dict[str, tuple[str, list[tuple[Item, ...]]]] = {}
     for task in tasks:
@@ -265,10 +252,6 @@ def _covered(
         if any(len(joined.missing) for joined in joins):
             partial.append((name, joins))
             continue
-        for column in columns:
-            if all(is_constant(joined.values[column]) for joined in joins):
-                message = f"'{column}' has the same score for all items of {name}"
-                raise DataError(message, code="undefined", value=column, path=file.path, hint="Check the scores")
         unused &= ~np.any([_used(joined) for joined in joins], axis=0)
         judged = tuple(item for items in of_draws for item in items)
         covered.append(Covered(name, dataset, judged, joins[0].way, file.path))
