@@ -9,36 +9,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
 from capbench.core.errors import DataError, count
-from capbench.core.options import Choice, Count, File, Number, Options, Text, option
+from capbench.core.options import Choice, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
 from capbench.features.class_names import KNOWN, class_names
-from capbench.features.pooling import read_boxes
+from capbench.features.pooling import ImageBoxes, read_boxes
+from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Features, References, Resources, WordVectors
 from capbench.metrics.wmd import FARTHEST, known_vectors, opened_vectors, word_movers_distance
-from capbench.text.vocabulary import ENGLISH, GLASGOW
+from capbench.text.vocabulary import GLASGOW
 
 _WORD = re.compile(r"\b\w\w+\b")
-_STOP_WORDS: Final[Mapping[str, frozenset[str]]] = {
-    "glasgow-318": GLASGOW,
-    "nltk-179": ENGLISH,
-    "none": frozenset(),
-}
 Bag = tuple[str, ...]  # Words in alphabetical order, repeats included
 
 
-def content_words(text: str, stop_words: frozenset[str] = GLASGOW) -> list[str]:
-    """Words of at least two letters or digits, in lower case, without stop words."""
-    return [word for word in _WORD.findall(text.lower()) if word not in stop_words]
+def content_words(text: str) -> list[str]:
+    """Words of at least two letters or digits, in lower case, without the stop words of the Glasgow group."""
+    return [word for word in _WORD.findall(text.lower()) if word not in GLASGOW]
 
 
 def reference_weight(word: str, references: Sequence[Bag], vectors: Mapping[str, NDArray[np.float32]]) -> float:
@@ -75,9 +71,7 @@ class VifidelOptions(Options):
         quiet=True,
     )
     threshold: float = option(0.3, Number(0, 1), "minimum score of a label; labels without a score are included")
-    at_least: int = option(1, Count(), "number of an image's best labels that are included regardless of their scores")
     repeats: str = option("counted", Choice("counted", "once"), "weight of repeated labels")
-    stop: str = option("glasgow-318", Choice(*_STOP_WORDS), "stop words, which are ignored in labels and captions")
 
 
 class LabelsNeed(Features):
@@ -112,7 +106,7 @@ class LabelsNeed(Features):
         if options.labels is None:
             super().check_items(items, resources, options)
         else:
-            read_labels(options.labels, options.classes).require([item.image for item in items])
+            open_labels(options, resources).require([item.image for item in items])
 
 
 class Vifidel(Metric):
@@ -145,18 +139,15 @@ class Vifidel(Metric):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
         self._vectors = opened_vectors(str(self.options.vectors))
-        self._stop_words = _STOP_WORDS[self.options.stop]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
         return frozenset({"vifidel"})
 
     @cached_property
-    def labels(self) -> FileLabels:
+    def labels(self) -> Labels:
         """The objects in images."""
-        if self.options.labels is not None:
-            return read_labels(self.options.labels, self.options.classes)
-        return StoreLabels(open_store(str(self.resources.features)), self.options.classes)
+        return open_labels(self.options, self.resources)
 
     def prepare(self, items: Sequence[Item]) -> None:
         self.labels.require([item.image for item in items])
@@ -175,7 +166,7 @@ class Vifidel(Metric):
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         images = [self._label_bag(image) for image in {item.image for item in items}]
-        captions = [self._caption_bag(text) for text in {item.candidate for item in items}]
+        captions = [_bag(text) for text in {item.candidate for item in items}]
         lines = []
         for bags, what in ((images, "images have no label"), (captions, "captions have no word")):
             if bare := sum(not any(word in self._vectors for word in bag) for bag in bags):
@@ -183,18 +174,17 @@ class Vifidel(Metric):
         return lines
 
     def used_labels(self, image: str) -> list[str]:
-        """The labels with a score of at least ``threshold``, and the best ``at_least`` ones."""
+        """The labels with a score of at least ``threshold``, and the best one."""
         objects = self.labels.of(image)
-        scores = [1.0 if label.score is None else label.score for label in objects]
-        best = sorted(range(len(objects)), key=lambda i: -scores[i])[: self.options.at_least]
-        names = [of.name for i, of in enumerate(objects) if scores[i] >= self.options.threshold or i in best]
+        best = max(objects, key=lambda label: label.score, default=None)
+        names = [label.name for label in objects if label.score >= self.options.threshold or label is best]
         return names if self.options.repeats == "counted" else list(dict.fromkeys(names))
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 3): number of references, distance, distance with references (0 without any)."""
         labels = {image: self._label_bag(image) for image in {item.image for item in items}}
         texts = {text for item in items for text in (item.candidate, *item.references)}
-        captions = {text: self._caption_bag(text) for text in texts}
+        captions = {text: _bag(text) for text in texts}
         words = sorted({word for bag in (*labels.values(), *captions.values()) for word in bag})
         vectors = known_vectors(self._vectors, words)
 
@@ -228,74 +218,64 @@ class Vifidel(Metric):
         return {"vifidel": distance, "vifidel-ref": np.where(statistics[:, 0] > 0, with_references, np.nan)}
 
     def _label_bag(self, image: str) -> Bag:
-        return self._caption_bag(" ".join(self.used_labels(image)))
+        return _bag(" ".join(self.used_labels(image)))
 
-    def _caption_bag(self, text: str) -> Bag:
-        return tuple(sorted(content_words(text, self._stop_words)))
+
+def _bag(text: str) -> Bag:
+    return tuple(sorted(content_words(text)))
 
 
 class ObjectLabel(NamedTuple):
-    """One object: the name of its class, such as ``traffic light``, and a confidence from 0 to 1; None if unknown."""
+    """One object: the name of its class, such as ``traffic light``, and a confidence from 0 to 1; 1 if unknown."""
 
     name: str
-    score: float | None = None
+    score: float = 1.0
 
 
-class FileLabels:
-    """Labels of images from a file."""
+@dataclass(frozen=True)
+class Labels:
+    """Labels of images: the objects of each, or classes of its regions with their names."""
 
-    def __init__(self, path: Path, labels: Mapping[str, tuple[ObjectLabel, ...]]) -> None:
-        self.path, self._labels = path, labels
+    path: Path
+    images: FeatureStore | Mapping[str, Sequence[ObjectLabel]]
+    names: Sequence[str] = ()  # of a store's classes
 
     def require(self, images: Sequence[str]) -> None:
         """Check that all images have labels."""
-        missing = [image for image in dict.fromkeys(images) if image not in self._labels]
-        if missing:
+        if isinstance(self.images, FeatureStore):
+            self.images.require(images)
+        elif missing := [image for image in dict.fromkeys(images) if image not in self.images]:
             message = f"has no labels of {count(len(missing), 'image')}, such as '{missing[0]}'"
-            hint = f"Its images look like '{next(iter(self._labels))}'; one without objects has an empty list"
+            hint = f"Its images look like '{next(iter(self.images))}'; one without objects has an empty list"
             raise DataError(message, code="missing-image", value=missing[0], path=self.path, hint=hint)
 
-    def of(self, image: str) -> tuple[ObjectLabel, ...]:
+    def of(self, image: str) -> Sequence[ObjectLabel]:
         """An image's objects."""
         self.require([image])
-        return self._labels[image]
+        found = self.images[image]
+        return _named(image, found, self.names, self.path) if isinstance(found, RegionFeatures) else found
 
     def key(self, image: str) -> bytes:
-        """A CRC-32 of the image's labels and scores."""
+        """A CRC-32 of the image's labels and scores, or of its regions."""
+        if isinstance(self.images, FeatureStore):
+            return (self.images.checksum(image) or 0).to_bytes(4, "little")
         return zlib.crc32(repr(self.of(image)).encode()).to_bytes(4, "little")
 
 
-class StoreLabels(FileLabels):
-    """Classes of a store's regions; ``names`` are those of the classes if the store has none."""
-
-    def __init__(self, store: FeatureStore, names: str | None) -> None:
-        super().__init__(store.paths[0], {})
-        self._store = store
-        self._names = _class_names(names, store.header.class_names, self.path)
-
-    def require(self, images: Sequence[str]) -> None:
-        self._store.require(images)
-
-    def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        regions = self._store[image]
-        return _named(image, regions.class_ids, regions.class_scores, self._names, self.path)
-
-    def key(self, image: str) -> bytes:
-        return (self._store.checksum(image) or 0).to_bytes(4, "little")
-
-
-def read_labels(file: str, names: str | None = None) -> FileLabels:
-    """Read a label file; ``names`` are those of the classes of an ``.npz`` file without names.
+def open_labels(options: VifidelOptions, resources: Resources) -> Labels:
+    """The labels of a file, or of the feature store.
 
     - JSON: ``{"im1.jpg": ["dog", "ball"], "im2.jpg": [{"label": "cat", "score": 0.9}], "im3.jpg": []}``;
     - ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
     """
-    path = Path(file).expanduser()
+    if options.labels is None:
+        store = open_store(str(resources.features))
+        return Labels(store.paths[0], store, _class_names(options.classes, store.header.class_names, store.paths[0]))
+    path = Path(options.labels).expanduser()
     if path.suffix.lower() == ".npz":
         boxes = read_boxes(path)
-        known = _class_names(names, boxes.class_names, path)
-        objects = boxes.images.items()
-        return FileLabels(path, {i: _named(i, of.class_ids, of.class_scores, known, path) for i, of in objects})
+        names = _class_names(options.classes, boxes.class_names, path)
+        return Labels(path, {image: _named(image, of, names, path) for image, of in boxes.images.items()})
     labels: dict[str, list[ObjectLabel]] = {}
     form = 'Write JSON {"image": ["label", {"label": "label", "score": 0.9}]}'
     content = files.read_json(path, unique_keys=True)
@@ -309,13 +289,13 @@ def read_labels(file: str, names: str | None = None) -> FileLabels:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             message, row = f"{str(objects)[:80]} is not a list of labels with scores from 0 to 1", f"image '{image}'"
             raise DataError(message, code="wrong-value", value=objects, path=path, row=row, hint=form) from error
-    return FileLabels(path, {image: tuple(of_image) for image, of_image in labels.items()})
+    return Labels(path, labels)
 
 
 def _label(entry: Any) -> ObjectLabel:
     name, score = (entry["label"], entry.get("score")) if isinstance(entry, dict) else (entry, None)
-    number = None if score in (None, "") else float(score)
-    if not name.strip() or not (number is None or 0 <= number <= 1):
+    number = 1.0 if score in (None, "") else float(score)
+    if not name.strip() or not 0 <= number <= 1:
         raise ValueError
     return ObjectLabel(name.strip(), number)
 
@@ -328,13 +308,13 @@ def _class_names(option: str | None, known: Sequence[str] | None, path: Path) ->
     return names
 
 
-def _named(image: str, ids: Any, scores: Any, names: Sequence[str], path: Path) -> tuple[ObjectLabel, ...]:
-    """Objects of class numbers (k,) with scores (k,) or None."""
+def _named(image: str, regions: ImageBoxes | RegionFeatures, names: Sequence[str], path: Path) -> list[ObjectLabel]:
+    ids, scores = regions.class_ids, regions.class_scores
     if ids is None:
         raise DataError("has no 'class_ids'", code="missing-key", value="class_ids", path=path)
     if max(ids, default=0) >= len(names):
         message = f"the image '{image}' has an object of class {max(ids)}, but there are {len(names)} class names"
         hint = "Set the option 'classes' to the class names of this detector"
         raise DataError(message, code="out-of-range", value=int(max(ids)), path=path, hint=hint)
-    confidences = [None] * len(ids) if scores is None else [min(float(score), 1.0) for score in scores]
-    return tuple(ObjectLabel(names[number], score) for number, score in zip(ids, confidences, strict=True))
+    confidences = [1.0] * len(ids) if scores is None else [min(float(score), 1.0) for score in scores]
+    return [ObjectLabel(names[number], score) for number, score in zip(ids, confidences, strict=True)]
