@@ -207,13 +207,12 @@ cider-coco=cider df=coco-val
 cider-images=cider df=images
 cider-2=cider sigma=2
 """
-_WMD = "wmd\nptb=wmd tokens=ptb keep_stop_words=true unit=false"
 _BERT = "bertscore\nidf=bertscore idf=references reduce=mean\nbert-tbr threshold=0.85\n"
 _VILBERT = "vilbertscore any_features=true\nother=vilbertscore any_features=true "
 PARTS = {
     "rules": Part(_RULES, tolerance=1e-12, datasets=DATASETS),
     "spice": Part("spice\nspider", tolerance=1e-12, items=60, java=True),
-    "wmd": Part(_WMD, vectors, 1e-10, datasets=DATASETS),
+    "wmd": Part("wmd", vectors, 1e-10, datasets=DATASETS),
     "vifidel": Part("vifidel classes=coco-80", lambda *given: {**regions(*given), **vectors(*given)}, 1e-10),
     "nneval": Part("nneval", nneval, 1e-10, items=60, java=True),
     "tiger": Part("tiger\nhalf=tiger d_rel=half tau=0.5", lambda *given: trained(*given, "tiger")),

@@ -139,7 +139,10 @@ class Metric(abc.ABC):
         With them, a thousand resamples of a corpus cost one matrix product. By default, if corpus scores are means,
         each item's scores and a one; otherwise None: resampling then calls :meth:`corpus_scores` on the sampled rows.
         """
-        return None if type(self).corpus_scores is not Metric.corpus_scores else terms_of_means(self, statistics)
+        if type(self).corpus_scores is not Metric.corpus_scores:
+            return None
+        scores = self.scores(statistics)
+        return np.column_stack([*(scores[column] for column in self.active_columns), np.ones(len(statistics))])
 
     def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
         """Corpus scores of r corpora from (r, t) sums of :meth:`corpus_terms`: column → (r,)."""
@@ -249,12 +252,6 @@ class Metric(abc.ABC):
         given, chosen = cls.given(resources, label), cls.option_type.read(cls.name, options)
         for single in (single for need in cls.needs for single in need.each()):
             single.check_items(items, given, chosen)
-
-
-def terms_of_means(metric: Metric, statistics: FloatArray) -> FloatArray:
-    """(n, columns + 1): each item's scores and a one."""
-    scores = metric.scores(statistics)
-    return np.column_stack([*(scores[column] for column in metric.active_columns), np.ones(len(statistics))])
 
 
 # Metrics made of other metrics' columns.

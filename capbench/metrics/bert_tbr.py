@@ -9,16 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import MetricError
-from capbench.core.files import read_lines
-from capbench.core.options import Choice, Count, File, Number, option
+from capbench.core.options import Choice, Count, Number, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.bertscore import BertMetric, BertOptions
-from capbench.metrics.needs import Resources
 from capbench.metrics.tokens import require_references
 from capbench.text import vocabulary
 from capbench.text.greedy_matching import unit
+
+_STOP_WORDS = vocabulary.ENGLISH | {"."}
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,6 @@ class BertTBROptions(BertOptions):
     )
     layer: int = option(8, Count(1), "layer of the word states")
     threshold: float = option(0.4, Number(0, 1), "similarity that a match must exceed")
-    stop_words: str | None = option(
-        None, File("stop words"), "file of stop words, one per line; by default NLTK's 179 and the full stop"
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,20 +65,8 @@ class BertTBR(BertMetric):
     option_type = BertTBROptions
     options: BertTBROptions
 
-    def __init__(self, resources: Resources | None = None, **options: object) -> None:
-        super().__init__(resources, **options)
-        self.stop_words = vocabulary.ENGLISH | {"."}
-        if self.options.stop_words is not None:
-            self.stop_words = frozenset(line.strip() for line in read_lines(self.options.stop_words)) - {""}
-        if not self.stop_words:
-            raise MetricError("has no stop words", code="missing-value", path=self.options.stop_words)
-
     def documents(self, item: Item) -> Iterable[str]:
         return (*item.references, item.candidate)
-
-    def facts(self) -> Mapping[str, object]:
-        own = {"stop_words": "nltk-179+."} if self.options.stop_words is None else {}
-        return {**super().facts(), **own}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1) scores."""
@@ -101,7 +85,7 @@ class BertTBR(BertMetric):
 
     def _words(self, text: str, states: NDArray[np.float32]) -> _Words:
         weights = [self.frequencies.weight(number) for number in self.bert.ids(text)[1:-1]]
-        stop = [piece in self.stop_words for piece in self.bert.names(text)[1:-1]]
+        stop = [piece in _STOP_WORDS for piece in self.bert.names(text)[1:-1]]
         return _Words(unit(states), np.array(weights, dtype=float), np.array(stop, dtype=bool))
 
     def _combined(self, references: Sequence[_Words]) -> Iterator[_Words]:

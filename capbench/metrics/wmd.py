@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import MetricError, require
-from capbench.core.options import Choice, File, Flag, Options, option
+from capbench.core.errors import MetricError
+from capbench.core.options import File, Options, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, terms_of_means
+from capbench.metrics.base import Metric
 from capbench.metrics.needs import References, Resources
 from capbench.metrics.needs import WordVectors as WordVectorsNeed
 from capbench.metrics.tokens import require_references
@@ -54,9 +54,9 @@ def opened_vectors(path: str) -> WordVectors:
     return WordVectors(path)
 
 
-def known_vectors(file: WordVectors, words: Collection[str], unit: bool = True) -> dict[str, NDArray[np.float32]]:
-    """Word → (d,) vector, of length 1 if ``unit``, for the known words; at least one must be known."""
-    vectors = file.unit_vectors(words) if unit else file.vectors(words)
+def known_vectors(file: WordVectors, words: Collection[str]) -> dict[str, NDArray[np.float32]]:
+    """Word → (d,) vector of length 1 for the known words; at least one must be known."""
+    vectors = file.unit_vectors(words)
     if words and not vectors:
         message = f"none of the {len(words)} words of these captions has one of the {len(file)} word vectors"
         hint = "Captions are in lower case: use vectors of English words in lower case"
@@ -71,9 +71,6 @@ class WmdOptions(Options):
     vectors: str | None = option(
         None, File("word vectors"), "the word vectors: word2vec .bin, GloVe text or gensim KeyedVectors"
     )
-    tokens: str = option("nltk", Choice("nltk", "ptb"), "tokenisation: nltk (NLTK on top of PTB) or ptb")
-    keep_stop_words: bool = option(False, Flag(("nltk-179", "kept")), "keep stop words", sign_as="stop")
-    unit: bool = option(True, Flag(), "scale vectors to length 1")
 
 
 class Wmd(Metric):
@@ -90,7 +87,7 @@ class Wmd(Metric):
     lower_is_better = frozenset({"wmd-distance"})
     citation = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
     needs = (References(), WordVectorsNeed())
-    packages = ("ot",)
+    packages = ("ot", "nltk")
 
     option_type = WmdOptions
     options: WmdOptions
@@ -100,16 +97,18 @@ class Wmd(Metric):
         self.vectors = opened_vectors(str(self.options.vectors))
 
     def facts(self) -> Mapping[str, object]:
-        tokens = f"{ptb.VERSION}+nltk-{_nltk().__version__}" if self.options.tokens == "nltk" else ptb.VERSION
+        import nltk
+
+        tokens = f"{ptb.VERSION}+nltk-{nltk.__version__}"
         return {"vectors": self.vectors.sha256[:16], "dim": self.vectors.dimension, "tokens": tokens, "refs": "min"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1): distance to the nearest reference; -1 where it is infinite."""
         require_references(self.name, items)
         texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
-        bags = dict(zip(texts, self._bags(texts), strict=True))
+        bags = dict(zip(texts, _bags(texts), strict=True))
         words = dict.fromkeys(word for bag in bags.values() for word in bag)
-        vectors = known_vectors(self.vectors, words, self.options.unit)
+        vectors = known_vectors(self.vectors, words)
         # Words without a vector are ignored, so bags that differ only in them are equal.
         known = {text: tuple(sorted(word for word in bag if word in vectors)) for text, bag in bags.items()}
 
@@ -128,22 +127,11 @@ class Wmd(Metric):
         distance = np.ascontiguousarray(statistics[:, 0])
         infinite = distance < 0
         similarity = np.where(infinite, 0.0, np.exp(-np.abs(distance)))
-        farthest = FARTHEST if self.options.unit else max(FARTHEST, float(distance.max(initial=0.0)))
-        return {"wmd": similarity, "wmd-distance": np.where(infinite, farthest, distance)}
-
-    def corpus_terms(self, statistics: FloatArray) -> FloatArray | None:
-        """Scores and a one; None without ``unit``, where a distance may depend on those of other items."""
-        return terms_of_means(self, statistics) if self.options.unit else None
-
-    def _bags(self, texts: Sequence[str]) -> list[list[str]]:
-        # word_tokenize(preserve_line=True) creates the same tokeniser on its first call, without a data package.
-        split = _nltk().tokenize.NLTKWordTokenizer().tokenize if self.options.tokens == "nltk" else str.split
-        ignored = frozenset() if self.options.keep_stop_words else ENGLISH
-        return [[word for word in split(text) if word not in ignored] for text in ptb.tokenize(texts)]
+        return {"wmd": similarity, "wmd-distance": np.where(infinite, FARTHEST, distance)}
 
 
-def _nltk() -> Any:
-    require("nltk", purpose="wmd.tokens=nltk")
-    import nltk.tokenize
+def _bags(texts: Sequence[str]) -> list[list[str]]:
+    from nltk.tokenize import NLTKWordTokenizer
 
-    return nltk
+    split = NLTKWordTokenizer().tokenize  # as word_tokenize(preserve_line=True), which needs no data package
+    return [[word for word in split(text) if word not in ENGLISH] for text in ptb.tokenize(texts)]

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
 from capbench.metrics.bert_tbr import BertTBR
 from capbench.metrics.needs import Resources
@@ -93,17 +92,3 @@ def test_equals_its_definition(folder: Path, variant: str, threshold: float) -> 
     expected = by_hand(folder, ITEMS, threshold, variant, {*ENGLISH, "."})
     assert scores == pytest.approx(expected, abs=1e-5)
     assert len({round(score, 4) for score in expected}) > 2
-
-
-def test_stop_words_may_be_a_file(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "stop.txt").write_text("dog\ngrass\n\nball\n")
-    options: dict[str, Any] = {"layer": 2, "stop_words": str(tmp_path / "stop.txt")}
-    metric = BertTBR(Resources(model=str(folder)), **options)
-    metric.prepare(ITEMS)
-    scores = metric.scores(metric.statistics(ITEMS, lambda _: None))["bert-tbr"]
-    assert scores == pytest.approx(by_hand(folder, ITEMS, 0.4, "repaired", {"dog", "grass", "ball"}), abs=1e-5)
-    assert "|stop_words:nltk-179+." in BertTBR(Resources(model=str(folder)), layer=2).signature()
-    assert "nltk" not in metric.signature()
-    (tmp_path / "empty.txt").write_text(" \n")
-    with pytest.raises(CapbenchError, match=r"empty\.txt"):
-        BertTBR(Resources(model=str(folder)), layer=2, stop_words=str(tmp_path / "empty.txt"))
