@@ -18,13 +18,18 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from capbench.core.errors import DataError, UsageError
 from capbench.core.files import read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")  # The first four words of every vocabulary
@@ -125,6 +130,16 @@ class Vocabulary:
     @cached_property
     def _places(self) -> Mapping[str, int]:
         return {word: i for i, word in enumerate(self.words)}
+
+
+def pad_rows(rows: Sequence[Sequence[int]], filling: int = PAD) -> tuple[Tensor, Tensor]:
+    """Numbers as (rows, longest) int64, one column at least, filled at the end, and their (rows,) lengths."""
+    import torch
+
+    padded = np.full((len(rows), max([1, *map(len, rows)])), filling, dtype=np.int64)
+    for out, row in zip(padded, rows, strict=True):
+        out[: len(row)] = row
+    return torch.from_numpy(padded), torch.tensor([len(row) for row in rows], dtype=torch.int64)
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, check_choice
@@ -27,7 +27,7 @@ from capbench.core.training_record import DEV, TrainingRecord, captions_of, phot
 from capbench.datasets.captions import read_machine_captions, split_list
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_captions_file, read_token
-from capbench.text.vocabulary import PAD, SPECIAL, UNKNOWN, Vocabulary
+from capbench.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 from capbench.training.settings import AtLeast2, Count, Names, Number, Section, Text, Training
 
 ROLES = ("train", "dev", "test")
@@ -232,12 +232,6 @@ def build_vocabulary(texts: Iterable[str], min_count: int, say: Say) -> Vocabula
         raise DataError(message, code="too-few", value=min_count, hint=hint)
     say(f"vocabulary: {len(vocabulary):,} words")
     return vocabulary
-
-
-def pad(captions: Sequence[Sequence[int]], padding: int = PAD) -> tuple[Tensor, Tensor]:
-    """Word numbers of captions as (b, longest) int64, padded at the end, with their (b,) lengths."""
-    ids = nn.utils.rnn.pad_sequence([torch.tensor(one) for one in captions], True, padding)
-    return ids, torch.tensor([len(one) for one in captions])
 
 
 def drop_words(ids: Tensor, rate: float, rng: np.random.Generator) -> Tensor:

@@ -20,7 +20,7 @@ from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.stats.retrieval import Retrieval, retrieval
-from capbench.text.vocabulary import Vocabulary
+from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
 from capbench.training.trainer import B, M, Measurement, Task, Watcher, adam
@@ -161,11 +161,8 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
     """A task whose score is recall."""
 
     settings: ClassVar[type[MatchingTraining]]
+    network: Any  # makes the network of some sizes, with first weights drawn by a generator: its class, or a method
     score = "recall_sum"
-
-    @abstractmethod
-    def network(self, options: Any, generator: torch.Generator) -> M:
-        """The network of some sizes, with first weights drawn by a generator."""
 
     def __init__(
         self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher, reader: Reader[E]
@@ -276,7 +273,7 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         super().__init__(config, root, device, watcher, Reader())
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        ids, lengths = data.pad([self.captions[i] for i in chosen])
+        ids, lengths = pad_rows([self.captions[i] for i in chosen])
         ids = data.drop_words(ids, self.config.dropout.words, np.random.default_rng((self.config.seed, 2, step)))
         (images,) = self.regions.take(self.train.image_of[chosen])
         pin = self.device.type == "cuda"  # a GPU copies from page-locked memory while it computes
@@ -306,7 +303,7 @@ def recalls(
     """Recalls of a network that reads word numbers."""
 
     def encode(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        ids, lengths = data.pad([split.captions[i] for i in chosen])
+        ids, lengths = pad_rows([split.captions[i] for i in chosen])
         return network.encode_captions(ids.to(device), lengths), lengths
 
     matrix = similarity_matrix(

@@ -13,7 +13,8 @@ import torch
 from capbench.core.errors import DataError, FeatureError, MissingFeaturesError, MissingFileError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.training.data import CaptionTraining, Pairs, drop_words, pad, read_pairs
+from capbench.text.vocabulary import pad_rows
+from capbench.training.data import CaptionTraining, Pairs, drop_words, read_pairs
 from capbench.training.features import Regions, open_regions
 from capbench.training.matching import LossOptions, hinge_loss, info_nce
 from capbench.training.settings import parse_training
@@ -128,7 +129,7 @@ def test_an_epoch_has_every_caption_once_in_an_order_of_its_own(world: Path, ord
 
 
 def test_dropped_words_are_unknown_and_special_ones_are_never_dropped() -> None:
-    ids, lengths = pad([[1, 10, 11, 12, 13, 2], [1, 14, 2]] * 50)
+    ids, lengths = pad_rows([[1, 10, 11, 12, 13, 2], [1, 14, 2]] * 50)
     assert (ids[1].tolist(), lengths[:2].tolist()) == ([1, 14, 2, 0, 0, 0], [6, 3])
     dropped = drop_words(ids, 0.5, np.random.default_rng(4))
     changed = dropped != ids

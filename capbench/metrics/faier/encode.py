@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.core.records import FloatArray
+from capbench.core.records import FloatArray, Item
 from capbench.features.store import FeatureStore
 from capbench.metrics.faier.network import (
     CaptionCode,
@@ -30,15 +29,6 @@ Encoded = Mapping[CaptionCode, NDArray[np.float32]]  # (k, d) nodes of a caption
 _BATCH = 256  # captions that are encoded or matched at once
 
 
-class Row(NamedTuple):
-    """A candidate with references, the first of which are read: as many as each number in ``counts``, from 1."""
-
-    image: str
-    candidate: str
-    references: tuple[str, ...]
-    counts: tuple[int, ...]
-
-
 class Encoder:
     """A network with the nodes of the images of a feature store."""
 
@@ -46,19 +36,21 @@ class Encoder:
         self.model, self._store, self._images = model, store, Encodings()
 
     @torch.inference_mode()
-    def scores(self, rows: Sequence[Row], triplets: Triplets) -> FloatArray:
-        """(rows, counts, 3): S, S^o and S^r. Captions that the network reads alike have equal scores."""
-        codes, encoded = self._captions({text for row in rows for text in (row.candidate, *row.references)}, triplets)
-        groups: dict[tuple[str, tuple[CaptionCode, ...], tuple[int, ...]], dict[CaptionCode, list[int]]] = {}
-        for place, row in enumerate(rows):
-            group = groups.setdefault((row.image, tuple(codes[text] for text in row.references), row.counts), {})
-            group.setdefault(codes[row.candidate], []).append(place)
-        scores = np.empty((len(rows), len(rows[0].counts), 3))
-        for (image, references, counts), candidates in groups.items():
+    def scores(self, items: Sequence[Item], counts: Sequence[int], triplets: Triplets) -> FloatArray:
+        """(counts, items, 3): S, S^o and S^r with so many of the first references.
+
+        Captions that the network reads alike have equal scores."""
+        codes, encoded = self._captions({t for item in items for t in (item.candidate, *item.references)}, triplets)
+        groups: dict[tuple[str, tuple[CaptionCode, ...]], dict[CaptionCode, list[int]]] = {}
+        for place, item in enumerate(items):
+            group = groups.setdefault((item.image, tuple(codes[text] for text in item.references)), {})
+            group.setdefault(codes[item.candidate], []).append(place)
+        scores = np.empty((len(counts), len(items), 3))
+        for (image, references), candidates in groups.items():
             union = self._union(image, references, counts, encoded)
             matched = self.model.network.scores(union, self._padded([*candidates], encoded))[:, 0].double().numpy()
             for column, places in enumerate(candidates.values()):
-                scores[places] = matched[:, column]
+                scores[:, places] = matched[:, column, None]
         return scores
 
     @torch.inference_mode()
@@ -71,21 +63,22 @@ class Encoder:
         batches = [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
         padded = [self._padded([codes[captions[place]] for place in batch], encoded) for batch in batches]
         for image, texts in references.items():
-            union = self._union(image, [codes[text] for text in texts], (max(1, len(texts)),), encoded)
+            union = self._union(image, [codes[text] for text in texts], [len(texts)], encoded)
             scores = np.empty((len(captions), 3))
             for batch, levels in zip(batches, padded, strict=True):
                 scores[batch] = self.model.network.scores(union, levels)[0, 0].double().numpy()
             yield scores
 
     @torch.inference_mode()
-    def products(self, row: Row, triplets: Triplets, *, fused: bool = True) -> list[FloatArray]:
+    def products(self, item: Item, triplets: Triplets, *, fused: bool = True) -> list[FloatArray]:
         """(nodes, regions) products of the candidate's words and triplets with ``fused`` nodes or the image's alone."""
-        codes, encoded = self._captions({row.candidate, *row.references}, triplets)
-        sets = tuple(nodes[:, None] for nodes in self._image(row.image) or ())
+        codes, encoded = self._captions({item.candidate, *item.references}, triplets)
+        sets = tuple(nodes[:, None] for nodes in self._image(item.image) or ())
         if fused:
-            sets = self._union(row.image, [codes[text] for text in row.references], row.counts, encoded)[0].sets
+            references = [codes[text] for text in item.references]
+            sets = self._union(item.image, references, [len(references)], encoded)[0].sets
         products = []
-        for z, h in zip(sets, self._padded([codes[row.candidate]], encoded), strict=True):
+        for z, h in zip(sets, self._padded([codes[item.candidate]], encoded), strict=True):
             of_level = self.model.network.products(z.vectors, h.vectors)[0, 0, :, 0]  # (R, K)
             products.append(of_level.T[h.mask[0]].double().numpy())
         return products
@@ -94,8 +87,8 @@ class Encoder:
         self, image: str, references: Sequence[CaptionCode], counts: Sequence[int], encoded: Encoded
     ) -> list[Union]:
         of_references = self._padded(references, encoded) if self.model.options.reads_references else None
-        places = torch.arange(len(references))[None]
-        return self.model.network.fuse(self._image(image), of_references, places, torch.tensor(counts)[:, None])
+        numbers = torch.tensor([[max(1, min(number, len(references)))] for number in counts])
+        return self.model.network.fuse(self._image(image), of_references, torch.arange(len(references))[None], numbers)
 
     def _captions(self, texts: Iterable[str], triplets: Triplets) -> tuple[dict[str, CaptionCode], Encoded]:
         """The ids of texts, and the nodes of each distinct caption."""

@@ -185,33 +185,25 @@ class Faier(RegionMetric):
         progress: Progress,
     ) -> FloatArray:
         """(counts, n, 3) scores with the first references of each item; the GRU reads them once for all counts."""
-        from capbench.metrics.faier.encode import Row
-
         scored = np.empty((len(counts), len(items), 3))
         order = sorted(range(len(items)), key=lambda place: items[place].image)
         for start in range(0, len(order), self.batch_size):
-            places, rows = order[start : start + self.batch_size], []
-            for item in map(items.__getitem__, places):
-                read = self.chosen(item.references[: max(counts)])
-                numbers = tuple(max(1, min(number, len(read))) for number in counts)
-                rows.append(Row(item.image, item.candidate, read, numbers))
-            of_networks = [encoder.scores(rows, triplets) for encoder in self.encoders]
-            scored[:, places] = np.mean(of_networks, axis=0).transpose(1, 0, 2)
+            places = order[start : start + self.batch_size]
+            chosen = (items[place] for place in places)
+            batch = [Item(i.image, i.candidate, self.chosen(i.references[: max(counts)])) for i in chosen]
+            scored[:, places] = np.mean([encoder.scores(batch, counts, triplets) for encoder in self.encoders], axis=0)
             progress(len(places))
         return scored
 
     def products(self, image: str, candidate: str, references: Sequence[str] | None = None) -> list[FloatArray]:
         """(networks, nodes, regions) products of the candidate's words and triplets with union nodes or the image's."""
-        from capbench.metrics.faier.encode import Row
-
         if not self.network.sees_images:
             message, path = "reads only references, so that there are no regions to show", self.encoders[0].model.path
             hint = "Use a model of another variant"
             raise UsageError(message, code="unsupported", value=self.network.variant, path=path, hint=hint)
-        read = self.chosen(references or ())
-        row = Row(image, candidate, read, (max(1, len(read)),))
-        triplets, fused = self.triplets({candidate, *read}), references is not None
-        of_networks = [encoder.products(row, triplets, fused=fused) for encoder in self.encoders]
+        item, fused = Item(image, candidate, self.chosen(references or ())), references is not None
+        triplets = self.triplets({candidate, *item.references})
+        of_networks = [encoder.products(item, triplets, fused=fused) for encoder in self.encoders]
         return [np.stack(of_level) for of_level in zip(*of_networks, strict=True)]
 
     def explain(self, subject: Subject) -> Explanation:

@@ -32,7 +32,7 @@ from capbench.core.options import Choice, Count, Options, Positive, option
 from capbench.features.records import RegionFeatures
 from capbench.metrics.scan.network import l2norm
 from capbench.text.spice.scene_graph import Triplet
-from capbench.text.vocabulary import PAD, UNKNOWN, Vocabulary, tokenize_caption
+from capbench.text.vocabulary import UNKNOWN, Vocabulary, pad_rows, tokenize_caption
 from capbench.weights.files import Family, TrainedModel, load_trained
 
 VARIANTS = tuple(f"{parts}{levels}" for parts in ("faier", "fier", "aier", "fier+aier") for levels in ("", "-object"))
@@ -140,18 +140,10 @@ def collate(captions: Sequence[CaptionCode]) -> CaptionBatch:
     """Captions as tensors; each distinct triplet of the batch occurs once."""
     distinct = list(dict.fromkeys(triplet for caption in captions for triplet in caption.triplets))
     place = {triplet: number for number, triplet in enumerate(distinct)}
-    ids, lengths = _pad([caption.words for caption in captions], PAD)
-    triplet_ids, triplet_lengths = _pad(distinct, PAD)
-    triplets_of, _ = _pad([[place[triplet] for triplet in caption.triplets] for caption in captions], -1)
+    ids, lengths = pad_rows([caption.words for caption in captions])
+    triplet_ids, triplet_lengths = pad_rows(distinct)
+    triplets_of, _ = pad_rows([[place[triplet] for triplet in caption.triplets] for caption in captions], -1)
     return CaptionBatch(ids, lengths, triplet_ids, triplet_lengths, triplets_of)
-
-
-def _pad(rows: Sequence[Sequence[int]], filling: int) -> tuple[Tensor, Tensor]:
-    lengths = [len(row) for row in rows]
-    padded = np.full((len(rows), max([1, *lengths])), filling, dtype=np.int64)
-    for out, row in zip(padded, rows, strict=True):
-        out[: len(row)] = row
-    return torch.from_numpy(padded), torch.tensor(lengths, dtype=torch.int64)
 
 
 def region_boxes(regions: RegionFeatures) -> NDArray[np.float32]:

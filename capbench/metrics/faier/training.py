@@ -211,6 +211,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
     """Retrieval of matching candidates and images with references within a batch."""
 
     settings = FaierTraining
+    network = Faier
     metric = "faier"
     config: FaierTraining
     variants: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -223,9 +224,6 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         super().__init__(config, root, device, watcher, reader)
         self._empty = caption_code(NO_REFERENCE, (), self.vocabulary, self.options)
         self._of_image = self.train.of_images(self.captions)
-
-    def network(self, options: FaierOptions, generator: torch.Generator) -> Faier:
-        return Faier(options, generator)
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
         captions, seed, rate = self.captions, self.config.seed, self.config.dropout.words

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from capbench.core.options import Count, Options, Positive, option
 from capbench.core.records import FloatArray
-from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
+from capbench.text.vocabulary import END, PAD, Vocabulary, pad_rows, tokenize_caption
 from capbench.weights.files import Family, TrainedModel, load_trained
 
 HUMAN = 0  # The class of human captions
@@ -120,8 +120,7 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         """(n, state_dim) states of captions; those of the same words are encoded once."""
 
         def encode(batch: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-            padded = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in batch], True, PAD)
-            states: NDArray[np.float32] = self.network.states(padded, torch.tensor([*map(len, batch)])).numpy()
+            states: NDArray[np.float32] = self.network.states(*pad_rows(batch)).numpy()
             return states
 
         of_texts = [tuple(encode_words(text, self.vocabulary, self.options.steps)) for text in texts]

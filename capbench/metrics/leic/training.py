@@ -24,7 +24,7 @@ from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.leic.network import HUMAN, Leic, LeicOptions, encode_words, mean_vector
-from capbench.text.vocabulary import PAD, SPECIAL
+from capbench.text.vocabulary import PAD, SPECIAL, pad_rows
 from capbench.training import data, settings
 from capbench.training.trainer import Task, Watcher, adam
 from capbench.weights.files import write_trained
@@ -237,7 +237,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         rows = [
             [place.setdefault(tuple(text), len(place)) for text in (pair.reference, pair.candidate)] for pair in pairs
         ]
-        ids, lengths = data.pad(list(place))
+        ids, lengths = pad_rows(list(place))
         # Padded to full length, so that a caption's states do not depend on the others in the batch.
         ids = functional.pad(ids, (0, model.options.steps - ids.shape[1]), value=PAD)
         states = model.states(ids.to(self.device), lengths, dropout)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from capbench.core.errors import ModelError, UsageError
 from capbench.metrics.scan.network import Scan, ScanOptions
-from capbench.text.vocabulary import Vocabulary, read_vocabulary
+from capbench.text.vocabulary import Vocabulary, pad_rows, read_vocabulary
 from capbench.weights.checkpoints import read_torch, tensors_of
 from capbench.weights.files import Family, Stored, TrainedModel, load_trained, read_trained
 
@@ -112,8 +112,8 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
     @torch.inference_mode()
     def _encode(self, keys: Sequence[tuple[int, ...]]) -> list[NDArray[np.float32]]:
-        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(key) for key in keys], batch_first=True).to(self.device)
-        encoded = self.network.encode_captions(ids, torch.tensor([len(key) for key in keys])).cpu().numpy()
+        ids, lengths = pad_rows(keys)
+        encoded = self.network.encode_captions(ids.to(self.device), lengths).cpu().numpy()
         return [rows[: len(key)].copy() for key, rows in zip(keys, encoded, strict=True)]
 
 

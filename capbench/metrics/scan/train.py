@@ -32,12 +32,10 @@ class ScanTask(WordTask[Scan]):
     """Matching of captions and images in a batch."""
 
     settings = ScanTraining
+    network = Scan
     metric = "tiger"
     load = staticmethod(load_scan)
     config: ScanTraining
-
-    def network(self, options: ScanOptions, generator: torch.Generator) -> Scan:
-        return Scan(options, generator)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         dropout, network = self.config.dropout, self.model

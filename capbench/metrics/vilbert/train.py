@@ -31,6 +31,7 @@ from capbench.features.records import RegionFeatures
 from capbench.metrics.vilbert.encode import WHOLE, places_of
 from capbench.metrics.vilbert.files import VOCABULARY, read_bert, save_vilbert
 from capbench.metrics.vilbert.network import Connection, Heads, Streams, Vilbert, VilbertOptions, mask_of
+from capbench.text.vocabulary import pad_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training import data, settings
 from capbench.training.features import Regions, open_regions
@@ -203,7 +204,7 @@ def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64]
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Captions as (b, longest) ids, padded at the end, and a mask that is False for padding."""
-    ids, lengths = data.pad(captions, pad)
+    ids, lengths = pad_rows(captions, pad)
     return ids.numpy(), (torch.arange(ids.shape[1]) < lengths[:, None]).numpy()
 
 
