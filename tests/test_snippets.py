@@ -57,8 +57,8 @@ _PUBLISHED = "requires published weights of six layers; tests/metrics/vilbert ha
 NOT_RUN = {
     "data download *": "downloads; tests/datasets has a local server",
     "* --on ray*": "starts Ray; tests/cluster",
-    "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",
-    "leaderboard *": "parses captions for SPICE; tests/cli/test_leaderboard.py",
+    "data parses *": "starts SPICE's parser; tests/cli/test_data.py",
+    "leaderboard *": "parses captions for SPICE; tests/cli/test_rank.py",
     "papers ?*": "requires the published judgements; tests/cli/test_papers.py",
     "train scan *": _TRAINING,
     "train faier *": _TRAINING,

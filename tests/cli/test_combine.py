@@ -1,4 +1,4 @@
-"""``capbench train combination`` prints a combination next to its metrics, and writes files for other commands."""
+"""``capbench train combination``, and scores of other programs in every command that takes them."""
 
 from __future__ import annotations
 
@@ -41,3 +41,59 @@ def test_files_of_scores_are_combined_but_not_saved(
     assert [missing["title"] for missing in answer["comparison"]["missing"]] == ["overlap"]
     assert answer["parts"] == alone["parts"]
     assert answer["comparison"]["comparisons"] == alone["comparison"]["comparisons"]
+
+
+EXPERT = ("correlate", "-d", "flickr8k-expert")
+
+
+def test_scores_of_other_programs_come_back(
+    capbench: Callable[..., Ran], found: Callable[..., Any], scores: Path
+) -> None:
+    assert capbench("score", "-m", "bleu-4", "--out", "own.csv").code == 0
+    with scores.open(encoding="utf-8", newline="") as stream:
+        per_item = {row["id"]: {"kit": float(row["overlap"])} for row in csv.DictReader(stream)}
+    Path("kit.json").write_text(json.dumps({"metric": "kit", "per_item": per_item}))  # as CapEvalKit writes it
+    files = ("--scores", scores, "--scores", "own.csv", "--scores", "kit.json")
+    answer = found(*EXPERT, "-m", "bleu-4", "-m", "own", "-m", "scores", "-m", "kit", *files)
+    values = {cell["column"]: cell["value"] for cell in answer["cells"]}
+    assert values["own.bleu-4"] == values["bleu-4"]
+    assert values["kit"] == values["overlap"]
+    signature = answer["signatures"]["flickr8k-expert/no-own-captions"]["scores"]
+    assert signature.startswith("file:scores.csv|sha256:")
+    assert signature.endswith("|column:overlap,words|joined:id")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "correlate -d flickr8k-expert -m cider -m overlap --compare permutation --permutations 100 --report r.html",
+        "correlate --all-protocols -d flickr8k-expert -m cider -m overlap",
+        "compare cider overlap words --bootstrap 100 --permutations 100 --report r.html",
+        "train combination -m cider -m overlap -m words --folds 3 --inner-folds 2 --bootstrap 100",
+        "explore examples -n 1 --option part.columns=overlap,words",
+        "figure ratings overlap cider --out r.svg",
+        "figure significance overlap cider words --out s.svg --bootstrap 100",
+        "score -m overlap -m cider -d flickr8k-expert",
+    ],
+)
+def test_a_column_without_all_scores_says_so_in_its_own_place_in_every_command(
+    capbench: Callable[..., Ran], part: Path, line: str
+) -> None:
+    ran = capbench(*line.split(), "--scores", part)
+    assert ran.code == 1, ran.err
+    said = ran.out + ran.err
+    assert "scores for 4 of 300" in said or "296 of the 300 items" in said
+    assert "overlap" in said
+    if "--report" in line:
+        assert "scores for 4 of 300" in Path("r.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.real_data
+def test_fleurs_scores_give_the_published_number(found: Callable[..., Any], real_data: Path) -> None:
+    path = real_data / "external_scores" / "fleur_flickr8k_expert.csv"
+    answer = found(*EXPERT, "--data", real_data, "--scores", path)
+    values = {cell["column"]: cell["value"] for cell in answer["cells"]}
+    assert round(values["fleur"], 4) == 0.5303  # 53.0 in the paper
+    assert round(values["fleur_raw"], 3) == 0.349
+    (info,) = answer["protocols"]
+    assert any("fleur_raw has 10 distinct scores" in line for line in info["notes"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, UsageError
 from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import open_dataset
@@ -81,3 +81,21 @@ def test_metrics_get_pictures_of_the_imported_set_alone(tmp_path: Path) -> None:
     given = with_pictures_of(dataset, Resources(data=str(tmp_path), images=str(folder))).pictures
     assert given is not None
     assert given(["2"]) == {"2": folder / "2.jpg"}
+
+
+def test_an_empty_name_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with raises(UsageError, "missing-value"):
+        find_root("")
+    assert find_root(".").path == Path()
+    assert find_root("sample").is_sample
+
+
+def test_a_file_is_also_found_in_the_folder_of_open_sets(tmp_path: Path) -> None:
+    root = DataRoot(tmp_path, False, "test")
+    direct, collected = tmp_path / "set/a.csv", tmp_path / "open/set/a.csv"
+    assert root.locate("set/a.csv") == direct
+    for place in (collected, direct):
+        place.parent.mkdir(parents=True)
+        place.touch()
+        assert root.locate("set/a.csv") == root.file("set/b.csv", "set/a.csv") == place

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.features.importers.importing import import_features
+from capbench.features.importers import import_features
 from capbench.features.maintenance import EXPORTS, export_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore

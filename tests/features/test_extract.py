@@ -3,10 +3,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,15 @@ import pytest
 from PIL import Image
 
 from capbench.core.errors import FeatureError
-from capbench.features.extract import Shard, extract, report_path
+from capbench.features.extract import Plan, Shard, extract, measure, report_path
 from capbench.features.images import ImageFile
 from capbench.features.maintenance import merge_stores, verify_store
 from capbench.features.store import open_store
 from capbench.features.writing import partial_path
+from tests.conftest import Ran
 from tests.errors import raises
 from tests.features.fakes import FakeDetector, pictures
+from tests.plugged import install, on_path
 
 COUNT = 14
 
@@ -239,3 +243,59 @@ def test_an_end_while_the_file_is_built_leaves_the_old_one(
     assert extract(images, FakeDetector(), tmp_path / "a.h5").extracted == 0
     assert len(open_store(tmp_path / "a.h5")) == COUNT
     assert not (tmp_path / ".a.h5.finishing").exists()
+
+
+def test_a_plan_measures_some_images_and_counts_all(tmp_path: Path) -> None:
+    images = pictures(tmp_path, 40)
+    detector = FakeDetector(pause_s=0.02)
+    steps: list[int] = []
+    plan = measure(images, lambda: detector, count=5, progress=steps.append)
+    assert (plan.images, plan.parts, plan.measured) == (40, 3, 5)
+    assert len(detector.seen) == sum(steps) == 6
+    assert plan.image_s > 0.02
+
+
+def test_hours_are_those_of_the_longest_row_of_parts() -> None:
+    plan = Plan(images=160, parts=10, measured=1, opening_s=36.0, image_s=3.6, regions=1.0, disk_bytes=0)
+    assert plan.hours(1) == pytest.approx(0.01 + 0.16)
+    assert plan.hours(4) == pytest.approx(0.01 + 3 * 0.016)  # one worker has three parts
+    assert plan.hours(10) == plan.hours(64) == pytest.approx(0.01 + 0.016)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # module:Class puts the working folder there
+    monkeypatch.delitem(sys.modules, "stripes", raising=False)
+    pictures(tmp_path / "pictures", 2)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
+    section = page.partition("## A detector of your own\n")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    return str(code)
+
+
+def test_a_registered_detector_is_known_by_name(
+    example: str, tmp_path: Path, capbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = "[capbench.detectors]\nstripes = stripes:Stripes\nbroken = no_such_module:Broken\n"
+    install(tmp_path / "packages", "stripes-package", entries, {"stripes": example})
+    with on_path(tmp_path / "packages", monkeypatch):
+        ran = capbench("extract-features", "-D", "stripes", "-i", "pictures", "--option", "count=3", "-o", "a.h5")
+        assert ran.code == 0, ran.err
+        assert "a.h5: 2 images; 2 extracted now" in ran.out
+        (line,) = re.findall(r"signature: (.*)", ran.out)
+        assert line.startswith("stripes+weights:none+mode:3_stripes+single+float32+id:")
+        workers = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "c.h5", "--workers", 1)
+        assert workers.code == 0, workers.err
+        broken = capbench("extract-features", "-D", "broken", "-i", "pictures", "-o", "b.h5")
+    with open_store("a.h5") as store:
+        assert store.ids == ["p000", "p001"]
+        regions = store["p001"]
+    assert regions.features.shape == (3, 3)
+    assert regions.boxes is not None
+    np.testing.assert_array_equal(regions.boxes[:, [0, 2]], [[0, 10], [10, 20], [20, 30]])
+    assert "no_such_module:Broken" in broken.err
+    assert "stripes-package" in broken.err
