@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NoReturn
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -202,7 +202,7 @@ class Composite(Dataset):
         if thoroughness is not None:
             aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), SCALE)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
-        ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness))
+        ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness()))
         if selection.seed is not None:
             notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
@@ -276,12 +276,12 @@ class Composite(Dataset):
             raise file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
         return dict(sorted(rating_of.items())), notes
 
-    def _no_thoroughness(self) -> NoReturn:
+    def _no_thoroughness(self) -> MissingFileError:
         exports = self._exports("thoroughness")
         missing = next((s for s in SUBSETS if s not in exports), SUBSETS[0])
         message = "there is no such file (only the original exports have ratings of thoroughness)"
         path = self.root.path / "composite" / f"{missing}_throughness.csv"
-        raise MissingFileError(message, path=path, hint="Add the three exports, or choose a statistic of correctness")
+        return MissingFileError(message, path=path, hint="Add the three exports, or choose a statistic of correctness")
 
     def _references(self, rated: Sequence[RatedCandidate]) -> dict[tuple[str, str], tuple[str, ...]]:
         """(subset, image) → captions. Raises DataError for an image without captions."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,34 +22,30 @@ _UNFIT = re.compile("[\0\x1f\ud800-\udfff]")
 
 
 class ByName(dict[str, T]):
-    """Ratings by aspect or preferences by label; ``later`` reads others on first lookup, or raises why they are absent.
+    """Ratings by aspect or preferences by label; ``later`` reads others on first lookup, or is why they are absent.
 
     ``in`` and iteration know only those that are already read.
     """
 
-    def __init__(self, here: Mapping[str, T], later: Mapping[str, Callable[[], T]] | None = None) -> None:
+    def __init__(self, here: Mapping[str, T], later: Mapping[str, Callable[[], T] | CapbenchError]) -> None:
         super().__init__(here)
-        self.later = dict(later or {})
+        self.later = dict(later)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A reader's functions cannot be pickled: read pending values now and store the errors themselves.
-        errors: dict[str, Callable[[], T]] = {}
+        # A reader's functions cannot be pickled: read pending values now and store the errors.
+        errors: dict[str, CapbenchError] = {}
         for name in self.later:
             try:
                 self[name]
             except CapbenchError as error:
-                errors[name] = partial(_raise, error)
+                errors[name] = error
         return (ByName, (dict(self), errors))
 
     def __missing__(self, name: str) -> T:
-        if name not in self.later:
-            raise KeyError(name)
-        self[name] = self.later[name]()
+        if isinstance(later := self.later[name], CapbenchError):
+            raise later
+        self[name] = later()
         return self[name]
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
 
 
 def file_error(

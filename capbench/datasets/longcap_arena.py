@@ -9,10 +9,9 @@ are ``file_name`` (the image), ``cand``, ``refs`` and ``score``, a mean of sever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import numpy as np
 
@@ -52,11 +51,11 @@ class LongCapArena(Dataset):
         items: dict[tuple[str, str], Item] = {}
         places: dict[tuple[str, str], int] = {}
         ratings: dict[str, Ratings] = {}
-        absent: dict[str, Callable[[], Ratings]] = {}
+        absent: dict[str, MissingFileError] = {}
         for aspect in _ASPECTS:
             files = self._files(_SPLITS[selection.name], aspect)
             if not files:
-                absent[aspect] = partial(self._missing, _SPLITS[selection.name], aspect)
+                absent[aspect] = self._missing(_SPLITS[selection.name], aspect)
                 continue
             item, value, rater = [], [], []
             raters: dict[int, int] = {}
@@ -75,7 +74,7 @@ class LongCapArena(Dataset):
                 raters[place] = rater[-1] + 1
             ratings[aspect] = Ratings(np.array(item), np.array(value), np.array(rater), (0.0, 1.0))
         if not ratings:
-            next(iter(absent.values()))()
+            raise next(iter(absent.values()))
         notes = tuple(
             f"{len(ratings[aspect]):,} ratings of {aspect} of {len(set(ratings[aspect].item.tolist())):,} captions"
             for aspect in ratings
@@ -87,8 +86,8 @@ class LongCapArena(Dataset):
         table = folder / f"{short}_{split}.csv"
         return [table] if table.is_file() else sorted(folder.glob(f"{split}.{short}-*.parquet"))
 
-    def _missing(self, split: str, aspect: str) -> NoReturn:
+    def _missing(self, split: str, aspect: str) -> MissingFileError:
         short, hint = _ASPECTS[aspect], "See 'capbench data info longcap-arena' for its source"
         message = f"there is no such file (ratings of {aspect}), nor {split}.{short}-*.parquet in its folder"
         path = self.root.path / _FOLDER / f"{short}_{split}.csv"
-        raise MissingFileError(message, value=aspect, path=path, hint=hint)
+        return MissingFileError(message, value=aspect, path=path, hint=hint)

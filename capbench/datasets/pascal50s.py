@@ -18,15 +18,14 @@ The files correspond for all 4,000 published pairs: ``consensus_pascal.mat`` has
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError
+from capbench.core.errors import CapbenchError, DataError, MissingFileError
 from capbench.core.records import Item, Judgements, Preferences
 from capbench.datasets.base import AS_PUBLISHED, Dataset
 from capbench.datasets.judgement_files import ByName, file_error, paired
@@ -270,8 +269,10 @@ class Pascal50S(Dataset):
         self, voted: Sequence[Pair] | None, labelled: Sequence[LabelledPair] | None
     ) -> ByName[Preferences]:
         here: dict[str, Preferences] = {}
-        later: dict[str, Callable[[], Preferences]] = {"direct": partial(self._missing, _PAIRS, "direct votes")}
-        later["consensus"] = partial(self._missing, _JSON, "consensus labels")
+        later: dict[str, Callable[[], Preferences] | CapbenchError] = {
+            "direct": self._missing(_PAIRS, "direct votes"),
+            "consensus": self._missing(_JSON, "consensus labels"),
+        }
         if voted is not None:
             here["direct"] = _by_votes(voted, [(pair.votes.count(1), pair.votes.count(-1)) for pair in voted])
         if labelled is not None:
@@ -279,17 +280,17 @@ class Pascal50S(Dataset):
             here["consensus"] = paired([pair.category for pair in labelled], preferred=1 - 2 * labels)
         path = self.root.path / _TRIPLETS
         if not path.is_file():
-            later["triplets"] = partial(self._missing, _TRIPLETS, "triplets")
+            later["triplets"] = self._missing(_TRIPLETS, "triplets")
         elif voted is None:
             # The triplets are in the order of the MATLAB files, which differs from that of the JSON.
-            later["triplets"] = partial(self._missing, _PAIRS, "order of the triplets' pairs")
+            later["triplets"] = self._missing(_PAIRS, "order of the triplets' pairs")
         else:
             later["triplets"] = lambda: _by_votes(voted, read_triplets(path, voted))
-        return ByName(here, {label: read for label, read in later.items() if label not in here})
+        return ByName(here, later)
 
-    def _missing(self, name: str, what: str) -> NoReturn:
+    def _missing(self, name: str, what: str) -> MissingFileError:
         hint = f"See 'capbench data info {self.name}' for its source, or choose another statistic"
-        raise MissingFileError(f"there is no such file ({what})", path=self.root.path / name, hint=hint)
+        return MissingFileError(f"there is no such file ({what})", path=self.root.path / name, hint=hint)
 
     def _fifty(self, pairs: Pairs, source: Path, minimum: int) -> list[tuple[str, ...]]:
         path = self.root.file(_REFERENCES, what=f"the fifty references; the items json-5-refs have five, in {_JSON}")

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ class Flickr8kPseudo(Dataset):
         notes = (f"{len(items):,} candidates of {images:,} images; people judged none of them",)
         if selection.name == "own-caption":
             shown, pairs = _own_and_foreign(items)
-            ratings = ByName[Ratings]({}, {"pseudo": partial(_missing, "the items 'own-caption' have no ratings")})
+            ratings = ByName[Ratings]({}, {"pseudo": MissingFileError("the items 'own-caption' have no ratings")})
             judged = Judgements(self.name, selection.name, shown, ratings, {"own": pairs}, notes=notes)
             return (judged,)
         judges = {"first-three-rate": slice(None, _FIRST), "last-two-rate": slice(-_LAST, None)}.get(selection.name)
@@ -107,13 +107,9 @@ class Flickr8kPseudo(Dataset):
         places = np.arange(len(items), dtype=np.int64)
         scale = (1.0, float(levels.max()))
         rated = {"pseudo": Ratings(places, levels.astype(np.float64), np.zeros_like(places), scale)}
-        nobody = ByName[Preferences]({}, {"own": partial(_missing, "only the items 'own-caption' have pairs")})
+        nobody = ByName[Preferences]({}, {"own": MissingFileError("only the items 'own-caption' have pairs")})
         shown = _with_references(items, read)
         return (Judgements(self.name, selection.name, shown, rated, nobody, notes=notes),)
-
-
-def _missing(what: str) -> NoReturn:
-    raise MissingFileError(what)
 
 
 def _with_references(items: Sequence[Item], kept: slice | None) -> tuple[Item, ...]:
