@@ -35,9 +35,14 @@ def _pairs(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
     if not gts and not res:
         raise DataError("there are no captions: gts and res are empty", code="missing-caption", value=0)
     for image in gts.keys() | res.keys():
-        one, several = res.get(image), gts.get(image)
-        if not isinstance(one, list) or len(one) != 1 or not isinstance(several, list) or not several:
-            message = f"image {image!r} has the candidates {one} and the references {several}"
+        candidates, references = res.get(image), gts.get(image)
+        if (
+            not isinstance(candidates, list)
+            or len(candidates) != 1
+            or not isinstance(references, list)
+            or not references
+        ):
+            message = f"image {image!r} has the candidates {candidates} and the references {references}"
             hint = "Pass gts={image: [reference, …]} and res={image: [candidate]} with the same images"
             raise DataError(message, code="wrong-type", value=image, hint=hint)
     return [res[image][0] for image in gts], list(gts.values())

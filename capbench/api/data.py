@@ -186,7 +186,7 @@ def _protocols_of(cls: Dataset | type[Dataset]) -> dict[str, Any]:
         "items": [{name: getattr(one, name) for name in items} for one in cls.selections.values()],
         "statistics": [{name: getattr(one, name) for name in statistics} for one in cls.statistics.values()],
         "groups": [spelled(group) for group in cls.groups or ()],
-        "beside": [f"{cls.name}@{name}" for name in cls.beside],
+        "beside": [f"{cls.name}@{name}" for name in cls.variants],
         "version": cls.version,
         "versions": dict(cls.versions),
     }

@@ -39,7 +39,7 @@ def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> Name
     published = dataset_names() if ALL in names else ()
     # Each data set is followed by the data sets that are named like its groups.
     of_all = [
-        full for name in published for full in (name, *(f"{name}@{group}" for group in load_dataset(name).beside))
+        full for name in published for full in (name, *(f"{name}@{group}" for group in load_dataset(name).variants))
     ]
     wanted = list(dict.fromkeys([*of_all, *(name for name in names if name != ALL)]))
     total = 0

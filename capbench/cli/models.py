@@ -31,7 +31,7 @@ def _facts(name: str) -> dict[str, Any]:
     from capbench.weights.registry import entry, status
 
     facts = entry(name).model_dump(exclude_none=True)
-    facts["for"] = list(facts.pop("used_by"))
+    facts |= {"for": list(facts.pop("used_by")), "beside": facts.pop("companions")}
     file = dataclasses.asdict(status(name))
     shown = {key: file[key] for key in ("state", "path", "expected", "official", "remark")}
     return facts | shown | {"found": file["sha256"]}

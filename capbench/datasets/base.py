@@ -41,7 +41,7 @@ class Dataset(abc.ABC):
     """Name of a selection whose items have references, if those of the default one have none."""
     groups: ClassVar[Sequence[str] | None] = None
     """Groups of items and pairs that can be selected (``composite@8k``); None if they are known only from the files."""
-    beside: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Data sets with other files and items that are named like groups of this one (``hm-coco@where-image``): the
     attributes that differ, by group name."""
     other_practice: ClassVar[tuple[str, str] | None] = None

@@ -205,8 +205,8 @@ class Composite(Dataset):
         ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness()))
         if selection.seed is not None:
             notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
-        judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
-        return drawn(judged, selection)
+        judgements = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
+        return drawn(judgements, selection)
 
     def _exports(self, aspect: str) -> dict[str, Path]:
         """The existing exports of an aspect; the published names have "throughness"."""
@@ -298,8 +298,8 @@ class Composite(Dataset):
 
     def _coco(self) -> Captions:
         # Composite's images are in Karpathy's test split; larger files contain them too.
-        whole = ("coco/dataset_coco.json", "coco/captions_val2014.json", "coco/annotations/captions_val2014.json")
-        path = self.root.file(*CORPORA["coco-test"].sources, *whole, what="COCO's captions")
+        larger = ("coco/dataset_coco.json", "coco/captions_val2014.json", "coco/annotations/captions_val2014.json")
+        path = self.root.file(*CORPORA["coco-test"].sources, *larger, what="COCO's captions")
         return read_captions_file(path)
 
 

@@ -100,7 +100,7 @@ class CxcSits(_Cxc):
 
     name: ClassVar[str] = "cxc-sits"
     title: ClassVar[str] = "CxC image-text"
-    beside: ClassVar[Mapping[str, Mapping[str, str]]] = {
+    variants: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "test": {"title": "CxC image-text, test split", "split": "test"}
     }
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
@@ -134,9 +134,9 @@ class CxcSits(_Cxc):
             repeated += caption_key(caption.text) in set(map(caption_key, references))
             items.append(Item(row.image, caption.text, references, f"sentid:{row.caption}", OWN if is_own else CROSSED))
         ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.score for row in rows), _SCALE)}
-        own = sum(item.group == OWN for item in items)
+        same = sum(item.group == OWN for item in items)
         notes = [
-            f"{own:,} captions are rated with their own image, {len(items) - own:,} with another; the pooled number "
+            f"{same:,} captions are rated with their own image, {len(items) - same:,} with another; the pooled number "
             "mostly measures whether a metric distinguishes these two groups"
         ]
         if repeated:
@@ -158,7 +158,7 @@ class CxcSts(_Cxc):
 
     name: ClassVar[str] = "cxc-sts"
     title: ClassVar[str] = "CxC text-text"
-    beside: ClassVar[Mapping[str, Mapping[str, str]]] = {
+    variants: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "test": {"title": "CxC text-text, test split", "split": "test"}
     }
     judges_images: ClassVar[bool] = False
@@ -214,15 +214,15 @@ def _texts(rows: Sequence[_Sits], captions: Captions) -> dict[int, _Caption]:
         if row.method == _ORIGINAL:
             of_image.setdefault(row.image, []).append(row)
     by_number = {}
-    for image, own in of_image.items():
-        texts, numbers = captions[image], sorted({row.caption for row in own})
+    for image, originals in of_image.items():
+        texts, numbers = captions[image], sorted({row.caption for row in originals})
         if len(numbers) != _CAPTIONS_PER_IMAGE or len(texts) < _CAPTIONS_PER_IMAGE:
             problem = (
                 f"the image {image} has {count(len(numbers), 'caption')} of the method {_ORIGINAL} and {len(texts)} in "
                 f"{captions.source.name}, expected {_CAPTIONS_PER_IMAGE}"
             )
             hint = "Get both files again: captions are matched by the order of their numbers"
-            raise own[0].error("mismatch", problem, hint, value=image)
+            raise originals[0].error("mismatch", problem, hint, value=image)
         for place, number in enumerate(numbers):
             by_number[number] = _Caption(image, place, texts[place])
     return by_number

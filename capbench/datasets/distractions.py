@@ -58,7 +58,7 @@ class Distractions(Dataset):
     corpus: ClassVar[str] = "flickr8k"  # name of the captions
     table: ClassVar[str] = "distractions-flickr8k"  # name of the table of changes
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
-    beside: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "coco": {
             "title": "Distractions, COCO",
             "corpus": "coco-val",
@@ -89,8 +89,8 @@ class Distractions(Dataset):
         items = []
         for row in rows:
             task, image, correct = row["task"], row["image"], _correct(row, captions)
-            own = caption_key(correct)
-            references = tuple(text for text in captions[image] if caption_key(text) != own)
+            key = caption_key(correct)
+            references = tuple(text for text in captions[image] if caption_key(text) != key)
             for kind, text in (("right", correct), ("distractor", _distractor(row, correct, captions))):
                 items.append(Item(image, text, references, f"{image}#{task}#{kind}", task))
         require_references(items, selection.name, captions.source)

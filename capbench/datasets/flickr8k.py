@@ -101,10 +101,10 @@ class _JudgedImage(Row):
         """The captions with their ``size`` consecutive ratings."""
         for start in range(0, len(self.judgements), size):
             group = self.judgements[start : start + size]
-            if len(group) != size or len({one.caption for one in group}) != 1:
+            if len(group) != size or len({judgement.caption for judgement in group}) != 1:
                 problem = f"judgement {start + 1} does not begin {size} ratings of one caption"
                 raise self.error("mismatch", problem, f"The {size} ratings of a caption must be consecutive")
-            yield group[0].caption, tuple(one.rating for one in group)
+            yield group[0].caption, tuple(judgement.rating for judgement in group)
 
 
 class _Flickr8k(Dataset):
@@ -122,28 +122,28 @@ class _Flickr8k(Dataset):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file; the ratings of an item (three of experts, one share of yes) are together."""
-        whole = all((self.root.path / name).is_file() for name in (self.file_name, _CAPTIONS))
+        released = all((self.root.path / name).is_file() for name in (self.file_name, _CAPTIONS))
         path = self.root.path / self.json_name
-        read = self._from_release if whole or not path.is_file() else self._from_json
+        read = self._from_release if released or not path.is_file() else self._from_json
         items, values, notes = read(selection)
         scale = self.levels[0], self.levels[-1]
         ratings = {self.aspect: judgement_files.ratings(range(len(items)), values, scale, self.raters)}
         if selection.seed is not None:
             notes.append(f"one reference per image is sampled (seed {selection.seed})")
-        judged = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
-        return drawn(judged, selection)
+        judgements = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
+        return drawn(judgements, selection)
 
     def _from_release(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
         path, captions, pairs = self._read()
-        own = {(pair.image, pair.caption[1]) for pair in pairs if pair.is_own}
-        no_own = selection.name not in ("all-pairs", "own-reference-out")
-        selected = [pair for pair in pairs if not pair.is_own] if no_own else pairs
-        dropped = own if selection.name == "own-reference-out" else set()
+        own_pairs = {(pair.image, pair.caption[1]) for pair in pairs if pair.is_own}
+        without_own = selection.name not in ("all-pairs", "own-reference-out")
+        selected = [pair for pair in pairs if not pair.is_own] if without_own else pairs
+        dropped = own_pairs if selection.name == "own-reference-out" else set()
         notes = []
-        if own and no_own:
+        if own_pairs and without_own:
             notes.append(f"{len(pairs) - len(selected)} pairs whose caption belongs to the image are left out")
         elif dropped:
-            notes.append(f"{len(own)} rated captions of the image itself are left out of its references")
+            notes.append(f"{len(own_pairs)} rated captions of the image itself are left out of its references")
         references = {
             image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
             for image in {pair.image for pair in selected}

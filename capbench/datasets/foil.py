@@ -170,8 +170,8 @@ class Foil(Dataset):
         preferences = {"right": paired([""] * len(selected))}
         if selection.seed is not None:
             notes.append(f"one reference per image is sampled (seed {selection.seed})")
-        judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
-        return drawn(judged, selection)
+        judgements = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
+        return drawn(judgements, selection)
 
     def _read(self, path: Path) -> list[FoilPair]:
         pairs = read_rows(path, FoilPair)
@@ -220,26 +220,26 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     annotations = read_rows(path, _Annotation, at="annotations")
     right: dict[int | str, str] = {}
     image_of: dict[int | str, int | str] = {}
-    for one in annotations:
-        if one.image not in images:
-            raise one.error("unknown-item", f"its image {one.image} is not in 'images'", value=one.image)
-        if image_of.setdefault(one.id, one.image) != one.image:
-            raise one.error("mismatch", f"its image {one.image} differs from that of the id {one.id}", value=one.image)
-        if not one.foil and right.setdefault(one.id, one.text) != one.text:
-            raise one.error("duplicate", f"the id {one.id} has another right caption above", value=one.id)
+    for row in annotations:
+        if row.image not in images:
+            raise row.error("unknown-item", f"its image {row.image} is not in 'images'", value=row.image)
+        if image_of.setdefault(row.id, row.image) != row.image:
+            raise row.error("mismatch", f"its image {row.image} differs from that of the id {row.id}", value=row.image)
+        if not row.foil and right.setdefault(row.id, row.text) != row.text:
+            raise row.error("duplicate", f"the id {row.id} has another right caption above", value=row.id)
     counted: Counter[int | str] = Counter()
     pairs = []
-    for one in annotations:
-        if not one.foil:
+    for row in annotations:
+        if not row.foil:
             continue
-        if one.id not in right:
-            raise one.error("missing-caption", f"the id {one.id} has no right caption", value=one.id)
-        if one.right is None or one.wrong is None:
-            raise one.error("wrong-type", "has no 'target_word' or 'foil_word'")
-        counted[one.id] += 1
-        texts = {"image": images[one.image], "caption": right[one.id], "foil": one.text}
-        texts |= {"right": one.right, "wrong": one.wrong, "name": f"{one.id}.{counted[one.id]}"}
-        pairs.append(parsed(FoilPair, texts, path, one.row))
+        if row.id not in right:
+            raise row.error("missing-caption", f"the id {row.id} has no right caption", value=row.id)
+        if row.right is None or row.wrong is None:
+            raise row.error("wrong-type", "has no 'target_word' or 'foil_word'")
+        counted[row.id] += 1
+        texts = {"image": images[row.image], "caption": right[row.id], "foil": row.text}
+        texts |= {"right": row.right, "wrong": row.wrong, "name": f"{row.id}.{counted[row.id]}"}
+        pairs.append(parsed(FoilPair, texts, path, row.row))
     if not pairs:
         raise file_error("contains no foil", "missing-value", path)
     return pairs

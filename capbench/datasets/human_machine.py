@@ -139,7 +139,7 @@ class HmCoco(_HumanMachine):
     title: ClassVar[str] = "Human and machine, COCO"
     corpus: ClassVar[str] = "coco-test"
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
-    beside: ClassVar[Mapping[str, Mapping[str, str]]] = {
+    variants: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "where-image": {"title": "Human and machine, COCO (twelve captioners)", "listed": "imgs_mscoco.txt"}
     }
 

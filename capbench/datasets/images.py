@@ -44,29 +44,29 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     Returns the existing images, and the ids of missing ones.
     """
     dataset = open_dataset(name, root)
-    judged = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
-    paths = image_finder(root, folder, dataset)(judged)
+    ids = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
+    paths = image_finder(root, folder, dataset)(ids)
     if not paths:
         places = [folder] if folder is not None else dataset.image_places()
         others = f", nor does {' or '.join(map(str, places[1:]))}" if places[1:] else ""
-        problem = f"contains none of the {len(judged):,} images of {name}{others}"
+        problem = f"contains none of the {len(ids):,} images of {name}{others}"
         hint = "Add the images (see 'capbench data info'), or give their folder with --image-root"
         raise MissingFileError(problem, code="missing-image", path=places[0], hint=hint)
     from capbench.features.images import ImageFile
 
-    return [ImageFile(image, paths[image]) for image in judged if image in paths], [
-        image for image in judged if image not in paths
+    return [ImageFile(image, paths[image]) for image in ids if image in paths], [
+        image for image in ids if image not in paths
     ]
 
 
 def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
     """A function that looks up all images of a data set under its default items, each with the groups of its items."""
-    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
+    complete = dataset.complete if isinstance(dataset, GroupDataset) else dataset
     known: dict[str, list[str]] = {}
 
     def look_up() -> Mapping[str, Sequence[str]]:
         if not known:
-            draws = whole.load(whole.selections[whole.default[0]])
+            draws = complete.load(complete.selections[complete.default[0]])
             known.update(groups_of_images(item for draw in draws for item in draw.items))
         return known
 
@@ -88,8 +88,8 @@ def image_finder(
     ``folder``: that of the images, default: those of ``dataset``, or without one every ``*/images`` of the data folder.
     """
     # The function may be sent to other processes, so it refers to folders and not to the data set.
-    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
-    numbered = folder is not None or isinstance(whole, Nocaps)
+    complete = dataset.complete if isinstance(dataset, GroupDataset) else dataset
+    numbered = folder is not None or isinstance(complete, Nocaps)
     places = None if dataset is None else dataset.image_places()
 
     def find(images: Iterable[str]) -> dict[str, Path]:

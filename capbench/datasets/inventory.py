@@ -261,7 +261,7 @@ def _entries(path: Path, count: Count) -> int:
     else:
         entries = value.values() if isinstance(value, dict) else value
         lists = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]
-    if not all(isinstance(one, list | dict) for one in lists):
+    if not all(isinstance(value, list | dict) for value in lists):
         raise file_error(f"has no list of {count.of}", "missing-key", path, value=at)
     return sum(map(len, lists))
 

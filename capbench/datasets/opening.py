@@ -109,16 +109,16 @@ class GroupDataset(Dataset):
 
     groups = ()
 
-    whole: Dataset  # the complete data set
+    complete: Dataset  # the complete data set
     group: str  # name of the group as in ids
 
     def image_places(self) -> tuple[Path, ...]:
         """The image folders of the complete data set."""
-        return self.whole.image_places()
+        return self.complete.image_places()
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """The judgements of the complete data set, restricted to the group; the first note counts the items."""
-        return tuple(self.part(draw) for draw in self.whole.load(self.whole.selections[selection.name]))
+        return tuple(self.part(draw) for draw in self.complete.load(self.complete.selections[selection.name]))
 
     def part(self, judgements: Judgements) -> Judgements:
         """Restrict judgements of the complete data set to the group."""
@@ -128,7 +128,7 @@ class GroupDataset(Dataset):
         groups = _if_several(item.group for item in kept.items)
         images, all_images = ({item.image for item in of.items} for of in (kept, judgements))
         notes = [
-            f"{self.title}: {len(places):,} of {len(judgements.items):,} items of {self.whole.title}, "
+            f"{self.title}: {len(places):,} of {len(judgements.items):,} items of {self.complete.title}, "
             f"{len(images):,} of {len(all_images):,} images"
         ]
         for label, pairs in judgements.preferences.items():
@@ -137,7 +137,7 @@ class GroupDataset(Dataset):
                 notes.append(
                     f"{(inside == 1).sum():,} {label} pairs with one item outside of {self.title} are left out"
                 )
-        notes += [f"{self.whole.title}, all groups: {note}" for note in judgements.notes]
+        notes += [f"{self.complete.title}, all groups: {note}" for note in judgements.notes]
         items = tuple(replace(item, group=group) for item, group in zip(kept.items, groups, strict=True))
         return replace(kept, dataset=self.name, items=items, notes=tuple(notes))
 
@@ -150,7 +150,7 @@ class GroupDataset(Dataset):
         chosen = [pairs for pairs in labels if any(map(self._is_own, pairs.group))]
         if not chosen:
             groups = [*judgements.groups, *(group for pairs in labels for group in pairs.group if group)]
-            raise _unknown(self.whole, self.group, groups)
+            raise _unknown(self.complete, self.group, groups)
         mine = [(pairs, np.array([self._is_own(group) for group in pairs.group])) for pairs in chosen]
         return np.unique(np.concatenate([side[mask] for p, mask in mine for side in (p.first, p.second)]))
 
@@ -170,37 +170,37 @@ def _if_several(groups: Iterable[str]) -> tuple[str, ...]:
     return group_names if len(set(group_names)) > 1 else ("",) * len(group_names)
 
 
-def _unknown(whole: Dataset, group: str, groups: Sequence[str]) -> UsageError:
+def _unknown(complete: Dataset, group: str, groups: Sequence[str]) -> UsageError:
     choices = list(dict.fromkeys(map(spelled, groups)))
-    hint = suggest(group, choices) if choices else f"The data set has no groups: use '{whole.name}'"
-    return UsageError(f"{whole.name} has no group '{group}'", code="unknown-name", value=group, hint=hint)
+    hint = suggest(group, choices) if choices else f"The data set has no groups: use '{complete.name}'"
+    return UsageError(f"{complete.name} has no group '{group}'", code="unknown-name", value=group, hint=hint)
 
 
-def group_of(whole: Dataset, group: str) -> GroupDataset:
+def group_of(complete: Dataset, group: str) -> GroupDataset:
     """One group of a data set."""
     name = spelled(group)
     if not group.isprintable():
-        problem = f"the group {group!a} of {whole.name} contains unprintable characters"
+        problem = f"the group {group!a} of {complete.name} contains unprintable characters"
         raise UsageError(problem, code="wrong-value", value=group, hint="Write the group's name in UTF-8")
-    if not name and whole.groups is None:
+    if not name and complete.groups is None:
         hint = "Write the name of the group after '@'"
-        raise UsageError(f"'{whole.name}@' has no group", code="missing-value", hint=hint)
-    if whole.groups is not None and name not in map(spelled, whole.groups):
-        raise _unknown(whole, group, [*whole.groups, *whole.beside])
+        raise UsageError(f"'{complete.name}@' has no group", code="missing-value", hint=hint)
+    if complete.groups is not None and name not in map(spelled, complete.groups):
+        raise _unknown(complete, group, [*complete.groups, *complete.variants])
     selections = {
         key: replace(selection, description=f"only the group {group}; {selection.description}")
-        for key, selection in whole.selections.items()
+        for key, selection in complete.selections.items()
     }
     attributes: dict[str, Any] = {
-        "__doc__": f"The group '{group}' of {whole.title}.",
-        "name": f"{whole.name}@{name}",
-        "title": f"{whole.title}, {next((g for g in whole.groups or () if spelled(g) == name), group)}",
+        "__doc__": f"The group '{group}' of {complete.title}.",
+        "name": f"{complete.name}@{name}",
+        "title": f"{complete.title}, {next((g for g in complete.groups or () if spelled(g) == name), group)}",
         "selections": selections,
         "group": name,
-        **{kept: getattr(whole, kept) for kept in _OF_WHOLE},
+        **{kept: getattr(complete, kept) for kept in _OF_WHOLE},
     }
-    made: GroupDataset = type("Group", (GroupDataset,), attributes)(whole.root)
-    made.whole = whole
+    made: GroupDataset = type("Group", (GroupDataset,), attributes)(complete.root)
+    made.complete = complete
     return made
 
 
@@ -258,22 +258,22 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
     ``name``: a registered name, with ``:VERSION`` or ``@GROUP``; ``module:Class``; imported judgements, or the path of
     a file of them, of which ``columns`` has the column of a field: ``{"image": "file"}``.
     """
-    whole, at, group = name, "", ""
+    base, at, group = name, "", ""
     if not name.lower().endswith(SUFFIXES):  # the name of a file may contain "@"
         file = re.fullmatch(rf"(.*(?:{_ENDINGS}))(@)(.*)", name, re.IGNORECASE | re.DOTALL)
-        whole, at, group = file.groups() if file else name.partition("@")
-    if columns and not whole.lower().endswith(SUFFIXES):
+        base, at, group = file.groups() if file else name.partition("@")
+    if columns and not base.lower().endswith(SUFFIXES):
         problem = f"columns are assigned to fields, and '{name}' is not a file of judgements"
         hint = "Name a file of judgements as the data set; 'capbench data import' assigns columns once"
         raise UsageError(problem, code="conflict", value=name, hint=hint)
-    opened = _open(whole, root, columns)
+    opened = _open(base, root, columns)
     if not at:
         return opened
-    if group not in opened.beside:
+    if group not in opened.variants:
         return group_of(opened, group)
-    different = {"name": f"{opened.name}@{group}", "beside": {}, **opened.beside[group]}
-    beside: Dataset = type("Beside", (type(opened),), different)(root)
-    return beside
+    different = {"name": f"{opened.name}@{group}", "variants": {}, **opened.variants[group]}
+    variant: Dataset = type("Variant", (type(opened),), different)(root)
+    return variant
 
 
 def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Dataset:

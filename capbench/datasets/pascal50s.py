@@ -262,8 +262,8 @@ class Pascal50S(Dataset):
         count = _DRAWN.get(selection.name, 1)
         if selection.seed is not None:
             notes.append(f"{count} references per image are sampled (seed {selection.seed})")
-        judged = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
-        return drawn(judged, selection, count)
+        judgements = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
+        return drawn(judgements, selection, count)
 
     def _preferences(
         self, voted: Sequence[Pair] | None, labelled: Sequence[LabelledPair] | None

@@ -99,8 +99,8 @@ class Flickr8kPseudo(Dataset):
         if selection.name == "own-caption":
             shown, pairs = _own_and_foreign(items)
             ratings = ByName[Ratings]({}, {"pseudo": MissingFileError("the items 'own-caption' have no ratings")})
-            judged = Judgements(self.name, selection.name, shown, ratings, {"own": pairs}, notes=notes)
-            return (judged,)
+            judgements = Judgements(self.name, selection.name, shown, ratings, {"own": pairs}, notes=notes)
+            return (judgements,)
         judges = {"first-three-rate": slice(None, _FIRST), "last-two-rate": slice(-_LAST, None)}.get(selection.name)
         read = {"first-three-rate": slice(_FIRST, None), "last-two-rate": slice(None, -_LAST)}.get(selection.name)
         levels = pseudo_levels(text_scores(_with_references(items, judges)))
@@ -123,13 +123,13 @@ def _own_and_foreign(items: Sequence[Item]) -> tuple[tuple[Item, ...], Preferenc
     """An image's last caption as a candidate for the others, then its other candidates, and the pairs of both."""
     shown: list[Item] = []
     first, second = [], []
-    own: dict[str, int] = {}
+    place_of: dict[str, int] = {}
     for item in items:
         references = item.references[:-1]
-        if item.image not in own:
-            own[item.image] = len(shown)
+        if item.image not in place_of:
+            place_of[item.image] = len(shown)
             shown.append(Item(item.image, item.references[-1], references, f"{item.image}#own"))
-        first.append(own[item.image])
+        first.append(place_of[item.image])
         second.append(len(shown))
         shown.append(Item(item.image, item.candidate, references, item.candidate_id))
     return tuple(shown), paired((item.group for item in items), first, second)
@@ -233,8 +233,8 @@ def text_scores(items: Sequence[Item]) -> list[FloatArray]:
 
     tokens = iter(ptb.tokenize([text for item in items for text in (item.candidate, *item.references)]))
     split = [[next(tokens) for _ in range(1 + len(item.references))] for item in items]
-    corpus = Corpus([one[0] for one in split], [one[1:] for one in split])
-    counts = meteor.meteor_statistics([one[0] for one in split], [one[1:] for one in split])
+    corpus = Corpus([texts[0] for texts in split], [texts[1:] for texts in split])
+    counts = meteor.meteor_statistics([texts[0] for texts in split], [texts[1:] for texts in split])
     return [cider_d(corpus)[0], meteor.meteor_scores(counts), rouge_l(corpus)[0]]
 
 

@@ -109,7 +109,11 @@ def rows_of(table: Table, model: type[M], unique: Sequence[str] = ()) -> list[M]
     for name, field in model.model_fields.items() if table.decimals else ():
         alias = field.validation_alias or name
         accepted = alias.choices if isinstance(alias, AliasChoices) else [alias]
-        if name not in Row.model_fields and field.is_required() and not any(one in table.columns for one in accepted):
+        if (
+            name not in Row.model_fields
+            and field.is_required()
+            and not any(column in table.columns for column in accepted)
+        ):
             hint = f"Its columns are {', '.join(table.columns)[:200]}"
             problem = f"has no column '{accepted[0]}'"
             raise DataError(problem, code="missing-column", value=accepted[0], path=table.path, row=1, hint=hint)

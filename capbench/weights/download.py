@@ -55,7 +55,7 @@ def download(
         keep = present.state == "here" and not replace
         if present.state != "missing" and not keep and not replace:
             raise other_weights(present.path, present.sha256, f"expected {present.expected}")
-        wanted = [file for file in weights.beside if replace or file in weights.absent_beside]
+        wanted = [file for file in weights.companions if replace or file in weights.missing_companions]
         if keep and not wanted:
             return present, False
         further = [get(file) for file in wanted]

@@ -121,11 +121,11 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> En
 
 
 def _relative(path: Path, folder: Path) -> str:
-    whole = path.parent.resolve() / path.name
+    absolute = path.parent.resolve() / path.name
     try:
-        return Path(os.path.relpath(whole, folder)).as_posix()
+        return Path(os.path.relpath(absolute, folder)).as_posix()
     except ValueError:  # on another drive
-        return whole.as_posix()
+        return absolute.as_posix()
 
 
 def check_together(models: Sequence[Member]) -> None:

@@ -40,7 +40,7 @@ class Entry(BaseModel):
     title: str
     used_by: tuple[str, ...] = Field(validation_alias="for", min_length=1)
     file: str = Field(pattern=r"^[\w.+-]+$")
-    beside: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     page: str
     terms: str
     manual: str
@@ -72,12 +72,12 @@ class Entry(BaseModel):
     @property
     def is_folder(self) -> bool:
         """True if a model consists of a folder in the format of ``transformers`` instead of one file."""
-        return "config.json" in self.beside
+        return "config.json" in self.companions
 
     @property
-    def absent_beside(self) -> tuple[str, ...]:
+    def missing_companions(self) -> tuple[str, ...]:
         """Files that belong next to the installed file and are missing."""
-        return tuple(name for name in self.beside if not self.path.with_name(name).exists())
+        return tuple(name for name in self.companions if not self.path.with_name(name).exists())
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _remark(weights: Entry, digest: str, difference: str | None) -> str | None:
     if observed is not None and observed != digest:
         which = f"the copies of {weights.file} that others report ({observed})"
         remarks.append(f"its SHA-256 is not that of {which}: it may be another revision or form, or other weights")
-    if weights.is_folder and (absent := weights.absent_beside):
+    if weights.is_folder and (absent := weights.missing_companions):
         remarks.append(f"missing next to it: {', '.join(absent)} (from {weights.page})")
     return "; ".join(remarks) or None
 
@@ -282,9 +282,9 @@ def add(
                 raise other_weights(target, present, f"the new file has {digest}")
         elif not (target.exists() and target.samefile(source)):
             _put(source, target, move=move)
-        for beside in (source.with_name(file) for file in weights.beside):
-            if beside.is_file() and not (target.with_name(beside.name).exists() and not replace):
-                _put(beside, target.with_name(beside.name), move=move)
+        for companion in (source.with_name(file) for file in weights.companions):
+            if companion.is_file() and not (target.with_name(companion.name).exists() and not replace):
+                _put(companion, target.with_name(companion.name), move=move)
         record: dict[str, Any] = {"name": name, "file": weights.file, "sha256": digest, "bytes": size}
         if weights.shapes:
             record["difference"] = difference

@@ -44,16 +44,23 @@ def read_training_record(path: str | os.PathLike[str]) -> TrainingRecord:
     if file.is_dir():  # weights of others
         return TrainingRecord(file.name)
     files.check_readable(file)
-    beside = record_path(file)
-    states = [each.stat() for each in (file, beside) if each.is_file()]
+    stored = record_path(file)
+    states = [each.stat() for each in (file, stored) if each.is_file()]
     return _read(file, tuple((state.st_mtime_ns, state.st_size) for state in states))
 
 
 @lru_cache(maxsize=64)
 def _read(file: Path, state: tuple[tuple[int, int], ...]) -> TrainingRecord:
-    beside = record_path(file)
-    if beside.is_file():
-        return _beside(file, beside)
+    stored = record_path(file)
+    if stored.is_file():
+        content = files.read_json(stored)
+        known = isinstance(content, dict) and content.get("kind") == _KIND
+        if not known or content.get("sha256") != files.sha256_file(file):
+            problem = f"is not a training record ('{_KIND}')"
+            problem = f"is the record of another file than {file.name}" if known else problem
+            code, hint = "mismatch" if known else "wrong-format", "Remove it, or train the vectors again"
+            raise ModelError(problem, code=code, path=stored, hint=hint)
+        return _parsed(file, content.get(KEY), stored)
     metadata = read_metadata(file)
     if metadata is not None:
         return record_in_facts(_object(metadata.get("training", "{}")), file)
@@ -73,18 +80,6 @@ def _object(text: str | bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _beside(file: Path, beside: Path) -> TrainingRecord:
-    content = files.read_json(beside)
-    known = isinstance(content, dict) and content.get("kind") == _KIND
-    if not known or content.get("sha256") != files.sha256_file(file):
-        problem = (
-            f"is the record of another file than {file.name}" if known else f"is not a training record ('{_KIND}')"
-        )
-        code, hint = "mismatch" if known else "wrong-format", "Remove it, or train the vectors again"
-        raise ModelError(problem, code=code, path=beside, hint=hint)
-    return _parsed(file, content.get(KEY), beside)
 
 
 def record_in_facts(facts: Mapping[str, Any], file: Path) -> TrainingRecord:

@@ -52,7 +52,7 @@ def digests(root: DataRoot, *, parts: bool) -> dict[str, str]:
         known = load_dataset(name)
         others = [
             *(f":{version}" for version in known.versions),
-            *(f"@{g}" for g in (*(known.groups or ()), *known.beside)),
+            *(f"@{g}" for g in (*(known.groups or ()), *known.variants)),
         ]
         for full in (name, *(f"{name}{other}" for other in others if parts)):
             dataset = open_dataset(full, root)

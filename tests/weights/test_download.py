@@ -70,7 +70,7 @@ def test_a_file_without_weights_is_removed_and_downloaded_again(server: Server, 
 
 def test_a_folder_model_is_downloaded_with_its_further_files(server: Server, models: Path) -> None:
     name = "bert-base-uncased"
-    further = registry.entry(name).beside
+    further = registry.entry(name).companions
     server.files = {"/model.safetensors": BODY, **{f"/{file}": file.encode() for file in further}}
     base = server.url.rpartition("/")[0]
     weights = registry.entry(name).model_copy(update={"url": f"{base}/model.safetensors"})

@@ -77,7 +77,7 @@ class _Known(NamedTuple):
 
     path: Path | None
     references: References
-    whole: References
+    of_all_splits: References
 
 
 def captions_in_memory(
@@ -114,8 +114,8 @@ def _items(candidates: str | Path | CandidatesGiven, known: _Known, options: Rea
 
 def _joined(records: Iterable[Record], path: Path, known: _Known, options: ReadingOptions) -> UserCaptions:
     """Items of candidates with images."""
-    references, whole = known.references, known.whole
-    if isinstance(references, list) or isinstance(whole, list):
+    references, of_all_splits = known.references, known.of_all_splits
+    if isinstance(references, list) or isinstance(of_all_splits, list):
         hint = f"Add the image of each list. {REFERENCE_FORM}"
         raise DataError("has no images, but the candidates do", code="missing-image", path=known.path, hint=hint)
     items: list[Item] = []
@@ -125,9 +125,9 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         name = image = parse_image(named(image_field(record, path, row)), "image", path=path, row=row)
         texts: tuple[str, ...] = ()
         group = ""
-        if references is not None and whole is not None:
+        if references is not None and of_all_splits is not None:
             found = references.find(name, path, row)
-            if found is None and options.split is not None and whole.find(name, path, row) is not None:
+            if found is None and options.split is not None and of_all_splits.find(name, path, row) is not None:
                 if options.restrict:
                     left_out += 1
                     continue
@@ -221,8 +221,8 @@ def _table_records(path: Path) -> Iterator[Record]:
     numbered = [name for _, name in sorted((int(match[1]), name) for match, name in matches if match)]
     listed = by_name.get("references") or by_name.get("captions")
     if image is None or not (text or listed or numbered):
-        lacking = ", ".join(_IMAGE_COLUMNS if image is None else _CAPTION_COLUMNS)
-        problem, hint = f"has none of the columns {lacking}", "Name the columns image_id and caption"
+        names = ", ".join(_IMAGE_COLUMNS if image is None else _CAPTION_COLUMNS)
+        problem, hint = f"has none of the columns {names}", "Name the columns image_id and caption"
         raise DataError(problem, code="missing-column", path=path, row=1, hint=hint)
     others = {name: by_name.get(name, image) for name in ("id", "candidate_id", "system")}
     for row, cells in rows:
@@ -325,29 +325,29 @@ def _read_references(given: str | Path | ReferencesGiven | None, options: Readin
     if given is None:
         return _Known(None, None, None)
     path, form = Path("references"), ""
-    whole: References
+    everything: References
     if isinstance(given, str | Path):
         path = Path(given)
         form = _form(path)
     if form == "plain":
-        whole = [[_caption(line, "caption", path, row)] for row, line in enumerate(files.read_lines(path), 1)]
+        everything = [[_caption(line, "caption", path, row)] for row, line in enumerate(files.read_lines(path), 1)]
     elif form == "token":
-        whole = read_token(path)
+        everything = read_token(path)
     elif form == "table":
-        whole = captions_of_records(_table_records(path), path)
+        everything = captions_of_records(_table_records(path), path)
     else:
         data = files.read_json(path, unique_keys=True) if form else given
-        whole = _references_in(data, path, is_file=bool(form))
+        everything = _references_in(data, path, is_file=bool(form))
     if options.split is None:
-        return _Known(path, whole, whole)
-    groups = {} if isinstance(whole, list) or whole is None else whole.groups
+        return _Known(path, everything, everything)
+    groups = {} if isinstance(everything, list) or everything is None else everything.groups
     known = sorted(set(groups.values()))
-    if options.split not in known or isinstance(whole, list) or whole is None:
+    if options.split not in known or isinstance(everything, list) or everything is None:
         flag = options.spelled("split")
         problem = f"{flag} {options.split}: {path.name} has no such split"
         hint = suggest(options.split, known) if known else f"Omit {flag}: the file has no splits"
         raise UsageError(problem, code="unknown-name", value=options.split, hint=hint)
-    return _Known(path, whole.of_groups(options.split), whole)
+    return _Known(path, everything.of_groups(options.split), everything)
 
 
 def _references_in(data: Any, path: Path, *, is_file: bool = False) -> References:

@@ -184,11 +184,13 @@ class _Problems:
         """Raise one error for all problems, if there are any."""
         if not self.problems:
             return
-        problems = sorted(self.problems, key=lambda one: self.numbers.index(one.row) if one.row in self.numbers else -1)
+        order = {number: place for place, number in enumerate(self.numbers)}
+        problems = sorted(self.problems, key=lambda problem: order.get(problem.row, -1))
         first, *others = problems
         message = first.message + (f" ({first.count:,} such rows)" if first.count > 1 else "")
         if message.startswith(_HEADER):
-            message = "; ".join([message, *(one.message.removeprefix(_HEADER) for one in others[:7] if one.row == 1)])
+            more = [problem.message.removeprefix(_HEADER) for problem in others[:7] if problem.row == 1]
+            message = "; ".join([message, *more])
         elif others:
             command = f"'capbench data import {shlex.quote(str(self.table.path))} --name NAME --json'"
             message += f"; {count(len(others), 'more problem')}: {command} lists all"
@@ -274,12 +276,12 @@ class _Header(_Problems):
                 self.wrong("missing-column", f"no column '{name}'", "Name a column of the file in --rating", name)
 
     def check_known(self) -> None:
-        paired, own = self.paired, COMMON + (PAIRED if self.paired else RATED)
+        paired, fields = self.paired, COMMON + (PAIRED if self.paired else RATED)
         used = {column: denoted for denoted, column in self.taken.items()}
         unclear = {problem.value for problem in self.problems if problem.code == "ambiguous"}
         for name in self.filled:
             denoted, quoted = used.get(name, ""), shlex.quote(name)
-            known = denoted in own or _NUMBERED.fullmatch(denoted) or (denoted.startswith(RATING) and not paired)
+            known = denoted in fields or _NUMBERED.fullmatch(denoted) or (denoted.startswith(RATING) and not paired)
             if known or name in unclear or denoted in self.rating_columns:
                 continue
             if denoted:
@@ -333,8 +335,8 @@ class _Rows(_Problems):
         self.add(nameless, "missing-image", f"'image' names no image: '{name}'", hint, name)
         first = names.groupby(ids, sort=False).transform("first")
         twice = (ids != "") & (names != first)
-        one, other = next(zip(first[twice], names[twice], strict=True), ("", ""))
-        problem = f"the images '{one}' and '{other}' have the same id '{image_id(other)}'"
+        earlier, other = next(zip(first[twice], names[twice], strict=True), ("", ""))
+        problem = f"the images '{earlier}' and '{other}' have the same id '{image_id(other)}'"
         self.add(twice, "duplicate", problem, "Rename one of them", image_id(other))
         self.set("image", ids.tolist())
         self.text("group")
@@ -427,8 +429,8 @@ class _Rows(_Problems):
             self.set(f"={aspect}", values)
         by_row = list(zip(*ratings.values(), strict=True))
         several = np.array([any(len(of) > 1 for of in row) for row in by_row])
-        one, hint = "has one 'rater' but several ratings", "Write one row per rater"
-        self.add(several & (self.frame["rater"] != ""), "conflict", one, hint, "rater")
+        problem, hint = "has one 'rater' but several ratings", "Write one row per rater"
+        self.add(several & (self.frame["rater"] != ""), "conflict", problem, hint, "rater")
         scale = self.scale(scale)
         if scale is not None:
             low, high = scale
@@ -458,10 +460,10 @@ class _Rows(_Problems):
         plain: list[Any] = list(self.lists(RATING))
         if RATING in self.frame and RATING not in rating_columns:
             single = self.frame[RATING].tolist()
-            both = [one is not None and of is not None for one, of in zip(single, plain, strict=True)]
+            both = [rating is not None and of is not None for rating, of in zip(single, plain, strict=True)]
             hint = "Give 'rating' (a number) or 'ratings' (a list of numbers)"
             self.add(both, "conflict", "has both 'rating' and 'ratings'", hint, RATING)
-            plain = [of if one is None else one for one, of in zip(single, plain, strict=True)]
+            plain = [of if rating is None else rating for rating, of in zip(single, plain, strict=True)]
         mixed = [
             cell is not None and any(of[row] is not None for of in given.values()) for row, cell in enumerate(plain)
         ]
@@ -598,9 +600,9 @@ class _Rows(_Problems):
             said["votes"] = np.where(has["votes"], np.sign(votes_a - votes_b), np.nan)
             zero = has["votes"] & (votes_a + votes_b == 0)
             self.add(zero, "missing-value", "has 0 votes", "Remove the row", "votes")
-        for one, other in itertools.combinations(said, 2):
-            against = np.isfinite(said[one]) & np.isfinite(said[other]) & (said[one] != said[other])
-            self.add(against, "mismatch", f"'{one}' contradicts '{other}'", "Correct or omit one of them", one)
+        for first, other in itertools.combinations(said, 2):
+            against = np.isfinite(said[first]) & np.isfinite(said[other]) & (said[first] != said[other])
+            self.add(against, "mismatch", f"'{first}' contradicts '{other}'", "Correct or omit one of them", first)
         none = ~(choices.notna().to_numpy() | has["votes"] | has["grade"])
         hint = "Give a, b or tie, or votes_a and votes_b, or a grade"
         self.add(none, "missing-value", "has no 'preferred'", hint, "preferred")
