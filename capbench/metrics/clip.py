@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import MetricError
 from capbench.core.files import sha256_file
 from capbench.core.machine import choose_device
-from capbench.core.options import Choice, Count, File, Options, Positive, Text, option
+from capbench.core.options import Choice, Count, File, Options, Positive, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
@@ -22,6 +22,7 @@ from capbench.features.shown import partner, shuffle_line
 from capbench.metrics.image_metric import partners_of
 from capbench.metrics.needs import Images, PublishedWeights, References, Resources, find_pictures
 from capbench.metrics.pair_metric import Pair, PairMetric
+from capbench.weights.encodings import Encodings
 
 if TYPE_CHECKING:
     from capbench.metrics.clip_files import Clip
@@ -117,23 +118,13 @@ def harmonic_mean(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 _PICTURES_AT_ONCE, _TEXTS_AT_ONCE = 32, 128
-
-
-class _Prefix(Text):
-    def read(self, value: object) -> str:
-        if not isinstance(value, str):
-            raise ValueError
-        return value.strip()
-
-    def sign(self, value: Any) -> str:
-        return str(value).replace("%", "%25").replace("|", "%7C") or "none"
+_PREFIX = "A photo depicts "  # of every candidate and reference, for both metrics
 
 
 @dataclass(frozen=True)
 class ClipOptions(ContrastiveOptions):
     """Options of every metric over a CLIP."""
 
-    prefix: str = option("A photo depicts", _Prefix("A photo depicts"), "text before every candidate and reference")
     image: str = option(
         "seen",
         Choice("seen", "shuffled"),
@@ -141,11 +132,6 @@ class ClipOptions(ContrastiveOptions):
         quiet=True,
     )
     image_seed: int = option(1, Count(), "seed of image=shuffled", sign_as="")
-    precision: Literal["float32", "float16", "bfloat16"] = option(
-        "float32",
-        Choice("float32", "float16", "bfloat16"),
-        "precision of the network; the released code uses float16 on a GPU and float32 on a CPU",
-    )
     activation: Literal["auto", "quick-gelu", "gelu"] = option(
         "auto",
         Choice("auto", "quick-gelu", "gelu"),
@@ -178,10 +164,10 @@ class ClipMetric(ContrastiveMetric):
         chosen = self.options
         activation = None if chosen.activation == "auto" else chosen.activation
         device = choose_device(chosen.device)
-        self.clip: Clip = open_clip_model(self.resources.model, chosen.tokenizer, activation, chosen.precision, device)
+        self.clip: Clip = open_clip_model(self.resources.model, chosen.tokenizer, activation, device)
         shuffled = chosen.image == "shuffled"
         self._partner_of = partners_of(self.name, self.resources, chosen.image_seed) if shuffled else {}
-        self._paths: dict[str, Path] = {}
+        self._texts, self._paths = Encodings(), dict[str, Path]()
         self._digests: dict[str, str] = {}
 
     def facts(self) -> Mapping[str, object]:
@@ -222,22 +208,16 @@ class ClipMetric(ContrastiveMetric):
         return np.concatenate(vectors).astype(np.float64)
 
     def text_vectors(self, texts: Sequence[str]) -> FloatArray:
-        pieces = self.clip.pieces([self._prefixed(text) for text in texts])
-        distinct = sorted(set(pieces), key=lambda ids: (len(ids), ids))  # little padding
-        vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
-        for start in range(0, len(distinct), _TEXTS_AT_ONCE):
-            batch = distinct[start : start + _TEXTS_AT_ONCE]
-            vectors |= zip(batch, self.clip.encode_texts(batch), strict=True)
+        pieces = self.clip.pieces([_PREFIX + text for text in texts])
+        vectors = self._texts.of(pieces, self.clip.encode_texts, _TEXTS_AT_ONCE)
         return np.stack([vectors[ids] for ids in pieces]).astype(np.float64)
-
-    def _prefixed(self, text: str) -> str:
-        return f"{self.options.prefix} {text}" if self.options.prefix else text
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         candidates = {item.candidate for item in items}
         sides = {"candidates": candidates, "references": {text for item in items for text in item.references}}
         longest, encode = self.clip.longest, self.clip.tokens.encode
-        cut = {side: sum(len(ids) > longest for ids in encode([*map(self._prefixed, sides[side])])) for side in sides}
+        pieces = {side: encode([_PREFIX + text for text in texts]) for side, texts in sides.items()}
+        cut = {side: sum(len(ids) > longest for ids in pieces[side]) for side in sides}
         if not any(cut.values()):
             return ()
         counts = " and ".join(f"{cut[side]:,} of {len(texts):,} {side}" for side, texts in sides.items() if texts)

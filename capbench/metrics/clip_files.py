@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Activation = Literal["quick-gelu", "gelu"]
-Precision = Literal["float32", "float16", "bfloat16"]
 _HINT = "Use weights of a CLIP with a vision transformer: transformers', OpenAI's, open_clip's or PAC-S's"
 
 
@@ -45,13 +44,12 @@ class Clip:
         source: Path,
         tokenizer: Path | None = None,
         activation: Activation | None = None,
-        precision: Precision = "float32",
         device: str = "cpu",
     ) -> None:
         require("transformers", purpose="a CLIP folder of Hugging Face")
         import transformers
 
-        self._path, self._device, self._type = source, device, getattr(torch, precision)
+        self._path, self._device = source, device
         files = _weights(source)
         # A configuration next to a single file may belong to another model.
         stated = _stated(source) if source.is_dir() else _Stated()
@@ -75,7 +73,7 @@ class Clip:
             tower.embeddings.register_buffer("position_ids", torch.arange(count).expand((1, -1)), persistent=False)
         # Cosines do not use the scale, which is missing in some files.
         fit_state(network, tensors, files[0], optional=("logit_scale",))
-        self._network = network.requires_grad_(False).to(device=device, dtype=self._type)
+        self._network = network.requires_grad_(False).to(device)
 
     def pieces(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Ids of texts' word pieces, truncated to the network's maximum; the end piece is kept."""
@@ -95,15 +93,14 @@ class Clip:
     @without_cudnn_attention()
     def encode_pictures(self, pixels: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """(images, D) vectors of images from :attr:`preprocessing`."""
-        batch = torch.from_numpy(np.stack(pixels)).to(device=self._device, dtype=self._type)
+        batch = torch.from_numpy(np.stack(pixels)).to(self._device)
         return self._vectors(self._network.visual_projection(self._network.vision_model(batch).pooler_output))
 
     def _vectors(self, projected: torch.Tensor) -> NDArray[np.float32]:
-        vectors: NDArray[np.float32] = projected.float().cpu().numpy()
+        vectors: NDArray[np.float32] = projected.cpu().numpy()
         if not np.isfinite(vectors).all() or not (vectors != 0).any(axis=1).all():
             message = "returns zero, NaN or infinite vectors"
-            hint = "Use precision=float32, or download the weights again"
-            raise ModelError(message, code="not-a-number", path=self._path, hint=hint)
+            raise ModelError(message, code="not-a-number", path=self._path, hint="Download the weights again")
         return vectors
 
 

@@ -85,7 +85,8 @@ class Spice(TokenMetric):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``."""
         in_order = [range(len(item.references)) for item in items]
-        return next(self._counted(items, [in_order], [sys.maxsize], progress))[0]
+        counts: FloatArray = next(self._counted(items, [in_order], [sys.maxsize], progress))[0]
+        return counts
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         """(counts, n, 21) for each draw."""
@@ -108,8 +109,8 @@ class Spice(TokenMetric):
             for row, captions in enumerate(references):
                 same.setdefault(tuple(captions[place] for place in order[row]), []).append(row)
             counts = np.empty((len(numbers), len(items), len(COUNTS)))
-            for captions, rows in same.items():
-                texts = [*(candidates[row] for row in rows), *captions]
+            for shared, rows in same.items():
+                texts = [*(candidates[row] for row in rows), *shared]
                 parsed = list(scene_graph.tuples(texts, data=self.resources.data))
                 counts[:, rows] = match_counts(parsed[: len(rows)], parsed[len(rows) :], numbers)
                 progress(len(rows))
