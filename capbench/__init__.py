@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from capbench.api.explaining import explain as explain
     from capbench.api.features import extract_features as extract_features
     from capbench.api.features import import_features as import_features
-    from capbench.api.leaderboard import leaderboard as leaderboard
+    from capbench.api.ranking import leaderboard as leaderboard
     from capbench.api.ranking import rank as rank
     from capbench.api.references import references as references
     from capbench.api.results import Judgements as Judgements
@@ -108,8 +108,7 @@ _NAMES = {
     "api.data": "import_data",
     "api.explaining": "explain",
     "api.features": "extract_features import_features",
-    "api.leaderboard": "leaderboard",
-    "api.ranking": "rank",
+    "api.ranking": "leaderboard rank",
     "api.references": "references",
     "api.results": "Judgements ScoreTable",
     "api.retrieving": "retrieve",

@@ -53,8 +53,7 @@ class Caller:
 
     def announce(self, slow: SlowPart) -> None:
         """Note work that takes more than half a minute, and how to avoid it; progress shows the time left."""
-        work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in slow.works)
-        self.note(f"{work}; leave it out with {self.leave_out(slow.labels)}")
+        self.note(f"{slow.in_words()}; leave it out with {self.leave_out(slow.labels)}")
 
 
 def warn(text: str) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.caller import PYTHON, Caller
-from capbench.api.leaderboard import COLUMNS
+from capbench.api.ranking import COLUMNS
 from capbench.api.resolve import MetricInputs, PathGiven
 from capbench.core.typed_json import Strict
 from capbench.datasets.root import find_root

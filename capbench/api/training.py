@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.studies.scoring import ProgressFactory
+    from capbench.metrics.reo import Covariance
     from capbench.training.settings import Training
     from capbench.training.trainer import Task, Trained, Watcher
     from capbench.training.word_vectors import TrainedVectors
@@ -112,27 +111,10 @@ def train(
     (``{"optimiser.lr": 0.001}``); ``restart`` discards the content of the run folder. See
     :class:`capbench.api.arguments.RunSettings`.
     """
-    plan = plan_training(network, config, run, settings=settings)
-    with contextlib.ExitStack() as stack:
-        return plan.train(_watcher(python_caller(progress).progress, stack), restart=restart)
-
-
-def _watcher(bars: ProgressFactory, stack: contextlib.ExitStack) -> Watcher:
     from capbench.training.trainer import Watcher
 
-    class Steps(Watcher):
-        advance: Any = None
-        before = 0
-
-        def bar(self, description: str, total: int | None) -> Any:
-            return bars(description, total)
-
-        def step(self, steps: int, done: int) -> None:
-            self.advance = self.advance or stack.enter_context(bars("training", steps))
-            self.advance(done - self.before)
-            self.before = done
-
-    return Steps()
+    plan = plan_training(network, config, run, settings=settings)
+    return plan.train(Watcher(python_caller(progress).progress), restart=restart)
 
 
 @checked
@@ -150,9 +132,10 @@ def evaluate_model(
     The result has the keys of the command's JSON. ``out``, ``seed`` and ``variant`` select the run folder as for
     :func:`train`; other inputs: :class:`capbench.api.arguments.EvaluationSettings`.
     """
+    from capbench.training.trainer import Watcher
+
     plan = plan_training(network, config, how, settings=settings)
-    with contextlib.ExitStack() as stack:
-        return plan.measure(split, _watcher(python_caller(progress).progress, stack), how)
+    return plan.measure(split, Watcher(python_caller(progress).progress), how)
 
 
 @checked
@@ -181,19 +164,6 @@ def train_word_vectors(
     return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=judged)
 
 
-@dataclass(frozen=True)
-class FittedCovariance:
-    """Fitted covariance matrix of context vectors for REO."""
-
-    path: Path  # the file, for REO's option ``covariance_file``
-    corpus: str  # name of the captions, for the signature of scores
-    counts: Mapping[str, int]  # number of ``contexts``, ``captions`` and ``images``
-    without_features: int  # number of images of the corpus without features, which are left out
-    size: int  # number of rows of the matrix
-    shrinkage: float  # shrinkage that was used
-    sha256: str  # SHA-256 of the file
-
-
 @checked
 def fit_reo_covariance(
     model: PathGiven,
@@ -203,7 +173,7 @@ def fit_reo_covariance(
     *,
     progress: ProgressGiven = False,
     **settings: Unpack[CovarianceSettings],
-) -> FittedCovariance:
+) -> Covariance:
     """Fit the covariance for REO's Mahalanobis distance, as ``capbench train reo-covariance`` does.
 
     Do not fit it on the captions that will be scored: it would adapt the metric to them.
@@ -211,7 +181,7 @@ def fit_reo_covariance(
     """
     from capbench.datasets.root import find_root
     from capbench.features.store import open_store
-    from capbench.metrics.reo import default_path, fit_covariance, write_covariance
+    from capbench.metrics.reo import default_path, fit_covariance, read_covariance, write_covariance
     from capbench.metrics.scan.encode import GroundingOptions, open_source
 
     caller, names = python_caller(progress), ("lambda_softmax", "norm", "clip", "count_ends")
@@ -232,10 +202,9 @@ def fit_reo_covariance(
     with caller.progress("fitting", sum(image in source.store for image in corpus)) as step:
         covariance = fit_covariance(source, corpus, chosen, corpus=name, shrinkage=shrinkage, progress=step)
     write_covariance(target, covariance)
-    facts = covariance.facts
-    counts = {noun: facts[noun] for noun in ("contexts", "captions", "images")}
-    absent, sha256 = len(corpus) - facts["images"], files.sha256_file(target)
-    return FittedCovariance(target, name, counts, absent, len(covariance.matrix), covariance.shrinkage, sha256)
+    if absent := len(corpus) - covariance.facts["images"]:
+        caller.note(f"omitted {count(absent, 'image')} of {name} without features")
+    return read_covariance(target)
 
 
 def _captions_of(captions: str, images: PathGiven | None, root: DataRoot) -> tuple[dict[str, Sequence[str]], str]:

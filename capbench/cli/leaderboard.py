@@ -47,7 +47,7 @@ def leaderboard(
 
     Example: capbench leaderboard -d flickr8k-expert --scores mine.csv --html leaderboard.html --latex leaderboard.tex
     """
-    from capbench.api.leaderboard import leaderboard as compute_anew
+    from capbench.api.ranking import leaderboard as compute_anew
     from capbench.core.files import check_writable, write_text
     from capbench.reports.leaderboard import print_leaderboard
     from capbench.studies.leaderboard import committed_leaderboard, load_leaderboard

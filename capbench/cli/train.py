@@ -147,24 +147,17 @@ def _watcher(plan: Any, stack: contextlib.ExitStack) -> Any:
     keep_freed_memory()
 
     class Shown(Watcher):
-        advance: Any = None
-        before, requested, last_line = 0, False, time.monotonic()
+        begun, requested, last_line = False, False, time.monotonic()
 
         def say(self, text: str) -> None:
             common.note(text)
 
-        def bar(self, description: str, total: int | None) -> Any:
-            return common.progress(description, total)
-
         def step(self, steps: int, done: int) -> None:
-            if self.advance is None:
-                resumed = f", {done:,} already done" if done else ""
+            if not self.begun:
+                self.begun, resumed = True, f", {done:,} already done" if done else ""
                 common.note(f"{common.count(steps, 'step')}, output {plan.run}{resumed}")
-                self.advance = stack.enter_context(common.progress("training", steps))
                 for number in (signal.SIGINT, signal.SIGTERM):
                     stack.callback(signal.signal, number, signal.signal(number, self.request))
-            self.advance(done - self.before)
-            self.before = done
 
         def request(self, _number: int, _frame: object) -> None:
             if self.requested:
@@ -183,7 +176,7 @@ def _watcher(plan: Any, stack: contextlib.ExitStack) -> Any:
                 common.note(f"{place}: loss {entry['loss']:.4f}")
                 self.last_line = now
 
-    return Shown()
+    return Shown(common.progress)
 
 
 def _print_result(plan: Any, result: Any, json_output: bool) -> None:
@@ -256,11 +249,9 @@ def reo_covariance(
     from capbench.api.training import fit_reo_covariance
 
     made = fit_reo_covariance(model, features, captions, out, **settings, progress=common.caller())
-    counts = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
-    fit = f"{made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, sha256 {made.sha256[:16]}"
-    print(f"{made.path}: {counts} of {made.corpus}, {fit}")
-    if made.without_features:
-        common.note(f"omitted {common.count(made.without_features, 'image')} of {made.corpus} without features")
+    counts = " of ".join(common.count(made.facts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
+    size, fit = len(made.matrix), f"shrinkage {made.shrinkage:.4g}, sha256 {made.sha256[:16]}"
+    print(f"{made.path}: {counts} of {made.facts['corpus']}, {size} x {size}, {fit}")
     arguments = ["--features", str(features), "--model", f"reo={model}"]
     arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
     common.note(f"next: capbench score --metric reo {shlex.join(arguments)}")

@@ -40,6 +40,10 @@ class SlowPart:
     works: tuple[SlowWork, ...]  # with each unit once in the whole study
     labels: tuple[str, ...]  # the requests that require it
 
+    def in_words(self) -> str:
+        """The work in one line."""
+        return "; ".join(f"{work.subject} {len(work.units):,} {work.unit} first" for work in self.works)
+
 
 Keep = Callable[[Protocol, Scored, Sequence[Row]], None]
 """Called with the data behind the numbers of a protocol: judgements with scores, and rows."""

@@ -37,15 +37,18 @@ B = TypeVar("B")
 T = TypeVar("T")
 
 
+Bar = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+"""Makes a progress bar of a description and a number of steps: a context with a function of the steps done."""
+
+
 class Watcher:
-    """The user of a training: receives messages and can stop it. The methods do nothing unless overridden."""
+    """The user of a training: sees messages and progress, and can stop it. The methods do nothing unless overridden."""
+
+    def __init__(self, bar: Bar = lambda _description, _steps: contextlib.nullcontext(lambda _done: None)) -> None:
+        self.bar = bar
 
     def say(self, text: str) -> None:
         """One line about the data."""
-
-    def bar(self, description: str, total: int | None) -> AbstractContextManager[Any]:
-        """A progress bar of work before the first step: a context with a function that takes the steps done."""
-        return contextlib.nullcontext(lambda _done: None)
 
     def step(self, steps: int, done: int) -> None:
         """Training begins, or a step is done, of so many."""
@@ -243,12 +246,14 @@ class _Loop(Generic[M, B]):
         with open(self.folder / LOG, "ab") as log:  # a killed run wrote lines after its last checkpoint
             log.truncate(min(state.get("log_bytes", 0), log.tell()))
         self.watcher.step(self.steps, self.step)
-        try:
-            if not self.ended:
+        with self.watcher.bar("training", self.steps) as advance:
+            advance(self.step)
+            try:
+                if not self.ended:
+                    self._save()
+                    self._train(advance)
+            except _InterruptedError:
                 self._save()
-                self._train()
-        except _InterruptedError:
-            self._save()
         chosen = self.best if self.config.select == "best" or not self.ended else self.last
         model, digest = None, None
         if self.ended:
@@ -262,7 +267,7 @@ class _Loop(Generic[M, B]):
     def _parts(self) -> list[Any]:
         return [self.task.model, self.task.optimiser, self.network]
 
-    def _train(self) -> None:
+    def _train(self, advance: Callable[[int], None]) -> None:
         config, batches = self.config, self._batches()
         every = config.evaluation.every or self.task.steps_per_epoch
         with contextlib.closing(prefetch(batches) if self.task.prefetch else batches) as feed:
@@ -273,6 +278,7 @@ class _Loop(Generic[M, B]):
                         break
                 self._pause()
                 self._learn(next(feed))
+                advance(1)
                 self.watcher.step(self.steps, self.step)
                 if self.step % config.log_every == 0:
                     rate = learning_rate(config, self.task.steps_per_epoch, self.step - 1)

@@ -80,6 +80,7 @@ def log_of(run: Path, *, times: bool = False) -> list[dict[str, Any]]:
 
 class StopAfter(Watcher):
     def __init__(self, steps: int = 10**9) -> None:
+        super().__init__()
         self.left = steps + 1  # the beginning is reported, too
         self.said: list[str] = []
 
