@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from capbench.api.features import import_features as import_features
     from capbench.api.ranking import leaderboard as leaderboard
     from capbench.api.ranking import rank as rank
-    from capbench.api.references import references as references
     from capbench.api.results import Judgements as Judgements
     from capbench.api.results import ScoreTable as ScoreTable
-    from capbench.api.retrieving import retrieve as retrieve
     from capbench.api.scoring import load as load
     from capbench.api.scoring import score as score
     from capbench.api.systems import compare_systems as compare_systems
+    from capbench.api.tasks import references as references
+    from capbench.api.tasks import retrieve as retrieve
     from capbench.api.training import evaluate_model as evaluate_model
     from capbench.api.training import fit_reo_covariance as fit_reo_covariance
     from capbench.api.training import train as train
@@ -109,11 +109,10 @@ _NAMES = {
     "api.explaining": "explain",
     "api.features": "extract_features import_features",
     "api.ranking": "leaderboard rank",
-    "api.references": "references",
     "api.results": "Judgements ScoreTable",
-    "api.retrieving": "retrieve",
     "api.scoring": "load score",
     "api.systems": "compare_systems",
+    "api.tasks": "references retrieve",
     "api.training": "evaluate_model fit_reo_covariance train train_word_vectors",
     "core.errors": "CapbenchError CapbenchWarning DataError MetricError ModelError UsageError",
     "core.explanations": "Bars ExplainedCandidate Explanation Matrix RegionMaps Table",

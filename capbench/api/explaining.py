@@ -20,9 +20,9 @@ from capbench.api.resolve import (
     options_by_owner,
     python_caller,
     resolve,
-    study_of_task,
     texts,
 )
+from capbench.api.tasks import study_of_task
 from capbench.core import plugins
 from capbench.core.errors import UsageError
 from capbench.core.explanations import Explanation

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -40,10 +40,7 @@ from capbench.metrics.requests import labels_of, left_out_of_all, requested_metr
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
-    from capbench.studies.study import Study, Task
-
-TaskType = TypeVar("TaskType", bound="Task")
-
+    from capbench.studies.study import Study
 
 MetricGiven = str | type[Metric] | Callable[..., Any]
 """A metric's or column's name (``cider``, ``label=cider``), a class, or a function."""
@@ -229,28 +226,6 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
     )
 
 
-def study_of_task(
-    file: str,
-    task: type[TaskType],
-    inputs: Inputs,
-    without: Sequence[str] = (),
-    caller: Caller = PYTHON,
-) -> tuple[Study, TaskType]:
-    """A study file with a task, and the task, with inputs that override the file."""
-    from capbench.studies.study_file import find_study, load_study
-
-    if inputs.get("columns"):
-        flag = caller.spelled("columns")
-        hint = f"Omit {flag}, or use 'capbench data import'"
-        raise UsageError(f"{flag} excludes a study file with a task", code="conflict", value=flag, hint=hint)
-    study = load_study(find_study(file))
-    if not isinstance(study.task, task):
-        command = "correlate" if study.task is None else study.task.command
-        hint = f"Run 'capbench {command} {file}'"
-        raise UsageError(f"{file} has no '{task.key}'", code="missing-key", value=task.key, hint=hint)
-    return replace(with_inputs(study, inputs, caller), without=tuple(without)), study.task
-
-
 def resolve_study(
     study: Study,
     root: DataRoot,
@@ -277,23 +252,6 @@ def resolve_study(
     for dataset in {dataset.name: dataset for dataset, _ in plan.protocols if dataset.file_columns}.values():
         caller.note_columns(dataset)
     return plan
-
-
-def plan_task(
-    file: str, task: type[TaskType], inputs: Inputs, without: Sequence[str] = (), caller: Caller = PYTHON
-) -> tuple[Plan, TaskType, dict[str, str]]:
-    """The plan of a study file with a task for the metrics that can be computed, and missing requirements by title."""
-    study, settings = study_of_task(file, task, inputs, without, caller)
-    plan = resolve_study(study, find_root(inputs.get("data")), caller, task=True)
-    reasons = {request.label: request.lacks(plan.resources) for request in plan.requests}
-    waiting = {
-        row.title: f"requires {reasons[request.label]}"
-        for request in plan.requests
-        if reasons[request.label]
-        for row in request.rows
-    }
-    able = tuple(request for request in plan.requests if not reasons[request.label])
-    return replace(plan, requests=able), settings, waiting
 
 
 def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[Asked]:

@@ -9,7 +9,6 @@ import typer
 from capbench.api.arguments import CombinationChoices
 from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target
-from capbench.core.errors import UsageError
 
 
 def combine(
@@ -33,9 +32,6 @@ def combine(
     from capbench.api.combining import combine as learn
     from capbench.reports.combination import print_combined
 
-    if not metric and not inputs.scores:
-        hint = "Name metrics with -m, such as -m cider -m meteor"
-        raise UsageError("no metric is named", code="missing-option", hint=hint)
     caller = common.caller(json_output=json_output)
     values: Any = {**inputs.values(), **choices}
     result = learn(target.dataset, metric or [], protocol=target.protocol, progress=caller, **values)

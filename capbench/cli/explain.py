@@ -91,7 +91,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     import json
     from dataclasses import replace
 
-    from capbench.api.resolve import plan_task
+    from capbench.api.tasks import plan_task
     from capbench.core.files import write_text
     from capbench.studies.explained import score_image
     from capbench.studies.published.tables import load_published

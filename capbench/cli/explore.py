@@ -42,7 +42,7 @@ def words(
 
     Example: capbench explore words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
     """
-    from capbench.api.resolve import plan_task
+    from capbench.api.tasks import plan_task
     from capbench.core.files import read_json
     from capbench.core.typed_json import validated
     from capbench.metrics.scoring import complete

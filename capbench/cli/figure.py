@@ -207,7 +207,8 @@ def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
 def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     from capbench.api.agreement import plan_agreement, study_of
     from capbench.api.checking import refuse_with_study
-    from capbench.api.resolve import resolve_study, study_of_task
+    from capbench.api.resolve import resolve_study
+    from capbench.api.tasks import study_of_task
     from capbench.reports.curves import layers_table
     from capbench.reports.figures.curves import layers_figure
     from capbench.studies.layers import layer_curves, plan_layers

@@ -42,7 +42,7 @@ def references(
     json_output: bool,
 ) -> None:
     """Measure agreement against the number of references; options override a study file."""
-    from capbench.api.references import references as compute
+    from capbench.api.tasks import references as compute
     from capbench.datasets.root import results_folder
     from capbench.reports.curves import curves_table, write_curves
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from capbench.api.arguments import RetrievalChanges
 from capbench.cli import common
 from capbench.cli.options import Cached, LeftOut
-from capbench.core.errors import UsageError
 
 
 def retrieve(
@@ -31,14 +31,11 @@ def retrieve(
 
     Example: capbench explore retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
-    from capbench.api.retrieving import retrieve as compute
+    from capbench.api.tasks import retrieve as compute
     from capbench.reports.retrieval import retrieval_table
 
-    if (study is None) == (not metric):
-        code = "missing-option" if study is None else "conflict"
-        message, hint = "requires either a study file or metrics", "Example: capbench explore retrieve -m cider"
-        raise UsageError(message, code=code, hint=hint)
-    caller = common.caller(json_output=json_output)
+    hint = "Name a study file, or metrics: capbench explore retrieve -m cider"
+    caller = replace(common.caller(json_output=json_output), no_metric=hint)
     values: Any = {**inputs.values(), **changes}
     found = compute(metric or (), study=study, without=left_out.names, progress=caller, **values)
     common.answer(json_output, found.rows(), [retrieval_table(found)], details=details)

@@ -1,0 +1,206 @@
+"""Study files with a task; ``capbench.references`` and ``capbench.retrieve``, which run one or the arguments' task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from typing_extensions import Unpack
+
+from capbench.api.agreement import Names, plan_judged
+from capbench.api.arguments import CurveChanges, RetrievalChanges
+from capbench.api.checking import checked, refuse_with_study, refuse_without
+from capbench.api.resolve import (
+    PYTHON,
+    CachedInputs,
+    Caller,
+    DatasetGiven,
+    Inputs,
+    MetricInputs,
+    MetricsGiven,
+    PathGiven,
+    ProgressGiven,
+    asked,
+    python_caller,
+    resolve,
+    resolve_study,
+    texts,
+    with_inputs,
+)
+from capbench.core.errors import CapbenchError, UsageError
+from capbench.datasets.captions import load_split
+from capbench.datasets.root import find_root
+from capbench.metrics.metric_request import MetricRequest
+from capbench.studies.plan import Plan
+from capbench.studies.references import ReferenceResult, curve_protocol, reference_curves
+from capbench.studies.retrieval import MetricRetrieval, RetrievalResult, draw_gallery, metric_retrieval
+from capbench.studies.scoring import load_scorable
+from capbench.studies.study import CurveTask, RetrievalTask, Study, Task
+from capbench.studies.study_file import find_study, load_study
+
+TaskType = TypeVar("TaskType", bound=Task)
+
+
+def study_of_task(
+    file: str, task: type[TaskType], inputs: Inputs, without: Sequence[str] = (), caller: Caller = PYTHON
+) -> tuple[Study, TaskType]:
+    """A study file with a task, and the task, with inputs that override the file."""
+    if inputs.get("columns"):
+        flag = caller.spelled("columns")
+        hint = f"Omit {flag}, or use 'capbench data import'"
+        raise UsageError(f"{flag} excludes a study file with a task", code="conflict", value=flag, hint=hint)
+    study = load_study(find_study(file))
+    if not isinstance(study.task, task):
+        command = "correlate" if study.task is None else study.task.command
+        hint = f"Run 'capbench {command} {file}'"
+        raise UsageError(f"{file} has no '{task.key}'", code="missing-key", value=task.key, hint=hint)
+    return replace(with_inputs(study, inputs, caller), without=tuple(without)), study.task
+
+
+def plan_task(
+    file: str, task: type[TaskType], inputs: Inputs, without: Sequence[str] = (), caller: Caller = PYTHON
+) -> tuple[Plan, TaskType, dict[str, str]]:
+    """The plan of a study file with a task for the metrics that can be computed, and missing requirements by title."""
+    study, settings = study_of_task(file, task, inputs, without, caller)
+    plan = resolve_study(study, find_root(inputs.get("data")), caller, task=True)
+    able, waiting = list[MetricRequest](), dict[str, str]()
+    for request in plan.requests:
+        if reason := request.lacks(plan.resources):
+            waiting |= {row.title: f"requires {reason}" for row in request.rows}
+        else:
+            able.append(request)
+    return replace(plan, requests=tuple(able)), settings, waiting
+
+
+def _changed(task: TaskType, changes: type[Any], inputs: Inputs) -> TaskType:
+    """A task with those of its settings that are among the inputs. Raises UsageError."""
+    names = {"sample_size": "images"}  # the input 'images' is the folder of the pictures
+    given = {names.get(name, name): inputs[name] for name in changes.__annotations__ if name in inputs}
+    paths = {name: os.fspath(value) for name, value in given.items() if isinstance(value, os.PathLike)}
+    return task.read(task.key, {**asdict(task), **given, **paths})
+
+
+_DATASET = "pascal-50s"
+_METRICS = ("bleu-4", "rouge-l", "cider")
+
+
+class CurveInputs(MetricInputs, CurveChanges, total=False):
+    """Inputs of the metrics, numbers and orders of references."""
+
+
+@checked
+def references(
+    dataset: DatasetGiven | None = None,
+    metrics: MetricsGiven = (),
+    *,
+    study: PathGiven | None = None,
+    protocol: str | None = None,
+    without: Names = (),
+    progress: ProgressGiven = False,
+    **inputs: Unpack[CurveInputs],
+) -> ReferenceResult:
+    """Measure agreement against the number of references, as ``capbench correlate --references-curve`` does.
+
+    By default BLEU-4, ROUGE-L and CIDEr on ``pascal-50s`` with all references. ``study`` is a study file with
+    ``curves``, or the name of one that comes with capbench, in place of ``dataset``, ``metrics`` and ``protocol``; a
+    metric or protocol that cannot be computed is then in ``missing`` of the result. Other inputs: ``counts`` (by
+    default 0 if a metric can, 1, 2, 5, 10, … all), ``draws`` (5) and ``seed`` of the random orders, and
+    :class:`capbench.api.resolve.MetricInputs`; score files have no scores for other references.
+    """
+    caller, omitted = python_caller(progress), texts(without)
+    if inputs.get("scores"):
+        scores = caller.spelled("scores")
+        message = f"{scores}: a score file has no scores for other numbers of references"
+        raise UsageError(message, code="conflict", hint=f"Omit {scores}")
+    task, missing = CurveTask(), dict[str, str]()
+    if study is None:
+        refuse_without(omitted, caller)
+        named = metrics if asked(metrics) else _METRICS
+        plan = plan_judged(dataset or _DATASET, named, protocol, inputs, caller)
+        ((opened, _),) = plan.protocols
+        plan = replace(plan, protocols=((opened, curve_protocol(opened, protocol)),))
+    else:
+        refuse_with_study({"dataset": texts(dataset), "metrics": asked(metrics), "protocol": protocol}, caller)
+        plan, task, missing = plan_task(os.fspath(study), CurveTask, inputs, omitted, caller)
+        caller.on_data(plan.root, plan.uses_root)
+    task = _changed(task, CurveChanges, inputs)
+    if not plan.requests:
+        reasons = "; ".join(f"{title} {reason}" for title, reason in missing.items())
+        message = f"{plan.study.name}: no metric can be computed: {reasons}"
+        raise UsageError(message, code="missing-option", value=plan.study.name)
+    computed = []
+    for opened, chosen in plan.protocols:
+        try:
+            judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
+            judged = judged.require_all() if study is None else judged
+            missing |= {f"{one.request.rows[0].title} on {chosen}": f"missing: {one.error}" for one in judged.unscored}
+            sample = plan.root.is_sample and opened.under_root
+            computed.append(reference_curves(judged, chosen, task, sample=sample, progress=caller.progress))
+        except CapbenchError as error:
+            if study is None:
+                raise
+            missing[str(chosen)] = f"missing: {error}"
+    for title, reason in missing.items():
+        caller.lack(f"{title} {reason}")
+    return ReferenceResult(curves=tuple(computed), missing=missing, name=plan.study.name if study else "")
+
+
+class RetrievalInputs(CachedInputs, RetrievalChanges, total=False):
+    """Inputs of the metrics, captions and images."""
+
+
+@checked
+def retrieve(
+    metrics: MetricsGiven = (),
+    *,
+    study: PathGiven | None = None,
+    without: Names = (),
+    progress: ProgressGiven = False,
+    **inputs: Unpack[RetrievalInputs],
+) -> RetrievalResult:
+    """Retrieve images by captions and captions by images, as ``capbench explore retrieve`` does.
+
+    ``study`` is a study file with ``retrieval``, or the name of one that comes with capbench, in place of ``metrics``;
+    the other arguments override it, and a metric that cannot be computed is in ``missing`` of the result. Other inputs:
+    :class:`capbench.api.arguments.RetrievalChanges` and :class:`capbench.api.resolve.CachedInputs`.
+    """
+    caller, root = python_caller(progress), find_root(inputs.get("data"))
+    task, missing, published = RetrievalTask(), dict[str, str](), None
+    if study is not None:
+        refuse_with_study({"metrics": asked(metrics, inputs.get("version"))}, caller)
+        plan, task, missing = plan_task(os.fspath(study), RetrievalTask, inputs, texts(without), caller)
+        requests, resources, published = plan.requests, plan.resources, plan.study.published
+    task = _changed(task, RetrievalChanges, inputs)
+    of_file = Path(task.captions).exists()
+    if study is None:
+        refuse_without(texts(without), caller)
+        resolved = resolve(metrics, inputs, caller, on_sample=lambda root: root.is_sample and not of_file)
+        requests, resources = resolved.requests, resolved.resources
+    gallery = draw_gallery(load_split(task.captions, task.split, root), task)
+    title = task.captions if task.split is None else f"{task.captions}, {task.split}"
+    caller.on_data(root, not of_file)
+    caller.tell(f"{title}: {gallery.source}")
+    results: list[MetricRetrieval] = []
+    for metric in requests:
+        try:
+            results += metric_retrieval(
+                gallery, metric, resources=resources, cache=inputs.get("cache", True), progress=caller.progress
+            )
+        except CapbenchError as error:
+            if study is None:
+                raise
+            missing |= {row.title: f"missing: {error}" for row in metric.rows}
+    for row, reason in missing.items():
+        caller.lack(f"{row} {reason}")
+    return RetrievalResult(
+        title=title,
+        source=gallery.source,
+        images=len(gallery.images),
+        captions=len(gallery.captions),
+        results=tuple(results),
+        missing=missing,
+        published=published,
+    )
