@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +14,15 @@ from capbench.api.arguments import DetectorSettings, ExtractionSettings, ImportS
 from capbench.api.caller import Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked
 from capbench.core.arguments import PathGiven, PathsGiven
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, count
 from capbench.core.files import check_folder, check_writable
 
 if TYPE_CHECKING:
-    from capbench.core.workers import Engine
     from capbench.datasets.root import DataRoot
     from capbench.features.detectors.base import Detector
-    from capbench.features.extract import Extracted, Shard
+    from capbench.features.extract import Extracted
     from capbench.features.images import ImageFile
     from capbench.features.importers import Imported
-    from capbench.studies.scoring import ProgressFactory
 
 
 @checked
@@ -44,8 +40,34 @@ def extract_features(
     Images are folders, images, lists (.txt) or COCO's JSON; by default all images of the data folder. ``options`` are
     those of the detector; ``workers`` the number of processes that decode images.
     """
-    caller = python_caller(progress)
-    return plan_extraction(_listed(images), options or {}, settings, caller).run(caller.progress, workers)
+    from capbench.features.extract import Shard, default_workers, extract
+
+    caller, shard, detector = python_caller(progress), settings.get("shard"), settings.get("detector")
+    part = None if shard is None else Shard.parse(shard)
+    found, missing, name, opener = find_images_and_detector(_listed(images), options or {}, settings, caller)
+    suffix = "" if detector in (None, name) else f".{detector.replace(':', '-')}"
+    target = Path(settings.get("out") or Path("features") / f"{name}{suffix}.h5")
+    target = target if part is None else part.path(target)
+    check_writable(target)
+    model = opener()
+    caller.tell(f"{count(len(found), 'image')}, detector {model.name} on {model.device}, output {target}")
+    total = len(found) if part is None else -(-len(found) // part.count)
+    with caller.spread() as engine, caller.progress("extracting", total) as step:
+        return extract(
+            found,
+            model,
+            target,
+            missing=missing,
+            shard=part,
+            workers=default_workers(model.device) if workers is None else workers,
+            threads=settings.get("threads"),
+            spread=engine,
+            opener=opener,  # in another process
+            dtype=settings.get("dtype", "float32"),
+            compression=settings.get("compression"),
+            restart=settings.get("restart", False),
+            progress=step,
+        )
 
 
 def _listed(paths: PathsGiven) -> list[PathGiven]:
@@ -75,46 +97,6 @@ def import_features(
         return read(sources, target, progress=step, **settings)
 
 
-@dataclass(frozen=True)
-class PlannedExtraction:
-    """Images, an open detector, and the output store."""
-
-    images: Sequence[ImageFile]
-    missing: Sequence[str]  # ids of images without a file
-    model: Detector
-    opener: Callable[[], Detector]  # opens the detector in another process
-    target: Path
-    shard: Shard | None  # the part of the images to extract; None for all
-    settings: ExtractionSettings
-
-    def run(
-        self,
-        progress: ProgressFactory,
-        workers: int | None = None,
-        engine: AbstractContextManager[Engine | None] | None = None,
-    ) -> Extracted:
-        """Extract, in this process or by the workers of ``engine``; see :func:`extract_features`."""
-        from capbench.features.extract import default_workers, extract
-
-        total = len(self.images) if self.shard is None else -(-len(self.images) // self.shard.count)
-        with engine or nullcontext() as spread, progress("extracting", total) as step:
-            return extract(
-                self.images,
-                self.model,
-                self.target,
-                missing=self.missing,
-                shard=self.shard,
-                workers=default_workers(self.model.device) if workers is None else workers,
-                threads=self.settings.get("threads"),
-                spread=spread,
-                opener=self.opener,
-                dtype=self.settings.get("dtype", "float32"),
-                compression=self.settings.get("compression"),
-                restart=self.settings.get("restart", False),
-                progress=step,
-            )
-
-
 def find_images_and_detector(
     images: Sequence[PathGiven], options: Mapping[str, Any], settings: DetectorSettings, caller: Caller
 ) -> tuple[Sequence[ImageFile], Sequence[str], str, Callable[[], Detector]]:
@@ -138,22 +120,6 @@ def find_images_and_detector(
     of_detector = {**options, **changed, **({"precision": precision} if precision != "float32" else {})}
     opener = partial(_open, chosen, weights, settings.get("device", "auto"), of_detector, settings.get("threads"))
     return found, missing, name, opener
-
-
-def plan_extraction(
-    images: Sequence[PathGiven], options: Mapping[str, Any], settings: ExtractionSettings, caller: Caller
-) -> PlannedExtraction:
-    """Find the images and open the detector; see :func:`extract_features`."""
-    from capbench.features.extract import Shard
-
-    shard, detector, out = settings.get("shard"), settings.get("detector"), settings.get("out")
-    part = None if shard is None else Shard.parse(shard)
-    files, missing, name, opener = find_images_and_detector(images, options, settings, caller)
-    suffix = "" if detector in (None, name) else f".{detector.replace(':', '-')}"
-    target = Path("features") / f"{name}{suffix}.h5" if out is None else Path(out)
-    target = target if part is None else part.path(target)
-    check_writable(target)
-    return PlannedExtraction(files, missing, opener(), opener, target, part, settings)
 
 
 def _detector_of(images: Sequence[ImageFile], detector: str | None, weights: str | None, caller: Caller) -> str:

@@ -66,14 +66,12 @@ def extract_features(
         settings.setdefault("threads", 1)
         _estimate(images or [], options, settings, caller, workers, json_output)
         return
-    from capbench.api.features import plan_extraction
+    from capbench.api.features import extract_features as extract
 
     if place.on is not None:
         settings.setdefault("threads", 1)
-    planned = plan_extraction(images or [], options, settings, caller)
-    number, model = common.count(len(planned.images), "image"), planned.model
-    common.note(f"{number}, detector {model.name} on {model.device}, output {planned.target}")
-    result = planned.run(common.progress, workers, place.engine(workers, settings.get("threads")))
+    caller = replace(caller, spread=lambda: place.engine(workers, settings.get("threads")))
+    result = extract(images or [], options=options, workers=workers, progress=caller, **settings)
     _print(result, json_output)
     if result.failed:
         raise typer.Exit(1)
