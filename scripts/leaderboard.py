@@ -40,7 +40,8 @@ import numpy as np  # noqa: E402
 import capbench  # noqa: E402
 from capbench.api.agreement import plan_agreement, study_of  # noqa: E402
 from capbench.api.arguments import Statistics  # noqa: E402
-from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
+from capbench.api.caller import python_caller  # noqa: E402
+from capbench.api.resolve import MetricInputs  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
 from capbench.core.files import atomic_write, read_json, read_text, write_json, write_text  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402

@@ -10,24 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 from typing_extensions import Unpack
 
 from capbench.api.arguments import Statistics, TestChoices
+from capbench.api.caller import Caller, ProgressGiven, python_caller, warn
 from capbench.api.checking import checked, refuse_with_study
 from capbench.api.resolve import (
-    Caller,
     DatasetGiven,
     DatasetsGiven,
     Inputs,
     MetricInputs,
     MetricsGiven,
-    PathGiven,
-    ProgressGiven,
     asked,
-    python_caller,
     resolve_study,
     texts,
-    warn,
     with_inputs,
 )
-from capbench.core.arguments import Expected
+from capbench.core.arguments import Expected, PathGiven
 from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import require_resources, resolve_metrics

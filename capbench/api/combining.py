@@ -8,15 +8,9 @@ from typing_extensions import Unpack
 
 from capbench.api.agreement import plan_judged
 from capbench.api.arguments import CombinationChoices
+from capbench.api.caller import ProgressGiven, python_caller
 from capbench.api.checking import checked
-from capbench.api.resolve import (
-    DatasetGiven,
-    MetricInputs,
-    MetricsGiven,
-    ProgressGiven,
-    python_caller,
-    texts,
-)
+from capbench.api.resolve import DatasetGiven, MetricInputs, MetricsGiven, texts
 from capbench.core.files import check_writable
 from capbench.studies.combine import CombinationResult, combine_metrics
 from capbench.studies.study import CombineSettings, TestSettings

@@ -9,16 +9,9 @@ from typing_extensions import Unpack
 
 from capbench.api.agreement import plan_judged, warn_of_missing
 from capbench.api.arguments import Statistics
+from capbench.api.caller import Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked
-from capbench.api.resolve import (
-    Caller,
-    DatasetGiven,
-    Inputs,
-    MetricInputs,
-    MetricsGiven,
-    ProgressGiven,
-    python_caller,
-)
+from capbench.api.resolve import DatasetGiven, Inputs, MetricInputs, MetricsGiven
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import StatisticError, count
 from capbench.stats.power import FEWEST_UNITS

@@ -164,14 +164,14 @@ def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
     }
 
 
-def protocol_facts(dataset: str | None, root: DataRoot) -> list[dict[str, Any]]:
-    """The protocols of a data set, or of all registered ones: items, statistics, groups and versions."""
+def protocol_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]:
+    """The protocols of data sets, or of all registered ones: items, statistics, groups and versions."""
     from capbench.datasets.base import dataset_names, load_dataset
     from capbench.datasets.opening import open_dataset
 
     # The protocols of imported judgements depend on their content.
-    chosen = [open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names())
-    return [_protocols_of(cls) for cls in chosen]
+    chosen = [open_dataset(name, root) for name in names] or map(load_dataset, dataset_names())
+    return list(map(_protocols_of, chosen))
 
 
 def _protocols_of(cls: Dataset | type[Dataset]) -> dict[str, Any]:

@@ -11,23 +11,17 @@ from typing import Literal, NoReturn
 
 from typing_extensions import Unpack
 
+from capbench.api.caller import Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked, refuse_with_study
-from capbench.api.resolve import (
-    Caller,
-    MetricFiles,
-    PathGiven,
-    ProgressGiven,
-    options_by_owner,
-    python_caller,
-    resolve,
-    texts,
-)
+from capbench.api.resolve import MetricFiles, options_by_owner, resolve, texts
 from capbench.api.tasks import study_of_task
 from capbench.core import plugins
+from capbench.core.arguments import PathGiven
 from capbench.core.errors import UsageError
 from capbench.core.explanations import Explanation
 from capbench.core.files import check_writable
 from capbench.core.plugins import stdout_to_stderr
+from capbench.datasets.root import find_root
 from capbench.metrics.abilities import Explains
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.explained import find_subject
@@ -99,16 +93,15 @@ def explain(
     if errors and not requested.metric.explains_errors:
         message = f"{metric} finds no errors to compare with 'errors'"
         raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
-    of_sample = not Path(image).exists()
-    resolved = resolve([metric], inputs, caller, on_sample=lambda root: root.is_sample and of_sample)
-    (request,) = resolved.requests
-    explainer = request.make(resolved.resources)
+    root = find_root(inputs.get("data"))
+    (request,), resources = resolve([metric], inputs, caller, on_sample=not Path(image).exists())
+    explainer = request.make(resources)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     pictures = None if inputs.get("images") is None else Path(inputs["images"])  # type: ignore[arg-type]
     with nullcontext() if store is None else store:
-        found = find_subject(os.fspath(image), store, *captions, dataset, resolved.root, pictures)
+        found = find_subject(os.fspath(image), store, *captions, dataset, root, pictures)
     subject = replace(found.subject, errors=errors)
-    caller.on_data(resolved.root, found.under_root)
+    caller.on_data(root, found.under_root)
     page, drawn = _targets(os.fspath(out or f"{subject.image}.{request.label}"), kind)
     for path in () if out is None else (drawn, page):
         check_writable(path)

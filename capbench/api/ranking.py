@@ -9,19 +9,10 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from capbench.api.agreement import Names, plan_agreement, study_of
+from capbench.api.caller import ProgressGiven, python_caller
 from capbench.api.checking import checked
-from capbench.api.resolve import (
-    DatasetsGiven,
-    Inputs,
-    MetricInputs,
-    MetricsGiven,
-    PathGiven,
-    ProgressGiven,
-    asked,
-    python_caller,
-    texts,
-)
-from capbench.core.arguments import Alpha, Corrected, Permutations, Resamples, Seed, Sentinels
+from capbench.api.resolve import DatasetsGiven, Inputs, MetricInputs, MetricsGiven, asked, texts
+from capbench.core.arguments import Alpha, Corrected, PathGiven, Permutations, Resamples, Seed, Sentinels
 from capbench.core.errors import check_choice
 from capbench.datasets.root import DataRoot, find_root
 from capbench.studies import leaderboard as boards

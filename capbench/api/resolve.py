@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -17,24 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from capbench.api.caller import PYTHON as PYTHON
-from capbench.api.caller import Caller as Caller
-from capbench.api.caller import ProgressGiven as ProgressGiven
-from capbench.api.caller import python_caller as python_caller
-from capbench.api.caller import warn as warn
+from capbench.api.caller import PYTHON, Caller
 from capbench.api.checking import check_store
 from capbench.core import plugins
-from capbench.core.arguments import DataFolder, Expected, strict
-from capbench.core.arguments import PathGiven as PathGiven
-from capbench.core.errors import ModelError, UsageError, suggest
+from capbench.core.arguments import DataFolder, Expected, PathGiven, strict
+from capbench.core.errors import UsageError, suggest
 from capbench.core.files import check_folder
-from capbench.datasets.base import Dataset, dataset_names, load_dataset
-from capbench.datasets.protocol import base_name
+from capbench.datasets.base import Dataset
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
+from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
 from capbench.metrics.needs import Features, Resources, Weights
 from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
 
@@ -116,30 +110,16 @@ Inputs = Mapping[str, Any]
 """The :class:`MetricInputs` among the arguments of a function."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Resolved:
-    """Metrics with all their inputs, checked as far as is possible without reading captions."""
-
-    root: DataRoot
-    requests: tuple[MetricRequest, ...]
-    resources: Resources
-    notes: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows of a table of these metrics."""
-        return tuple(row for request in self.requests for row in request.rows)
-
-
 def resolve(
     metrics: MetricsGiven,
     inputs: Inputs,
     caller: Caller = PYTHON,
     *,
-    on_sample: Callable[[DataRoot], bool] | None = None,  # True to use the sample's features and weights
-    dataset: str = "",  # the judged data set, to reject metrics that do not apply to it
-) -> Resolved:
-    """Resolve metrics with their inputs; nothing is scored."""
+    on_sample: bool = False,  # True to use the sample's features and weights, if the data folder is the sample
+) -> tuple[tuple[MetricRequest, ...], Resources]:
+    """Metrics with all their inputs, checked as far as is possible without reading captions; nothing is scored."""
+    from capbench.weights.registry import locate
+
     root = find_root(inputs.get("data"))
     names, options = asked(metrics, inputs.get("version")), options_by_owner(inputs.get("options"))
     requests, resources = requested_metrics(
@@ -150,49 +130,16 @@ def resolve(
     )
     if not requests:
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-    _refuse_absent(requests, resources)
-    if base_name(dataset) in dataset_names():
-        from capbench.studies.scoring import imageless
-
-        for request in requests:
-            if (error := imageless(load_dataset(base_name(dataset)), request)) is not None:
-                raise error
-    note_left_out(names, resources, options, caller)
-    if on_sample is not None and on_sample(root):
-        resources = with_sample(requests, resources, root, caller)
-    require_resources(requests, resources)
-    return Resolved(root=root, requests=requests, resources=resources)
-
-
-def checked_columns(inputs: Inputs, caller: Caller) -> Mapping[str, str]:
-    """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
-    columns = inputs.get("columns") or {}
-    if columns:
-        from capbench.datasets.user.judgement_files import check_columns
-
-        check_columns(caller.spelled("columns"), columns)
-    return columns
-
-
-def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
-    """Raise an error if a store, or a model that no metric loads, does not exist. Metrics check their own weights."""
     for store in filter(None, (resources.features, *resources.features_of.values())):
         check_store(store)
-    from capbench.metrics.needs import GivenModel
-
-    taking = [request for request in requests if request.needs(GivenModel)]
-    taken = {name for request in taking for name in (request.label, request.metric.name)}
-    left = [path for name, path in resources.models.items() if name not in taken]
-    left += [resources.model] if resources.model is not None and not taking else []
-    for path in left:
-        if Path(path).expanduser().exists():
-            continue
-        from capbench.weights.registry import is_known
-
-        if not is_known(path):
-            message = "the model does not exist, and none of these metrics uses it"
-            hint = "Correct the path, or omit the model"
-            raise ModelError(message, code="missing-file", path=path, hint=hint)
+    for owner, model in (("", resources.model), *resources.models.items()):
+        if model is not None:
+            locate(model, owner)
+    note_left_out(names, resources, options, caller)
+    if on_sample and root.is_sample:
+        resources = with_sample(requests, resources, root, caller)
+    require_resources(requests, resources)
+    return requests, resources
 
 
 def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
@@ -200,6 +147,10 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
 
     An option replaces the study's option of the same name; a file for all metrics replaces all files of its kind.
     """
+    if columns := inputs.get("columns") or {}:
+        from capbench.datasets.user.judgement_files import check_columns
+
+        check_columns(caller.spelled("columns"), columns)
     options = {name: dict(of_name) for name, of_name in study.options.items()}
     for name, of_name in options_by_owner(inputs.get("options")).items():
         options[name] = {**options.get(name, {}), **of_name}
@@ -221,7 +172,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
-        columns=checked_columns(inputs, caller),
+        columns=columns,
         own=study if study.path else None,
     )
 

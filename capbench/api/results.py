@@ -135,8 +135,19 @@ class ScoreTable(records.ScoreTable):
 
         ``score --json`` prints this value.
         """
-        of = {key: {"interval": dataclasses.asdict(interval)} for key, interval in self.intervals.items()}
-        return [{**row, **of.get(key, {})} for key, row in zip(self.values, scoring.summary(self), strict=True)]
+        intervals = {key: {"interval": dataclasses.asdict(interval)} for key, interval in self.intervals.items()}
+        return [
+            {
+                "metric": key.label,
+                "column": key.column,
+                "corpus": self.corpus[key],
+                "mean": float(values.mean()),
+                "min": float(values.min()),
+                "max": float(values.max()),
+                **intervals.get(key, {}),
+            }
+            for key, values in self.values.items()
+        ]
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Mean F-measure of each of SPICE's categories (None if undefined), and the number of captions behind it."""
@@ -172,7 +183,7 @@ class ScoreTable(records.ScoreTable):
         return f"ScoreTable({self.dataset}, {len(self.items):,} captions: {scores}{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
-        return _html(self, scoring.summary(self))
+        return _html(self, dataclasses.replace(self, intervals={}).summary())
 
 
 def _item(item: records.Item) -> dict[str, Any]:

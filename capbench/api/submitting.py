@@ -12,27 +12,20 @@ from pydantic import Field
 from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.ranking import COLUMNS
-from capbench.api.resolve import MetricInputs, PathGiven
+from capbench.api.resolve import MetricInputs
+from capbench.core.arguments import PathGiven
 from capbench.core.typed_json import Strict
 from capbench.datasets.root import find_root
-from capbench.studies.results import StudyResult
+from capbench.studies.results import Cell, StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.submissions import covered_data, judged_overlaps, load_submission, submission_entries
-from capbench.studies.task_file import load_tasks, resolve_tasks
+from capbench.studies.task_file import RankedTask, load_tasks, resolve_tasks
 
 
-class SubmissionRow(Strict):
-    """One column of scores under one column of the leaderboard."""
+class SubmissionRow(Cell):
+    """The number of one column of scores under one column of the leaderboard."""
 
-    column: str
     task: str
-    protocol: str
-    group: str
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    undefined: str
     sentinels: dict[str, float]
     no_better: bool  # not significantly better than every sentinel
     signature: str
@@ -73,12 +66,7 @@ def check_submission(
         name=card.name,
         sample=result.sample,
         data=tuple({"items": one.items, "joined": one.joined, "file": one.file.name} for one in covered),
-        rows=tuple(
-            row
-            for task in chosen
-            for name in card.columns
-            if (row := _row(result, task.name, str(task.protocol), task.group, name)) is not None
-        ),
+        rows=tuple(row for task in chosen for name in card.columns if (row := _row(result, task, name)) is not None),
         overlap=tuple(
             {"items": one.group, "photographs": one.photographs, "trained": one.trained, "fitted": one.fitted}
             for one in overlaps
@@ -93,19 +81,17 @@ def check_submission(
     )
 
 
-def _row(result: StudyResult, task: str, protocol: str, group: str, name: str) -> SubmissionRow | None:
+def _row(result: StudyResult, task: RankedTask, name: str) -> SubmissionRow | None:
     """The row of a column of scores; None if it has no number there."""
+    protocol, group = str(task.protocol), task.group
     cell, sentinels = result.cell(protocol, name, group), result.sentinels_of(protocol)
     if cell is None:
         return None
-    cells = [] if sentinels is None else [one for one in sentinels.cells if one.group == group]
+    cells = [] if sentinels is None else [entry for entry in sentinels.cells if entry.group == group]
     return SubmissionRow(
-        column=name,
-        task=task,
-        protocol=protocol,
-        group=group,
-        **cell.model_dump(include={"value", "low", "high", "n", "undefined"}),
-        sentinels={one.column: one.value for one in cells if one.value is not None},
+        **cell.model_dump(),
+        task=task.name,
+        sentinels={entry.column: entry.value for entry in cells if entry.value is not None},
         no_better=sentinels is not None and name in sentinels.no_better(group),
         signature=result.signatures[protocol.rpartition("/")[0]][cell.label or cell.metric],
     )

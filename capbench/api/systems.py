@@ -8,8 +8,10 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from capbench.api.arguments import SystemSettings
+from capbench.api.caller import ProgressGiven, python_caller
 from capbench.api.checking import checked
-from capbench.api.resolve import CachedInputs, MetricsGiven, PathGiven, ProgressGiven, python_caller, resolve
+from capbench.api.resolve import CachedInputs, MetricsGiven, resolve
+from capbench.core.arguments import PathGiven
 from capbench.core.errors import UsageError, count
 from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import ReadingOptions, read_systems
@@ -50,14 +52,14 @@ def compare_systems(
     if len(files) < 2:
         hint = "Pass a baseline and one or more systems"
         raise UsageError("a comparison requires two systems", code="too-few", hint=hint)
-    resolved = resolve(metrics, inputs, caller)
+    requests, resources = resolve(metrics, inputs, caller)
     spelled, restrict, split = caller.spelled, inputs.get("restrict", False), inputs.get("split")
     if restrict and split is None:
         message = f"{spelled('restrict')} requires {spelled('split')}"
         raise UsageError(message, code="missing-option", hint=f"Add {spelled('split')}")
     options = ReadingOptions(split, restrict, inputs.get("keep_first", False), spelled)
     captions = read_systems(files, Path(references), options)
-    for request in resolved.requests:
+    for request in requests:
         for items in captions.items.values():
             request.metric.check_captions(items)
     first, *_ = captions.files.values()
@@ -73,8 +75,8 @@ def compare_systems(
     settings = {name: value for name, value in inputs.items() if name in _OF_TESTS}
     return _compare(
         captions,
-        resolved.requests,
-        resources=resolved.resources,
+        requests,
+        resources=resources,
         cache=inputs.get("cache", True),
         progress=caller.progress,
         **settings,  # type: ignore[arg-type]

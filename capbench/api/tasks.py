@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,24 +12,21 @@ from typing_extensions import Unpack
 
 from capbench.api.agreement import Names, plan_judged
 from capbench.api.arguments import CurveChanges, RetrievalChanges
+from capbench.api.caller import PYTHON, Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked, refuse_with_study, refuse_without
 from capbench.api.resolve import (
-    PYTHON,
     CachedInputs,
-    Caller,
     DatasetGiven,
     Inputs,
     MetricInputs,
     MetricsGiven,
-    PathGiven,
-    ProgressGiven,
     asked,
-    python_caller,
     resolve,
     resolve_study,
     texts,
     with_inputs,
 )
+from capbench.core.arguments import PathGiven
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.captions import load_split
 from capbench.datasets.root import find_root
@@ -80,7 +77,7 @@ def _changed(task: TaskType, changes: type[Any], inputs: Inputs) -> TaskType:
     names = {"sample_size": "images"}  # the input 'images' is the folder of the pictures
     given = {names.get(name, name): inputs[name] for name in changes.__annotations__ if name in inputs}
     paths = {name: os.fspath(value) for name, value in given.items() if isinstance(value, os.PathLike)}
-    return task.read(task.key, {**asdict(task), **given, **paths})
+    return task.read(task.key, {**vars(task), **given, **paths})
 
 
 _DATASET = "pascal-50s"
@@ -177,8 +174,7 @@ def retrieve(
     of_file = Path(task.captions).exists()
     if study is None:
         refuse_without(texts(without), caller)
-        resolved = resolve(metrics, inputs, caller, on_sample=lambda root: root.is_sample and not of_file)
-        requests, resources = resolved.requests, resolved.resources
+        requests, resources = resolve(metrics, inputs, caller, on_sample=not of_file)
     gallery = draw_gallery(load_split(task.captions, task.split, root), task)
     title = task.captions if task.split is None else f"{task.captions}, {task.split}"
     caller.on_data(root, not of_file)

@@ -22,7 +22,7 @@ from capbench.core.progress import progress as progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from capbench.api.resolve import Caller
+    from capbench.api.caller import Caller
     from capbench.datasets.root import DataRoot
     from capbench.reports.table import Document, Table
     from capbench.studies.results import StudyResult
@@ -139,7 +139,7 @@ def announce_root(root: DataRoot, *, json_output: bool = False) -> None:
 
 def caller(*, json_output: bool = False) -> Caller:
     """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr."""
-    from capbench.api.resolve import Caller
+    from capbench.api.caller import Caller
 
     return Caller(
         spelled=flag,

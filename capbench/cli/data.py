@@ -111,8 +111,7 @@ def info(
     root = find_root(data)
     if protocols:
         common.check_applies(ctx, ["verify", "variance"], "--protocols")
-        names: list[str | None] = [*(dataset or ())]
-        facts = [entry for name in names or [None] for entry in protocol_facts(name, root)]
+        facts = protocol_facts(dataset or [], root)
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return
     if variance:

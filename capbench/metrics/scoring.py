@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -142,21 +142,6 @@ def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
         if item.group:
             places.setdefault(item.group, []).append(place)
     return {group: np.array(of_group) for group, of_group in places.items()}
-
-
-def summary(table: ScoreTable) -> list[dict[str, Any]]:
-    """Corpus score, and mean and range of the items' scores, for each column."""
-    return [
-        {
-            "metric": key.label,
-            "column": key.column,
-            "corpus": table.corpus[key],
-            "mean": float(values.mean()),
-            "min": float(values.min()),
-            "max": float(values.max()),
-        }
-        for key, values in table.values.items()
-    ]
 
 
 @stdout_to_stderr()

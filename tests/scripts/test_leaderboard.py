@@ -15,7 +15,8 @@ from scipy.stats import kendalltau
 
 import capbench
 from capbench.api.agreement import plan_agreement, study_of
-from capbench.api.resolve import PYTHON, MetricInputs
+from capbench.api.caller import PYTHON
+from capbench.api.resolve import MetricInputs
 from capbench.core.files import unpack_gzip
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
