@@ -199,7 +199,7 @@ def test_the_reason_for_a_missing_number_of_a_score_file_is_printed(
 def test_the_committed_board_is_shown_at_once(
     made: Callable[..., Leaderboard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capbench.api.leaderboard.leaderboard", lambda *_, **__: pytest.fail("it is computed"))
+    monkeypatch.setattr("capbench.api.ranking.leaderboard", lambda *_, **__: pytest.fail("it is computed"))
     board = made("leaderboard", "--sort", "foil")
     assert board == load_leaderboard(ROOT / "results" / "leaderboard" / "leaderboard.json")
 
