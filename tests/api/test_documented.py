@@ -42,7 +42,7 @@ def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkey
     assert namespace["pairs"].draw == 1
     assert namespace["systems"].baseline == "old"
     assert namespace["systems"].worse() == []
-    assert namespace["combination"].saved == Path("text.json")
+    assert Path("text.json").is_file()
     assert (namespace["mine"].items, dict(namespace["mine"].human)) == (3, {"rating": 3})
     assert namespace["store"].stored == 300
     assert namespace["explained"].files == ()
