@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from capbench.core.errors import DataError
 from capbench.features.detectors import boxes as bx
@@ -28,27 +27,6 @@ PUBLISHED = [
     [-56, -56, 71, 71], [-120, -120, 135, 135], [-248, -248, 263, 263],
     [-36, -80, 51, 95], [-80, -168, 95, 183], [-168, -344, 183, 359],
 ]  # fmt: skip
-
-
-def some_boxes(count: int, seed: int = 0, side: int = 100) -> Tensor:
-    rng = np.random.default_rng(seed)
-    start = rng.uniform(0, side, (count, 2))
-    return torch.from_numpy(np.hstack([start, start + rng.uniform(5, side / 2, (count, 2))])).float()
-
-
-def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, pixel: float) -> list[int]:
-    area = (boxes[:, 2] - boxes[:, 0] + pixel) * (boxes[:, 3] - boxes[:, 1] + pixel)
-    survivors: list[int] = []
-    for i in np.argsort(-scores, kind="stable"):
-        for j in survivors:
-            w = min(boxes[i, 2], boxes[j, 2]) - max(boxes[i, 0], boxes[j, 0]) + pixel
-            h = min(boxes[i, 3], boxes[j, 3]) - max(boxes[i, 1], boxes[j, 1]) + pixel
-            common = max(w, 0.0) * max(h, 0.0)
-            if common / (area[i] + area[j] - common) > threshold:
-                break
-        else:
-            survivors.append(int(i))
-    return survivors
 
 
 def test_caffe_anchors_are_the_published_ones() -> None:
@@ -99,26 +77,6 @@ def test_suppression_agrees_with_torchvision_vectors(parity: Path) -> None:
         rows = bx.nms(z["nms_boxes"], z["nms_scores"], threshold)
         assert torch.equal(rows, z[f"nms_keep_{threshold}"])
     assert torch.allclose(bx.iou(z["nms_boxes"][:20], z["nms_boxes"][20:50]), z["iou"], atol=1e-6)
-
-
-@pytest.mark.parametrize("inclusive", [True, False])
-@pytest.mark.parametrize("seed", range(4))
-def test_suppression_agrees_with_one_box_after_the_other(inclusive: bool, seed: int) -> None:
-    boxes = some_boxes(80, seed).round()
-    scores = torch.from_numpy(np.random.default_rng(seed).integers(0, 20, 80) / 20).float()  # many ties
-    rows = bx.nms(boxes, scores, 0.3, inclusive=inclusive)
-    assert rows.tolist() == slow_nms(boxes.numpy(), scores.numpy(), 0.3, float(inclusive))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_best_class_scores_are_those_of_suppression_class_by_class(seed: int) -> None:
-    boxes = some_boxes(60, seed)
-    scores = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(9, 0.2), 60)).float()
-    expected = np.zeros(60, dtype=np.float32)
-    for c in range(9):
-        rows = slow_nms(boxes.double().numpy(), scores[:, c].numpy(), 0.3, 1.0)
-        expected[rows] = np.maximum(expected[rows], scores[rows, c].numpy())
-    assert np.array_equal(bx.best_class_scores(boxes, scores, 0.3, inclusive=True), expected)
 
 
 @pytest.fixture
