@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import MetricError
 from capbench.core.files import sha256_file
 from capbench.core.machine import choose_device
-from capbench.core.options import Choice, Count, File, Options, Positive, option
+from capbench.core.options import Choice, Count, File, Flag, Options, Positive, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
@@ -118,13 +118,16 @@ def harmonic_mean(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 _PICTURES_AT_ONCE, _TEXTS_AT_ONCE = 32, 128
-_PREFIX = "A photo depicts "  # of every candidate and reference, for both metrics
+_PREFIX = "A photo depicts"
 
 
 @dataclass(frozen=True)
 class ClipOptions(ContrastiveOptions):
     """Options of every metric over a CLIP."""
 
+    prefix: bool = option(
+        True, Flag(("none", _PREFIX)), f"put '{_PREFIX}' before candidates and references; some other packages do not"
+    )
     image: str = option(
         "seen",
         Choice("seen", "shuffled"),
@@ -208,15 +211,18 @@ class ClipMetric(ContrastiveMetric):
         return np.concatenate(vectors).astype(np.float64)
 
     def text_vectors(self, texts: Sequence[str]) -> FloatArray:
-        pieces = self.clip.pieces([_PREFIX + text for text in texts])
+        pieces = self.clip.pieces(list(map(self._prefixed, texts)))
         vectors = self._texts.of(pieces, self.clip.encode_texts, _TEXTS_AT_ONCE)
         return np.stack([vectors[ids] for ids in pieces]).astype(np.float64)
+
+    def _prefixed(self, text: str) -> str:
+        return f"{_PREFIX} {text}" if self.options.prefix else text
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         candidates = {item.candidate for item in items}
         sides = {"candidates": candidates, "references": {text for item in items for text in item.references}}
         longest, encode = self.clip.longest, self.clip.tokens.encode
-        pieces = {side: encode([_PREFIX + text for text in texts]) for side, texts in sides.items()}
+        pieces = {side: encode(list(map(self._prefixed, texts))) for side, texts in sides.items()}
         cut = {side: sum(len(ids) > longest for ids in pieces[side]) for side in sides}
         if not any(cut.values()):
             return ()

@@ -59,11 +59,17 @@ def expected(world: Path, w: float, prefix: str = "A photo depicts ", **how: Any
     return rows
 
 
-@pytest.mark.parametrize(("kind", "w"), [(ClipScore, 2.5), (PacScore, 2.0)])
-def test_all_columns_are_those_of_plain_code(world: Path, kind: type[ClipMetric], w: float) -> None:
-    columns = scored(made(world, kind))
+@pytest.mark.parametrize(
+    ("kind", "w", "options"),
+    [(ClipScore, 2.5, {}), (PacScore, 2.0, {}), (ClipScore, 100.0, {"scale": 100, "prefix": False})],
+)
+def test_all_columns_are_those_of_plain_code(
+    world: Path, kind: type[ClipMetric], w: float, options: dict[str, Any]
+) -> None:
+    columns = scored(made(world, kind, **options))
     assert list(columns) == list(kind.columns)
-    np.testing.assert_allclose(np.transpose(list(columns.values())), expected(world, w), atol=1e-5)
+    wanted = expected(world, w, "" if options else "A photo depicts ")
+    np.testing.assert_allclose(np.transpose(list(columns.values())), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_shuffled_picture_is_another_one_of_the_data_set(world: Path) -> None:
