@@ -107,12 +107,12 @@ class BertTBR(BertMetric):
             yield _Words(stacked[:-1] if released else stacked, np.concatenate(weights), np.concatenate(stop))
 
     def _score(self, reference: _Words, candidate: _Words) -> float:
-        own, threshold = candidate.states[1:-1], self.options.threshold
-        best = _best(reference.states, own)
+        inner, threshold = candidate.states[1:-1], self.options.threshold
+        best = _best(reference.states, inner)
         matched = best > threshold
         total = float(reference.weights[matched].sum())
         full = float((best * reference.weights)[matched].sum()) / total if total else 0.0
-        best = _best(reference.states, own[~candidate.stop])
+        best = _best(reference.states, inner[~candidate.stop])
         matched = (best > threshold) & ~reference.stop
         return full * float(best[matched].mean()) if matched.any() else 0.0
 

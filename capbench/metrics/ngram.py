@@ -204,8 +204,8 @@ class Cider(NgramMetric):
         """(steps, n): the scores with the documents of :meth:`prepare`, or in a sweep with the references of a step."""
         from capbench.text.ngrams import cider_d
 
-        own = rank is not None and self.options.df == "items"
-        return cider_d(corpus, steps, rank, df=None if own else self._counted_documents(), sigma=self.options.sigma)
+        of_step = rank is not None and self.options.df == "items"
+        return cider_d(corpus, steps, rank, df=None if of_step else self._counted_documents(), sigma=self.options.sigma)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 1) for each draw; None with ``df=images``, where every set must be scored separately."""

@@ -133,10 +133,10 @@ def _blocks(stream: IO[str]) -> Iterator[list[str]]:
     rest = ""
     while block := stream.read(_BLOCK):
         lines = (rest + block).split("\n")
-        whole = (len(lines) - 1) // 3 * 3
-        rest = "\n".join(lines[whole:])
-        if whole:
-            yield lines[:whole]
+        end = (len(lines) - 1) // 3 * 3
+        rest = "\n".join(lines[end:])
+        if end:
+            yield lines[:end]
     if rest:
         yield rest.split("\n")
 

@@ -100,8 +100,8 @@ def meteor_score(counts: Sequence[float]) -> float:
         for place, weight, share in _MATCHED[i]:
             total += counts[place] * weight * share
         weighted[i] = total / (_DELTA * (counts[i] - counts[2 + i]) + (1.0 - _DELTA) * counts[2 + i])
-    whole = chunks == 1 and counts[21] == counts[0] and counts[22] == counts[1]
-    return max(_score(weighted[0], weighted[1], 0.0 if whole else chunks / (matched / 2.0)), 0.0)
+    complete = chunks == 1 and counts[21] == counts[0] and counts[22] == counts[1]
+    return max(_score(weighted[0], weighted[1], 0.0 if complete else chunks / (matched / 2.0)), 0.0)
 
 
 def _score(precision: float, recall: float, fragmentation: float) -> float:
@@ -121,9 +121,9 @@ def corpus_counts(statistics: FloatArray) -> FloatArray:
     As in the jar, a candidate that matches its reference completely in one chunk adds no chunk.
     """
     counts = np.array(statistics, dtype=np.float64)
-    whole = (counts[:, 20] == 1) & (counts[:, 4:20:2].sum(axis=1) == counts[:, 0])
-    whole &= counts[:, 5:20:2].sum(axis=1) == counts[:, 1]
-    counts[whole, 20] = 0.0
+    complete = (counts[:, 20] == 1) & (counts[:, 4:20:2].sum(axis=1) == counts[:, 0])
+    complete &= counts[:, 5:20:2].sum(axis=1) == counts[:, 1]
+    counts[complete, 20] = 0.0
     return counts
 
 
