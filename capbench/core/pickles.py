@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
@@ -24,7 +25,8 @@ _ALLOWED = {
     *((core, name) for core in _CORES for name in ("_reconstruct", "scalar", "_frombuffer")),
     *((home, name) for home in ("builtins", "__builtin__") for name in ("bytes", "set", "frozenset", "complex")),
     ("_codecs", "encode"),
-    ("collections", "OrderedDict"),
+    *(("collections", name) for name in ("OrderedDict", "defaultdict")),
+    ("builtins", "int"),
 }
 
 
@@ -35,23 +37,28 @@ def not_allowed(name: str, path: str | os.PathLike[str]) -> DataError:
 
 
 class _Restricted(pickle.Unpickler):
-    place = ""
+    place, records = "", ""
 
     def find_class(self, module: str, name: str) -> Any:
+        if self.records and module.startswith(self.records):
+            return SimpleNamespace
         if (module, name) not in _ALLOWED:
             raise not_allowed(f"{module}.{name}", self.place)
         return super().find_class(module, name)
 
 
-def load_pickle(source: str | os.PathLike[str] | bytes, *, name: str | None = None) -> Any:
-    """Read one pickled value (protocols 0 to 5; strings of Python 2 as Latin-1)."""
+def load_pickle(source: str | os.PathLike[str] | bytes, *, name: str | None = None, records: str = "") -> Any:
+    """Read one pickled value (protocols 0 to 5; strings of Python 2 as Latin-1).
+
+    Objects of classes whose module begins with ``records`` become plain namespaces.
+    """
     place = name or ("pickle" if isinstance(source, bytes) else os.fspath(source))
-    return _unpickled(io.BytesIO(source if isinstance(source, bytes) else files.read_bytes(source)), place)
+    return _unpickled(io.BytesIO(source if isinstance(source, bytes) else files.read_bytes(source)), place, records)
 
 
-def _unpickled(stream: IO[bytes], place: str) -> Any:
+def _unpickled(stream: IO[bytes], place: str, records: str = "") -> Any:
     unpickler = _Restricted(stream, encoding="latin1")
-    unpickler.place = place
+    unpickler.place, unpickler.records = place, records
     try:
         return unpickler.load()
     except DataError:

@@ -6,17 +6,14 @@ path, size and modification time. The table is mapped into memory, so only the r
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import mmap
 import os
-import pickle
 import re
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -25,18 +22,13 @@ from numpy.typing import NDArray
 from capbench.core import files
 from capbench.core.cache import derived_table, packed_texts, unpacked_texts
 from capbench.core.errors import CapbenchError, DataError
+from capbench.core.pickles import load_pickle
 from capbench.text.greedy_matching import unit
 
 _VERSION: Final = 2  # of the tables
 _HEADER: Final = re.compile(rb"\d+ \d+\s*")
 _NUMBER: Final = re.compile(rb" [-+]?\.?\d[\d.eE+-]*$")
 _AGAIN: Final = "Get the file again, or check that it is complete"
-_PICKLED: Final[dict[str, Any]] = {
-    "_reconstruct": np.empty(0).__reduce__()[0],
-    "scalar": np.float32(0).__reduce__()[0],
-    "encode": codecs.encode,
-    **{known.__name__: known for known in (np.ndarray, np.dtype, OrderedDict, defaultdict, int)},
-}  # All that pickled KeyedVectors may name besides gensim's own classes
 
 
 class WordVectors:
@@ -162,22 +154,10 @@ def _text(stream: BinaryIO) -> tuple[list[str], NDArray[np.float32]]:
     return words, np.array(rows, dtype=np.float32)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickles KeyedVectors, and nothing that could run code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("gensim.models.keyedvectors"):
-            return SimpleNamespace
-        if name not in _PICKLED:
-            raise pickle.UnpicklingError(f"it contains a {module}.{name}")
-        return _PICKLED[name]
-
-
 def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32], list[Path]]:
     """gensim's ``KeyedVectors.save``, with the array in the same file or in a second one, which is then the last."""
     try:
-        with open(path, "rb") as stream:
-            found = vars(_Unpickler(stream).load())
+        found = vars(load_pickle(path, records="gensim.models.keyedvectors"))
         words, matrix, more = found.get("index_to_key", found.get("index2word")), found.get("vectors"), list[Path]()
         if matrix is None:
             more = [_second(path)]
