@@ -51,22 +51,6 @@ def partners(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
     return {image: partner for images in alike.values() for image, partner in derangement(images, seed).items()}
 
 
-def partner(partner_of: Mapping[str, str], image: str) -> str:
-    """The partner of an image. Raises FeatureError for an image outside the data set."""
-    if image not in partner_of:
-        message = f"no other image is known for '{image}', which is not an image of the data set"
-        hint = "Use image=seen, or score the data set's own images"
-        raise FeatureError(message, code="unknown-name", value=image, hint=hint)
-    return partner_of[image]
-
-
-def shuffle_line(partner_of: Mapping[str, str], seed: int) -> str:
-    """Seed, number of images and a digest of all pairs, for signatures."""
-    pairs = "\n".join(f"{image}\t{partner_of[image]}" for image in sorted(partner_of))
-    digest = hashlib.sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"shuffled:seed{seed}:{len(partner_of)}-images:{digest}"
-
-
 class ShownStore(FeatureStore):
     """A store under one of the three kinds; ids, header and membership are those of the files."""
 
@@ -93,7 +77,9 @@ class ShownStore(FeatureStore):
                 )
             self.shown = f"mean:{hashlib.sha256(vector.tobytes()).hexdigest()[:16]}"
         if partner_of is not None:
-            self.shown = shuffle_line(partner_of, seed)
+            pairs = "\n".join(f"{image}\t{partner_of[image]}" for image in sorted(partner_of))
+            digest = hashlib.sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+            self.shown = f"shuffled:seed{seed}:{len(partner_of)}-images:{digest}"
 
     def signature(self) -> str:
         """The files' signature, and what is shown instead; blank features are named by the metric's option alone."""
@@ -122,8 +108,14 @@ class ShownStore(FeatureStore):
         super().require([*images, *map(self._source, images)])
 
     def _source(self, image: str) -> str:
-        """The image whose stored regions are read."""
-        return image if self._partner_of is None else partner(self._partner_of, image)
+        """The image whose stored regions are read. Raises FeatureError for one without a partner."""
+        if self._partner_of is None:
+            return image
+        if image not in self._partner_of:
+            message = f"no other image is known for '{image}', which is not an image of the data set"
+            hint = "Use image=seen, or score the data set's own images"
+            raise FeatureError(message, code="unknown-name", value=image, hint=hint)
+        return self._partner_of[image]
 
 
 # The mean over training images.

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from capbench.core.errors import MetricError
 from capbench.core.files import sha256_file
 from capbench.core.machine import choose_device
-from capbench.core.options import Choice, Count, File, Flag, Options, Positive, option
+from capbench.core.options import Choice, File, Flag, Options, Positive, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
-from capbench.features.shown import partner, shuffle_line
-from capbench.metrics.image_metric import partners_of
 from capbench.metrics.needs import Images, PublishedWeights, References, Resources, find_pictures
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.weights.encodings import Encodings
@@ -128,13 +126,6 @@ class ClipOptions(ContrastiveOptions):
     prefix: bool = option(
         True, Flag(("none", _PREFIX)), f"put '{_PREFIX}' before candidates and references; some other packages do not"
     )
-    image: str = option(
-        "seen",
-        Choice("seen", "shuffled"),
-        "picture shown to the metric: the image (seen), or another image of the data set (shuffled)",
-        quiet=True,
-    )
-    image_seed: int = option(1, Count(), "seed of image=shuffled", sign_as="")
     activation: Literal["auto", "quick-gelu", "gelu"] = option(
         "auto",
         Choice("auto", "quick-gelu", "gelu"),
@@ -168,8 +159,6 @@ class ClipMetric(ContrastiveMetric):
         activation = None if chosen.activation == "auto" else chosen.activation
         device = choose_device(chosen.device)
         self.clip: Clip = open_clip_model(self.resources.model, chosen.tokenizer, activation, device)
-        shuffled = chosen.image == "shuffled"
-        self._partner_of = partners_of(self.name, self.resources, chosen.image_seed) if shuffled else {}
         self._texts, self._paths = Encodings(), dict[str, Path]()
         self._digests: dict[str, str] = {}
 
@@ -181,7 +170,6 @@ class ClipMetric(ContrastiveMetric):
             "pieces": clip.tokens.sha256[:16],
             "truncation": f"{clip.longest}-end-kept",
             "image": clip.preprocessing.line(),
-            **({"shown": shuffle_line(self._partner_of, self.options.image_seed)} if self._partner_of else {}),
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
@@ -190,9 +178,7 @@ class ClipMetric(ContrastiveMetric):
     def _find(self, images: Sequence[str]) -> None:
         wanted = [image for image in dict.fromkeys(images) if image not in self._paths]
         if wanted:
-            shown = {image: partner(self._partner_of, image) if self._partner_of else image for image in wanted}
-            found = find_pictures(shown.values(), self.resources)
-            self._paths |= {image: found[name] for image, name in shown.items()}
+            self._paths |= find_pictures(wanted, self.resources)
 
     def cache_key(self, item: Item) -> bytes:
         """The item's key with the SHA-256 of its image file, which may change under the same name."""

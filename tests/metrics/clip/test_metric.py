@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from tests.errors import raises
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from capbench.core.errors import MetricError, MissingFileError, ModelError  # noqa: E402
+from capbench.core.errors import MissingFileError, ModelError  # noqa: E402
 from capbench.core.records import Item  # noqa: E402
 from capbench.metrics.clip import ClipMetric, ClipScore, PacScore, harmonic_mean  # noqa: E402
 from capbench.metrics.needs import Resources  # noqa: E402
@@ -70,20 +69,6 @@ def test_all_columns_are_those_of_plain_code(
     assert list(columns) == list(kind.columns)
     wanted = expected(world, w, "" if options else "A photo depicts ")
     np.testing.assert_allclose(np.transpose(list(columns.values())), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_a_shuffled_picture_is_another_one_of_the_data_set(world: Path) -> None:
-    groups = {"one": ["a"], "two": ["a"], "three": ["b"], "four": ["b"]}
-    metric = made(world)
-    shuffled = ClipScore(replace(metric.resources, image_groups=lambda: groups), image="shuffled")
-    swapped = {"one": "two", "two": "one"}
-    items = [item for item in ITEMS if item.image in swapped]
-    others = [replace(item, image=swapped[item.image]) for item in items]
-    assert scored(shuffled, items) == scored(metric, others)
-    assert "|shown:shuffled:seed1:4-images:" in shuffled.signature()
-    assert [shuffled.cache_key(item)[-32:] for item in items] == [metric.cache_key(item)[-32:] for item in others]
-    with raises(MetricError, "unsupported", value="shuffled"):
-        made(world, image="shuffled")
 
 
 def test_pictures_of_every_kind_are_those_of_plain_code(world: Path, tmp_path: Path) -> None:
