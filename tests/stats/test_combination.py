@@ -1,7 +1,8 @@
-"""Ridge, logistic regression and the monotone model minimise penalised losses; the mean rank averages quantiles."""
+"""Models of a combination minimise penalised losses; nested cross-validation by image leaks nothing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,20 @@ from scipy.optimize import minimize
 from scipy.stats import rankdata
 
 from capbench.core.errors import StatisticError
-from capbench.core.records import FloatArray
-from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, fit_path, mean_rank
+from capbench.core.records import FloatArray, IntArray
+from capbench.stats import nested_cross_validation
+from capbench.stats.agreement import Correlations
+from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, Learner, fit_path, mean_rank
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.nested_cross_validation import (
+    PENALTIES,
+    Settings,
+    choose_penalty,
+    deal,
+    learn,
+    nested_scores,
+    weight_intervals,
+)
 from tests.errors import raises
 
 NAMES = ("a", "b", "c")
@@ -158,3 +171,147 @@ def test_scores_outside_the_captions_of_a_mean_rank_have_the_quantile_of_the_end
     assert whole.scores(np.array([[-9.0], [0.5], [2.0], [9.0]])).tolist() == [0.125, 0.25, 0.75, 0.75]
     with raises(StatisticError, "undefined", value="b"):
         mean_rank(inputs_of(0) * [1.0, 0.0, 1.0], NAMES)
+
+
+METRICS = ("a", "b", "c", "d")
+
+
+def judged(
+    seed: int, *, images: int = 80, captions: int = 6, metrics: int = 4
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Inputs of captions, ratings that the first two agree with, and images."""
+    random = np.random.default_rng(seed)
+    unit = np.repeat(np.arange(images), captions)
+    quality = random.normal(size=len(unit))
+    inputs = random.normal(size=(len(unit), metrics))
+    inputs[:, 0] += quality
+    inputs[:, 1] += 0.5 * quality
+    ratings = np.clip(np.round(2.5 + quality + random.normal(scale=0.5, size=len(unit))), 1, 4)
+    return inputs, ratings, unit
+
+
+def preferences_of(inputs: FloatArray, ratings: FloatArray, unit: IntArray) -> Examples:
+    """Each caption of an image beside the next one."""
+    first, second = np.arange(0, len(unit), 2), np.arange(1, len(unit), 2)
+    preferred = np.sign(ratings[first] - ratings[second]).astype(np.int64)
+    return Examples.of_pairs(inputs[first], inputs[second], preferred, unit[first])
+
+
+def memorised(seed: int, metrics: int) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Labels by image, drawn at random, and inputs that say which image a caption is of, and nothing else."""
+    random = np.random.default_rng(seed)
+    images, captions = 60, 8
+    unit = np.repeat(np.arange(images), captions)
+    ratings = random.normal(size=images)[unit]
+    places = random.normal(size=(images, metrics))
+    return places[unit] + random.normal(scale=0.05, size=(len(unit), metrics)), ratings, unit
+
+
+@pytest.mark.parametrize("learner", ["ridge", "monotone"])
+def test_a_random_label_of_each_image_is_agreed_with_by_chance_alone(learner: Learner) -> None:
+    taus = []
+    for seed in range(8):
+        inputs, ratings, unit = memorised(seed, len(METRICS))
+        examples = Examples.of_ratings(inputs, ratings, unit)
+        scores = nested_scores(examples, inputs, unit, Settings(learner, 5, 3), METRICS).scores
+        data = Correlations.of("tau-b", {"combination": scores}, ratings, unit=unit)
+        interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["combination"]
+        taus.append((interval.value, interval.low <= 0 <= interval.high))
+    # One value has a standard deviation of 0.12.
+    assert abs(np.mean([tau for tau, _ in taus])) < 0.13
+    assert sum(covered for _, covered in taus) >= 6
+
+
+def test_no_image_is_on_both_sides_and_only_the_inner_loop_sees_the_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, ratings, unit = judged(1)
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    settings = Settings("ridge", 4, 3, seed=5)
+    seen: list[tuple[set[int], int]] = []
+    penalties: list[float] = []
+    real = nested_cross_validation.choose_penalty
+
+    def spy(given: Examples, *arguments: object) -> tuple[float, FloatArray]:
+        _, losses = real(given, *arguments)  # type: ignore[arg-type]
+        seen.append((set(given.unit.tolist()), len(given)))
+        penalties.append(PENALTIES[len(seen)])  # another one each time, whatever is best
+        return penalties[-1], losses
+
+    monkeypatch.setattr(nested_cross_validation, "choose_penalty", spy)
+    result = nested_scores(examples, inputs, unit, settings, METRICS)
+    assert list(result.penalties) == penalties
+    assert len(seen) == settings.folds
+    for fold, (images, count) in enumerate(seen):
+        held_out = set(np.flatnonzero(result.fold == fold).tolist())
+        assert not images & held_out
+        assert images | held_out == set(unit.tolist())
+        assert count == sum(image in images for image in unit.tolist())
+    # The scores are those of a ridge regression with that penalty on the other folds.
+    for fold, penalty in enumerate(penalties):
+        inside = result.fold[unit] == fold
+        x, y = inputs[~inside], ratings[~inside]
+        z = (x - x.mean(axis=0)) / x.std(axis=0)
+        weights = np.linalg.solve(z.T @ z + len(z) * penalty * np.eye(4), z.T @ (y - y.mean()))
+        expected = ratings.mean() + (inputs[inside] - x.mean(axis=0)) / x.std(axis=0) @ weights
+        np.testing.assert_allclose(result.scores[inside], expected, atol=1e-10)
+
+
+def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_out() -> None:
+    inputs, ratings, unit = judged(2, images=20)
+    settings = Settings("ridge", 4, 3, penalties=(0.001, 0.1, 10.0))
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    penalty, losses = choose_penalty(examples, settings, METRICS, stream=2)
+    fold = deal(unit, 3, 20, seed=0, stream=2)[unit]
+    expected = []
+    for candidate in settings.penalties:
+        errors = np.empty(len(unit))
+        for inner in range(3):
+            train = fold != inner
+            x, y = inputs[train], ratings[train]
+            z = (x - x.mean(axis=0)) / x.std(axis=0)
+            weights = np.linalg.solve(z.T @ z + len(z) * candidate * np.eye(4), z.T @ (y - y.mean()))
+            predicted = y.mean() + (inputs[~train] - x.mean(axis=0)) / x.std(axis=0) @ weights
+            errors[~train] = (ratings[~train] - predicted) ** 2
+        expected.append(errors.mean())
+    np.testing.assert_allclose(losses, expected, rtol=1e-10)
+    assert penalty == settings.penalties[int(np.argmin(expected))]
+
+
+@pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
+def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_intervals(learner: Learner) -> None:
+    inputs, ratings, unit = judged(8)
+    examples = (
+        preferences_of(inputs, ratings, unit) if learner == "logistic" else Examples.of_ratings(inputs, ratings, unit)
+    )
+    settings = Settings(learner)
+    learnt, penalty = learn(examples, settings, METRICS, stream=0)
+    weights = weight_intervals(examples, learnt, settings, penalty, resamples=200)
+    for column, (weight, low, high) in enumerate(weights):
+        varied = np.repeat(examples.captions.mean(axis=0)[None], len(examples.captions), axis=0)
+        varied[:, column] = examples.captions[:, column]
+        assert abs(weight) == pytest.approx(learnt.scores(varied).std(), rel=1e-9)
+        assert low <= weight <= high
+    assert weights[0, 1] > 0
+    assert weights[0, 0] > weights[1, 0] > abs(weights[2, 0])
+    if learner != "monotone":
+        assert weights[2, 1] < 0 < weights[2, 2]
+
+
+def test_unsuitable_examples_are_rejected_in_one_line() -> None:
+    inputs, ratings, unit = judged(0, images=6)
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    settings = Settings("ridge", 3, 2)
+
+    def rejected(code: str, value: object, data: Examples = examples, how: Settings = settings) -> None:
+        with raises(StatisticError, code, value=value) as caught:
+            nested_scores(data, inputs, unit, how, METRICS)
+        assert "\n" not in str(caught.value)
+
+    rejected("too-few", 6, how=replace(settings, folds=7))
+    rejected("too-few", 4, how=replace(settings, inner_folds=5))
+    alone = Examples.of_ratings(inputs, ratings, np.zeros(len(unit), dtype=np.int64))
+    rejected("too-few", 1, alone)
+    rejected("undefined", None, Examples.of_ratings(inputs, np.ones(len(unit)), unit))
+    rejected("too-few", 0, Examples.of_ratings(inputs[:0], ratings[:0], unit[:0]))
+    constant = inputs.copy()
+    constant[:, 2] = 0.3
+    rejected("undefined", "c", Examples.of_ratings(constant, ratings, unit))

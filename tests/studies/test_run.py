@@ -187,13 +187,13 @@ class Brightness(ImageMetric):
 
 
 @pytest.fixture
-def root() -> DataRoot:
+def embedded() -> DataRoot:
     return find_root("sample")
 
 
 @pytest.fixture
-def third(tmp_path: Path, root: DataRoot) -> Resources:
-    dataset = Composite(root)
+def third(tmp_path: Path, embedded: DataRoot) -> Resources:
+    dataset = Composite(embedded)
     (judgements,) = dataset.load(dataset.protocol().items)
     images = sorted({item.image for item in judgements.items if item.group == "8k"})
     write_features(tmp_path / "third.h5", images, 6)
@@ -205,8 +205,8 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Brightness, "asked", [])
 
 
-def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(root: DataRoot, third: Resources) -> None:
-    dataset = Composite(root)
+def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(embedded: DataRoot, third: Resources) -> None:
+    dataset = Composite(embedded)
     requests = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
     judged = load_scorable(dataset, dataset.protocol().items, requests, third, cache=False)
     assert [request.label for request in judged.requests] == ["bleu"]
@@ -250,10 +250,10 @@ def of_one(candidate: str, reference: str) -> float:
     ],
 )
 def test_what_one_data_set_lacks_costs_no_number_of_the_other(
-    root: DataRoot, tmp_path: Path, metric: str, code: str
+    embedded: DataRoot, tmp_path: Path, metric: str, code: str
 ) -> None:
     names = ("flickr8k-expert", "thumb")
-    judgements, other = (open_dataset(n, root).load(open_dataset(n, root).protocol().items)[0] for n in names)
+    judgements, other = (open_dataset(n, embedded).load(open_dataset(n, embedded).protocol().items)[0] for n in names)
     images = sorted({item.image for item in judgements.items})
     assert not set(images) >= {item.image for item in other.items}
     (tmp_path / "pictures").mkdir()
@@ -268,7 +268,7 @@ def test_what_one_data_set_lacks_costs_no_number_of_the_other(
         features=str(tmp_path / "some.h5"),
         images=str(tmp_path / "pictures"),
     )
-    plan = plan_study(study, root)
+    plan = plan_study(study, embedded)
     Brightness.asked.clear()
     lacking = [
         load_scorable(dataset, protocol.items, plan.requests, plan.resources).unscored
@@ -282,8 +282,8 @@ def test_what_one_data_set_lacks_costs_no_number_of_the_other(
     assert {missing.protocol.partition("/")[0] for missing in result.missing} == set(names[1:] if code else ())
 
 
-def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -> None:
-    dataset = Composite(root)
+def test_a_metric_that_waits_is_told_and_the_others_are_scored(embedded: DataRoot) -> None:
+    dataset = Composite(embedded)
     judged = load_scorable(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
     assert judged.unscored[0].input_missing
     assert len(judged.score().tables) == 1

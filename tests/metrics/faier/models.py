@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from capbench.core.cache import Cache
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.faier.network import Faier, FaierOptions, load_faier
+from capbench.metrics.faier.training import FaierTraining
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import write_ensemble
 from capbench.weights.files import write_trained
 from tests.metrics.scan.models import Files
+from tests.training.world import MATCHING, tiny
 
 FINGERPRINT = Fingerprint("invented", "random:1", "none", "1-6 boxes")
 COLUMNS = 9
@@ -90,3 +94,24 @@ def make_ensemble(folder: Path, **changes: Any) -> Files:
         paths.append(write_model(folder / f"{seed}.safetensors", seed, embed_dim=size, **changes))
     write_ensemble(folder / "ensemble.json", [load_faier(path) for path in paths])
     return Files(folder / "ensemble.json", write_features(folder / "features.h5"))
+
+
+def put_parses(world: Path) -> None:
+    images = json.loads((world / "world.json").read_text(encoding="utf-8"))["images"]
+    texts = sorted({sentence["raw"] for image in images for sentence in image["sentences"]})
+    parses = []
+    for caption in ptb.tokenize([*texts]):
+        words = caption.split()
+        tuples = [[words[-1]]]
+        if "and" in words:
+            tuples = [[words[2]], [words[2], words[-1], "stand by"]]
+        parses.append((scene_graph.key(caption), json.dumps(tuples).encode()))
+    scene_graph.forget()
+    with Cache("scene-graphs") as store:
+        store.put(SPICE_PARSER_VERSION, parses)
+
+
+def settings(world: Path, **changes: Any) -> FaierTraining:
+    network = {"embed_dim": 8, "word_dim": 6, "similarity": "cosine"}
+    evaluation = {"every": 5, "references": [0, 1]}
+    return tiny(FaierTraining, world, changes, **MATCHING, network=network, evaluation=evaluation, batch=6)

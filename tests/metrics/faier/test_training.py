@@ -12,7 +12,7 @@ from capbench.metrics.faier.network import load_faier
 from capbench.metrics.faier.training import TABLE_4, FaierTask
 from capbench.text.spice import scene_graph
 from capbench.training.trainer import train
-from tests.metrics.faier.world import put_parses, settings
+from tests.metrics.faier.models import put_parses, settings
 from tests.training.interruptions import check_stopped
 from tests.training.world import log_of, make_world
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,28 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import ModelError
+from capbench.core.errors import FeatureError, ModelError
+from capbench.features.store import open_store
+from capbench.features.writing import StoreWriter
+from capbench.metrics.vilbert import train as vilbert_train
 from capbench.metrics.vilbert.encode import ImageRows, states
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
+from capbench.metrics.vilbert.train import (
+    IGNORED,
+    Batch,
+    VilbertTask,
+    VilbertTraining,
+    draw_trials,
+    make_batch,
+    mask_words,
+    specials_of,
+)
 from capbench.text.word_pieces import WordPieces
 from tests.errors import raises
 from tests.metrics.vilbert.plain import TINY, arrays, forward, random_state
+from tests.metrics.vilbert.world import settings
+from tests.training.world import StopAfter, make_world
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -118,3 +134,109 @@ def test_weights_without_a_vocabulary_name_the_missing_file(folder: Path) -> Non
     (folder / "vocab.txt").unlink()
     with raises(ModelError, "missing-file", path=path, value="vocab.txt"):
         load_vilbert(path)
+
+
+FIFTY_WORDS = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(50))))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"), boxes=True)
+
+
+def prepare(config: VilbertTraining) -> VilbertTask:
+    return VilbertTask(config, None, torch.device("cpu"), StopAfter())
+
+
+@pytest.fixture(scope="module")
+def data(world: Path) -> VilbertTask:
+    return prepare(settings(world))
+
+
+def test_words_are_masked_in_the_published_shares() -> None:
+    rng = np.random.default_rng(0)
+    specials = specials_of(FIFTY_WORDS)
+    ids = rng.integers(5, 55, (400, 40))
+    ids[:, 0], ids[:, 30] = FIFTY_WORDS.places["[CLS]"], FIFTY_WORDS.places["[SEP]"]
+    present = np.broadcast_to(np.arange(40) <= 30, ids.shape)
+    masked, words = mask_words(ids, present, 0.15, specials, rng)
+    chosen = words != IGNORED
+    assert (words[chosen] == ids[chosen]).all()
+    assert (masked[~chosen] == ids[~chosen]).all()
+    assert not chosen[:, [0, *range(30, 40)]].any()
+    assert chosen[:, 1:30].mean() == pytest.approx(0.15, abs=0.01)
+    assert (masked[chosen] == specials.mask).mean() == pytest.approx(0.8, abs=0.03)
+    other = chosen & (masked != specials.mask) & (masked != ids)
+    assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
+
+
+def _all(data: VilbertTask) -> list[Batch]:
+    split, specials = data._split, specials_of(data._pieces)
+    orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
+    return [make_batch(split, specials, chosen, np.random.default_rng(step)) for step, chosen in enumerate(orders)]
+
+
+def test_the_second_caption_is_another_one_of_the_same_image(
+    data: VilbertTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vilbert_train, "_SELECTED", 0.0)
+    split, first = data._split, 0
+    for batch in _all(data):
+        half = len(batch.image_of)
+        for row in range(half):
+            own = split.captions[first + row]
+            ids = batch.ids[half + row][batch.present[half + row]].tolist()
+            of_image = [split.captions[k] for k in np.flatnonzero(split.pairs.image_of == batch.image_of[row].item())]
+            assert ids in of_image
+            assert ids != own or of_image.count(own) > 1
+            assert batch.ids[row][batch.present[row]].tolist() == own
+        first += half
+
+
+def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vilbert_train, "_SELECTED", 0.6)
+    hidden, zeros = [], []
+    for batch in _all(data):
+        assert not batch.hidden[:, 0].any()
+        zero = (batch.features == 0).all(dim=2)
+        assert not (zero & ~batch.hidden).any()
+        hidden.append(batch.hidden[:, 1:])
+        zeros.append(zero[:, 1:])
+    share = torch.cat(hidden).double().mean()
+    assert float(share) == pytest.approx(0.6, abs=0.12)
+    assert 0.75 < float(torch.cat(zeros).double().mean() / share) < 1
+
+
+def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tmp_path: Path) -> None:
+    given = {}
+    with open_store(world / "world.h5") as store:
+        writer = StoreWriter(tmp_path / "shares.h5", store.fingerprint, dtype="float16")
+        for regions in store:
+            weights = np.random.default_rng(list(regions.image.encode())).random((len(regions), 5))
+            given[regions.image] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float16)
+            writer.add(dataclasses.replace(regions, class_probabilities=given[regions.image]))
+    with writer:
+        writer.finish().close()
+    changes = {"features": str(tmp_path / "shares.h5"), "loss": {"region_target": "classes"}}
+    for memory_mb in (100, 0):
+        data = prepare(settings(world, **changes, memory_mb=memory_mb))
+        assert data.model.network.options.region_outputs == 5
+        _, _, targets = data._split.images(np.array([3, 0]))
+        for row, place in enumerate((3, 0)):
+            expected = given[data._split.pairs.images[place]].astype(np.float64)
+            expected /= expected.sum(axis=1, keepdims=True)
+            assert targets[row, 1:].numpy() == pytest.approx(expected, abs=1e-6)
+            assert not targets[row, 0].any()
+        assert data.data["region targets"] == "probabilities of 5 classes, background included"
+    assert "region targets" not in prepare(settings(world)).data
+    with raises(FeatureError, "wrong-features"):
+        prepare(settings(world, loss={"region_target": "classes"}))
+
+
+def test_trials_ask_for_captions_of_other_images(data: VilbertTask) -> None:
+    pairs = data._dev.pairs
+    image, reference, own, foreign = draw_trials(pairs)
+    assert (pairs.image_of[reference] == image).all()
+    assert (pairs.image_of[own] == image).all()
+    assert (own != reference).all()
+    assert (pairs.image_of[foreign] != image).all()
