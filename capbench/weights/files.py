@@ -1,7 +1,7 @@
 """capbench's file format for trained networks: a ``.safetensors`` file with options, vocabulary and training facts.
 
-The folder of each kind of network adds its part (``metrics/scan/files.py``, ``metrics/faier/network.py``): a
-:class:`Family`, a subclass of :class:`TrainedModel`, and functions for reading and writing.
+The folder of each kind of network adds its part (``metrics/scan/files.py``, ``metrics/faier/network.py``), a
+subclass of :class:`TrainedModel`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,6 @@ def write_safetensors(
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 N = TypeVar("N", bound=nn.Module)
-T = TypeVar("T", bound="TrainedModel[Any, Any]")
 
 
 class TrainedWeights(Generic[O]):
@@ -110,9 +109,23 @@ class TrainedWeights(Generic[O]):
         return f"was trained on features of the kind {self.features or 'unknown'}"
 
 
+class Stored(NamedTuple):
+    """The content of a file."""
+
+    tensors: dict[str, Tensor]  # weights by name
+    options: Any  # options of the network
+    vocabulary: Vocabulary  # its words
+    training: dict[str, Any]  # facts of the training, JSON values; ``features`` is the fingerprint id of the features
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedModel(TrainedWeights[O], Generic[N, O]):
     """A trained network with its vocabulary."""
+
+    title: ClassVar[str]  # of the kind of network, in messages, and in lower case in signatures and commands: ``SCAN``
+    network_type: ClassVar[Any]  # a module made of options, with ``kind``: the format in its files, ``capbench.scan/1``
+    option_type: ClassVar[type[Options]]
+    trainer: ClassVar[str] = ""  # name for ``capbench train``, if it is not the title
 
     network: N = field(repr=False)  # in evaluation mode, with an attribute ``options`` that has ``image_dim``
     vocabulary: Vocabulary = field(repr=False)  # its words, one for each of the network's
@@ -130,31 +143,60 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
     @property
     def alike(self) -> tuple[str, ...]:
         """Predicates of :attr:`shared` that are specific to this kind of network, beginning with the kind."""
-        raise NotImplementedError
+        return (f"is a {self.title} network",)
 
-    @property
-    def words_signature(self) -> str:
-        """Vocabulary and tokeniser version, for :meth:`signature_parts`."""
-        return f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}"
+    def signature_parts(self) -> dict[str, str]:
+        words = f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}"
+        return {"model": f"{self.title.lower()}-{self.sha256[:16]}", "vocabulary": words}
 
+    def summary(self) -> dict[str, object]:
+        size = self.network.options.embed_dim  # type: ignore[union-attr]
+        return {"words": len(self.vocabulary), "embed_dim": size, "features": self.features}
 
-@dataclass(frozen=True)
-class Family:
-    """Names of a kind of network in files and messages."""
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: str = "cpu",
+        released: Callable[[Path], Stored] | None = None,  # reads a file that is not a safetensors file
+    ) -> Self:
+        """Load a model from a file of :func:`write_trained`."""
+        file = Path(path)
+        digest = sha256_file(file)
+        refuse_ensemble(file)
+        stored = cls.stored(file)
+        if stored is None and released is not None:
+            stored = released(file)
+        if stored is None:
+            raise cls._other_kind(None, file)
+        check_size(stored.vocabulary, stored.options.vocabulary_size, file)
+        network = with_weights(lambda: cls.network_type(stored.options), stored.tensors, file)
+        return cls(network.to(device), stored.vocabulary, digest, file, stored.training, device)
 
-    kind: str  # identifier in the file, with the version of the format: ``capbench.scan/1``
-    noun: str  # noun for one network (``FAIEr model``)
-    command: str  # command that trains one
+    @classmethod
+    def stored(cls, path: Path) -> Stored | None:
+        """Read a file of :func:`write_trained`; None if it is not a safetensors file."""
+        metadata = read_metadata(path)
+        if metadata is None:
+            return None
+        if metadata.get("kind") != cls.network_type.kind:
+            raise cls._other_kind(metadata.get("kind"), path)
+        try:
+            options = cls.option_type.stored(json.loads(metadata["options"]))
+            vocabulary = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
+            training = dict(json.loads(metadata["training"]))
+        except UsageError as error:  # an option that the network rejects
+            raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"its metadata cannot be read ({error})"
+            raise ModelError(message, code="damaged", path=path, hint="Download the file again") from error
+        return Stored(read_checkpoint(path).tensors, options, vocabulary, training)
 
-
-@dataclass(frozen=True)
-class Stored(Generic[O]):
-    """The content of a file."""
-
-    tensors: dict[str, Tensor]  # weights by name
-    options: O  # options of the network
-    vocabulary: Vocabulary  # its words
-    training: dict[str, Any]  # facts of the training, JSON values; ``features`` is the fingerprint id of the features
+    @classmethod
+    def _other_kind(cls, kind: str | None, path: Path) -> ModelError:
+        message = f"is not a {cls.title} network of capbench"
+        hint = f"Create one with 'capbench train {cls.trainer or cls.title.lower()}'"
+        return ModelError(message, code="wrong-weights", value=kind, path=path, hint=hint)
 
 
 def write_trained(
@@ -174,53 +216,6 @@ def write_trained(
         "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
     }
     write_safetensors(path, network.state_dict(), metadata)
-
-
-def read_trained(path: Path, family: Family, option_type: type[O]) -> Stored[O] | None:
-    """Read a file of :func:`write_trained`; None if it is not a safetensors file."""
-    metadata = read_metadata(path)
-    if metadata is None:
-        return None
-    if metadata.get("kind") != family.kind:
-        raise _other_kind(family, metadata.get("kind"), path)
-    try:
-        options = option_type.stored(json.loads(metadata["options"]))
-        vocabulary = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
-        training = dict(json.loads(metadata["training"]))
-    except UsageError as error:  # an option that the network rejects
-        raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"its metadata cannot be read ({error})"
-        raise ModelError(message, code="damaged", path=path, hint="Download the file again") from error
-    return Stored(read_checkpoint(path).tensors, options, vocabulary, training)
-
-
-def _other_kind(family: Family, kind: str | None, path: Path) -> ModelError:
-    message, hint = f"is not a {family.noun} of capbench", f"Create one with '{family.command}'"
-    return ModelError(message, code="wrong-weights", value=kind, path=path, hint=hint)
-
-
-def load_trained(
-    path: str | os.PathLike[str],
-    family: Family,
-    option_type: type[O],
-    network_type: Callable[[O], nn.Module],
-    model_type: type[T],
-    device: str = "cpu",
-    released: Callable[[Path], Stored[O]] | None = None,
-) -> T:
-    """Load a model from a file of :func:`write_trained`; ``released`` reads a file that is not a safetensors file."""
-    file = Path(path)
-    digest = sha256_file(file)
-    refuse_ensemble(file)
-    stored = read_trained(file, family, option_type)
-    if stored is None and released is not None:
-        stored = released(file)
-    if stored is None:
-        raise _other_kind(family, None, file)
-    check_size(stored.vocabulary, getattr(stored.options, "vocabulary_size"), file)  # noqa: B009  # of all options here
-    network = with_weights(lambda: network_type(stored.options), stored.tensors, file)
-    return model_type(network.to(device), stored.vocabulary, digest, file, stored.training, device)
 
 
 def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], path: Path) -> N:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from capbench.features.records import RegionFeatures
 from capbench.metrics.scan.network import l2norm
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import UNKNOWN, Vocabulary, pad_rows, tokenize_caption
-from capbench.weights.files import Family, TrainedModel, load_trained
+from capbench.weights.files import TrainedModel
 
 VARIANTS = tuple(f"{parts}{levels}" for parts in ("faier", "fier", "aier", "fier+aier") for levels in ("", "-object"))
 """The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` variants have no relation level."""
@@ -372,26 +371,23 @@ class Faier(nn.Module):
 
 # Weight files.
 
-_FAMILY = Family(Faier.kind, "FAIEr model", "capbench train faier")
-
 
 class FaierModel(TrainedModel[Faier, FaierOptions]):
     """A trained FAIEr with its vocabulary."""
 
+    title, network_type, option_type = "FAIEr", Faier, FaierOptions
+
     @property
     def alike(self) -> tuple[str, ...]:
         scores = "scores by dot product" if self.options.similarity == "dot" else "scores by cosine"
-        return "is a FAIEr network", f"is of the variant {self.options.variant}", scores
+        return *super().alike, f"is of the variant {self.options.variant}", scores
 
     def signature_parts(self) -> dict[str, str]:
-        words, model = self.words_signature, f"faier-{self.sha256[:16]}"
-        return {"model": model, "variant": self.options.variant, "vocabulary": words}
+        parts = super().signature_parts()
+        return {"model": parts["model"], "variant": self.options.variant, **parts}
 
     def summary(self) -> dict[str, object]:
-        facts = {"words": len(self.vocabulary), "embed_dim": self.options.embed_dim, "features": self.features}
-        return {**facts, "variant": self.options.variant, "similarity": self.options.similarity}
+        return {**super().summary(), "variant": self.options.variant, "similarity": self.options.similarity}
 
 
-def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
-    """Load a model of a trained network."""
-    return load_trained(path, _FAMILY, FaierOptions, Faier, FaierModel, device)
+load_faier = FaierModel.load

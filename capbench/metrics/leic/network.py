@@ -10,7 +10,6 @@ captions are truncated and end with ``<end>``.
 from __future__ import annotations
 
 import math
-import os
 import string
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
@@ -25,7 +24,7 @@ from torch.nn import functional
 from capbench.core.options import Count, Options, Positive, option
 from capbench.core.records import FloatArray
 from capbench.text.vocabulary import END, PAD, Vocabulary, pad_rows, tokenize_caption
-from capbench.weights.files import Family, TrainedModel, load_trained
+from capbench.weights.files import TrainedModel
 
 HUMAN = 0  # The class of human captions
 
@@ -104,12 +103,7 @@ class Leic(nn.Module):
 class LeicModel(TrainedModel[Leic, LeicOptions]):
     """A trained network with its vocabulary."""
 
-    @property
-    def alike(self) -> tuple[str, ...]:
-        return ("is a LEIC network",)
-
-    def signature_parts(self) -> dict[str, str]:
-        return {"model": f"leic-{self.sha256[:16]}", "vocabulary": self.words_signature}
+    title, network_type, option_type = "LEIC", Leic, LeicOptions
 
     def summary(self) -> dict[str, object]:
         facts = {"words": len(self.vocabulary), "embed_dim": self.options.state_dim, "features": self.features}
@@ -136,10 +130,7 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         return human
 
 
-def load_leic(path: str | os.PathLike[str]) -> LeicModel:
-    """Read a network from a file."""
-    family = Family(Leic.kind, "LEIC network", "capbench train leic")
-    return load_trained(path, family, LeicOptions, Leic, LeicModel)
+load_leic = LeicModel.load
 
 
 def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:

@@ -21,7 +21,7 @@ from capbench.core.errors import ModelError, UsageError
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary, pad_rows, read_vocabulary
 from capbench.weights.checkpoints import read_torch, tensors_of
-from capbench.weights.files import Family, Stored, TrainedModel, load_trained, read_trained
+from capbench.weights.files import Stored, TrainedModel
 
 # Options of the released code by our names; "no_*" are negated. The others follow from the weights' shapes.
 _RELEASED = {
@@ -68,28 +68,24 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, str | Non
     return state, options, name if isinstance(name, str) else None
 
 
-_FAMILY = Family(Scan.kind, "SCAN model", "capbench train scan")
 _BATCH = 128  # captions encoded at once
 
 
 class GroundingModel(TrainedModel[Scan, ScanOptions]):
     """A trained SCAN with its vocabulary."""
 
-    @property
-    def alike(self) -> tuple[str, ...]:
-        return ("is a SCAN network",)
+    title, network_type, option_type = "SCAN", Scan, ScanOptions
 
     def signature_parts(self) -> dict[str, str]:
         options = self.options
         attention = f"{options.cross_attention}+{options.feature_norm}+lambda{options.lambda_softmax:g}"
         attention += "" if options.normalise_images else "+raw-images"
         attention += "" if options.normalise_captions else "+raw-captions"
-        return {"model": f"scan-{self.sha256[:16]}", "vocabulary": self.words_signature, "attention": attention}
+        return {**super().signature_parts(), "attention": attention}
 
     def summary(self) -> dict[str, object]:
-        options = self.options
-        trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
-        return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
+        trained = {"lambda_softmax": self.options.lambda_softmax, "feature_norm": self.options.feature_norm}
+        return {**super().summary(), **trained}
 
     @torch.inference_mode()
     def encode_image(self, features: NDArray[Any]) -> NDArray[np.float32]:
@@ -119,7 +115,7 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The weights of a file in either format by the network's names, without a vocabulary."""
-    stored = read_trained(Path(path), _FAMILY, ScanOptions)
+    stored = GroundingModel.stored(Path(path))
     return read_released(Path(path))[0] if stored is None else stored.tensors
 
 
@@ -132,11 +128,11 @@ def load_scan(
     """
     chosen = None if vocabulary is None else read_vocabulary(vocabulary)
 
-    def released(file: Path) -> Stored[ScanOptions]:
+    def released(file: Path) -> Stored:
         state, options, name = read_released(file)
         return Stored(state, options, chosen or _vocabulary_beside(file, name), {"source": "released"})
 
-    model = load_trained(path, _FAMILY, ScanOptions, Scan, GroundingModel, device, released)
+    model = GroundingModel.load(path, device, released)
     if chosen is not None and chosen.words != model.vocabulary.words:
         message = "contains another vocabulary than the given one"
         raise ModelError(message, code="mismatch", path=path, hint="Remove the vocabulary argument")

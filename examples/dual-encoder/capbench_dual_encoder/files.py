@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from capbench import ModelError, tokenizer_version
-from capbench.weights.encodings import Encodings
-from capbench.weights.files import Family, TrainedModel, load_trained
+from capbench.weights.files import TrainedModel
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 
 __all__ = ["DualEncoderModel", "load_dual_encoder"]
 
-_FAMILY = Family(DualEncoder.kind, "dual encoder", "capbench train clip")
 _IMAGES = 64
 _CAPTIONS = 128
 
@@ -28,18 +25,12 @@ _CAPTIONS = 128
 class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
     """A trained dual encoder with its vocabulary."""
 
-    _encodings: Encodings = field(default_factory=Encodings, repr=False)
-
-    @property
-    def alike(self) -> tuple[str, ...]:
-        """Properties that the networks of an ensemble must share."""
-        return ("is a dual encoder",)
+    title, trainer, network_type, option_type = "dual-encoder", "clip", DualEncoder, DualEncoderOptions
 
     def summary(self) -> dict[str, object]:
         """Properties of the model for lists."""
-        options = self.options
-        shape = {"pooling": options.pooling, "text": options.text, "metric": "dual-encoder"}
-        return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **shape}
+        shape = {"pooling": self.options.pooling, "text": self.options.text, "metric": "dual-encoder"}
+        return {**super().summary(), **shape}
 
     def signature_parts(self) -> dict[str, str]:
         """All properties of the model that can change a score, for a metric's signature."""
@@ -84,14 +75,14 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
             ModelError: the network returns NaN or infinity.
         """
         keys = {text: tuple(self.vocabulary.encode(text)) for text in captions}
-        vectors = {key: known for key in keys.values() if (known := self._encodings.get(key)) is not None}
+        vectors = {key: known for key in keys.values() if (known := self.encodings.get(key)) is not None}
         new = sorted(set(keys.values()).difference(vectors), key=lambda key: (len(key), key))
         for _, group in itertools.groupby(new, key=len):  # captions of one length together, without padding
             same = list(group)
             for batch in (same[start : start + _CAPTIONS] for start in range(0, len(same), _CAPTIONS)):
                 for key, vector in zip(batch, self._encode_ids(batch), strict=True):
                     vectors[key] = vector.copy()  # a view would keep the whole batch alive
-                    self._encodings.put(key, vectors[key])
+                    self.encodings.put(key, vectors[key])
         return {text: vectors[key] for text, key in keys.items()}
 
     @torch.inference_mode()
@@ -104,11 +95,4 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
         return vectors
 
 
-def load_dual_encoder(path: str | os.PathLike[str], device: str = "cpu") -> DualEncoderModel:
-    """Read a trained network.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        ModelError: the file has another format (for example an ensemble), or is damaged.
-    """
-    return load_trained(path, _FAMILY, DualEncoderOptions, DualEncoder, DualEncoderModel, device)
+load_dual_encoder = DualEncoderModel.load
