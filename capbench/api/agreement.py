@@ -28,7 +28,7 @@ from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import require_resources, resolve_metrics
 from capbench.studies.plan import Plan
-from capbench.studies.results import StudyResult
+from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study, protocols_asked, with_statistics
 
@@ -105,7 +105,7 @@ def correlate_all_protocols(
 def warn_of_missing(result: StudyResult) -> None:
     """Warn of numbers that are missing or undefined."""
     for missing in result.missing:
-        if not missing.left_out:
+        if not is_left_out(missing.reason):
             warn(f"{missing.title or missing.protocol} is not computed: {missing.reason}")
     for cell in result.undefined:
         place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"

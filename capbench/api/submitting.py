@@ -84,14 +84,13 @@ def check_submission(
 def _row(result: StudyResult, task: RankedTask, name: str) -> SubmissionRow | None:
     """The row of a column of scores; None if it has no number there."""
     protocol, group = str(task.protocol), task.group
-    cell, sentinels = result.cell(protocol, name, group), result.sentinels_of(protocol)
+    cell = result.cell(protocol, name, group)
     if cell is None:
         return None
-    cells = [] if sentinels is None else [entry for entry in sentinels.cells if entry.group == group]
     return SubmissionRow(
         **cell.model_dump(),
         task=task.name,
-        sentinels={entry.column: entry.value for entry in cells if entry.value is not None},
-        no_better=sentinels is not None and name in sentinels.no_better(group),
+        sentinels=result.sentinel_values(protocol, group),
+        no_better=name in result.no_better(protocol, group),
         signature=result.signatures[protocol.rpartition("/")[0]][cell.label or cell.metric],
     )

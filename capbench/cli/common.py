@@ -198,7 +198,9 @@ def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> 
 
 def leave_if_missing(result: StudyResult) -> None:
     """Exit code 1 if something is missing that the user did not leave out, or undefined."""
-    if result.undefined or any(not missing.left_out for missing in result.missing):
+    from capbench.studies.results import is_left_out
+
+    if result.undefined or not all(is_left_out(missing.reason) for missing in result.missing):
         raise typer.Exit(1)
 
 

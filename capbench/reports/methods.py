@@ -10,7 +10,7 @@ from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
 from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
-from capbench.studies.uncertainty import too_few_units
+from capbench.studies.uncertainty import decided, too_few_units
 
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
@@ -52,12 +52,6 @@ def tested_by(test: str, unit: str | None, resamples: int | None, seed: int | No
     return f"{TESTS[test]} over {unit}s, {resamples:,} {drawn}{few}, seed {seed}"
 
 
-def decided(result: StudyResult, protocol: str, group: str = "") -> Tests | None:
-    """The tests between the metrics of a column; None without tests, and if no difference can be significant."""
-    tests = result.comparison(protocol, group)
-    return None if tests is None or too_few_units(tests) else tests
-
-
 def legend(result: StudyResult, places: Sequence[tuple[str, str]]) -> list[str]:
     """The meaning of the marks and intervals of columns, by protocol and group, in a short line each."""
     lines = []
@@ -68,7 +62,7 @@ def legend(result: StudyResult, places: Sequence[tuple[str, str]]) -> list[str]:
     for info in (p.bootstrap for p in result.protocols if p.id in protocols):
         if info is not None:
             lines.append(f"[a, b]: {100 * info.level:g} % bootstrap intervals over {info.unit}s")
-    if any(no_better(result, *place) for place in places):
+    if any(result.no_better(*place) for place in places):
         lines.append(SENTINEL_NOTE)
     return list(dict.fromkeys(lines))
 
@@ -149,17 +143,11 @@ def p_value_of(pair: Pair, tests: Tests, digits: int = 4) -> str:
 # Sentinels.
 
 
-def no_better(result: StudyResult, protocol: str, group: str = "") -> frozenset[str]:
-    """Columns of the metrics with :data:`SENTINEL_MARK`."""
-    sentinels = result.sentinels_of(protocol)
-    return frozenset() if sentinels is None else sentinels.no_better(group)
-
-
 def marks(result: StudyResult, cell: Cell, *, daggers: bool = True) -> str:
     """The marks of a number; ``daggers``: False for none of tests."""
     tests = decided(result, cell.protocol, cell.group)
     shown = MARK * (daggers and tests is not None and cell.column in tests.top)
-    shown += SENTINEL_MARK * (daggers and cell.column in no_better(result, cell.protocol, cell.group))
+    shown += SENTINEL_MARK * (daggers and cell.column in result.no_better(cell.protocol, cell.group))
     return shown + READ_MARK * result.has_read(cell.protocol, cell.label or cell.metric, cell.group)
 
 

@@ -14,6 +14,7 @@ from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Tab
 from capbench.reports.tables import result_signatures
 from capbench.studies.all_protocols import ProtocolRanking, Sensitivity, SensitivityResult
 from capbench.studies.results import NO_TESTS, is_left_out
+from capbench.studies.uncertainty import decided
 
 _SYMBOLS = {
     "acc-eq-held-out": "held-out acc",
@@ -76,7 +77,7 @@ def _column(ranking: ProtocolRanking, is_default: bool) -> Column:
 def _entry(found: SensitivityResult, ranking: ProtocolRanking, name: str) -> str:
     if name not in ranking.values:
         return "–"
-    move, tests = ranking.moves.get(name, 0), methods.decided(found.result, ranking.id)
+    move, tests = ranking.moves.get(name, 0), decided(found.result, ranking.id)
     arrow = "" if move == 0 else f"▲{move}" if move > 0 else f"▼{-move}"
     # A space instead of the mark keeps ranks aligned.
     mark = "" if tests is None else methods.MARK if name in tests.top else " "

@@ -30,6 +30,7 @@ from capbench.reports.table import (
 from capbench.studies import results
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, given_parts, rescaled, tells_no_reason
 from capbench.studies.results import OURS, ProtocolInfo, StudyResult
+from capbench.studies.uncertainty import decided
 
 
 def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
@@ -331,7 +332,11 @@ class _Builder:
             title = f"{title} ({OURS})"
         if style.hundredfold and any(place.share for place in places):
             title = f"{title} (× 100)"
-        missing = {one.column: "left out" if one.left_out else "missing" for one in result.missing if one.column}
+        missing = {
+            one.column: "left out" if results.is_left_out(one.reason) else "missing"
+            for one in result.missing
+            if one.column
+        }
         rows = [
             _row(row, [self._cells(name, place, missing.get(name, "")) for place in places], places)
             for name, row in self._order(places).items()
@@ -357,7 +362,7 @@ class _Builder:
         ranked = [
             f"ranks, {place.column.name}: {methods.ranks(result, tests)}"
             for place in places
-            if (tests := methods.decided(result, *place.key)) is not None
+            if (tests := decided(result, *place.key)) is not None
             and (place.group or result.answer(place.info.id) is None)  # an answer has its groups in words
         ]
         notes = [

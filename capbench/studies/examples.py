@@ -265,7 +265,7 @@ def percentiles(values: FloatArray) -> FloatArray:
 
 def human_percentiles(table: ItemScores) -> FloatArray:
     """(n,) percentiles of the human ratings. For pairs it is 100: the preferred order is the maximum."""
-    return np.full(len(table), 100.0) if table.kind == "preferences" else percentiles(table.human_values)
+    return np.full(len(table), 100.0) if table.kind == "preferences" else percentiles(np.array(table.human))
 
 
 def disagreement(table: ItemScores) -> FloatArray:

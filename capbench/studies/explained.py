@@ -77,13 +77,11 @@ def score_image(
                 _, complete, incomplete, _ = items_with_scores(judged, [request], f"image {task.id}")
                 lacking |= {row.title: str(incomplete[row.key]) for row in request.rows if row.key in incomplete}
             table = score(judged, complete, resources, dataset=task.id, cache=cache)
-        except (FeatureError, ToolError) as error:
-            lacking |= {row.title: f"missing: {error}" for row in request.rows}
-            continue
-        except DataError as error:
-            if not request.needs(Scores):
+        except (FeatureError, ToolError, DataError) as error:
+            of_file = request.needs(Scores)
+            if isinstance(error, DataError) and not of_file:
                 raise
-            lacking |= {row.title: str(error) for row in request.rows}
+            lacking |= {row.title: str(error) if of_file else f"missing: {error}" for row in request.rows}
             continue
         scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows if row.title not in lacking}
         signatures |= table.signatures

@@ -69,11 +69,6 @@ class ItemScores(Strict):
         places = np.array([place for place, _ in known], dtype=np.int64)
         return places, np.array([value for _, value in known], dtype=np.float64)
 
-    @property
-    def human_values(self) -> FloatArray:
-        """(n,) human ratings as an array."""
-        return np.array(self.human, dtype=np.float64)
-
 
 class Collector:
     """Gathers the items of a study while it runs: ``run_plan(plan, progress, keep=collector)``."""

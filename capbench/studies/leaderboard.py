@@ -23,14 +23,13 @@ from capbench.core.yaml import shipped_configs
 from capbench.datasets.protocol import with_version
 from capbench.metrics.from_file import FileScores
 from capbench.metrics.metric_request import Row
-from capbench.stats.pairs import Tests
 from capbench.studies.plan import Plan
 from capbench.studies.published.beside import is_printed_as
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, PublishedRow, load_published
 from capbench.studies.ranking import TaskRanking, missing_reason
 from capbench.studies.results import NUMBER, ON_SAMPLE, BootstrapInfo, Number, StudyResult
 from capbench.studies.task_file import RankedTask
-from capbench.studies.uncertainty import too_few_units
+from capbench.studies.uncertainty import decided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,9 +293,7 @@ def _column(result: StudyResult, plan: Plan, task: RankedTask, tasks: Sequence[R
 
     heads = [(title(one), one.protocol.statistic.label) for one in tasks]
     alike = heads.count((title(task), task.protocol.statistic.label)) > 1
-    tests, ceiling = _tests(result, protocol, task.group), result.ceiling(protocol, task.group)
-    sentinels = result.sentinels_of(protocol)
-    cells = [] if sentinels is None else [cell for cell in sentinels.cells if cell.group == task.group]
+    tests, ceiling = decided(result, protocol, task.group), result.ceiling(protocol, task.group)
     return BoardColumn(
         name=task.name,
         title=f"{title(task)} {task.protocol.statistic.human if alike else ''}".strip(),
@@ -305,17 +302,11 @@ def _column(result: StudyResult, plan: Plan, task: RankedTask, tasks: Sequence[R
         version=task.protocol.version,
         group=task.group,
         ceiling=None if ceiling is None else OurNumber(**ceiling.model_dump(include=NUMBER)),
-        sentinels={cell.column: cell.value for cell in cells if cell.value is not None},
+        sentinels=result.sentinel_values(protocol, task.group),
         bootstrap=next((info.bootstrap for info in result.protocols if info.id == protocol), None),
         permutations=None if tests is None else tests.resamples,
         reason=next((m.reason for m in result.missing if m.protocol == protocol and not m.column), ""),
     )
-
-
-def _tests(result: StudyResult, protocol: str, group: str) -> Tests | None:
-    """The tests of a column, unless no difference can be significant."""
-    tests = result.comparison(protocol, group)
-    return None if tests is None or too_few_units(tests) else tests
 
 
 def _computed(result: StudyResult, row: Row, columns: Sequence[BoardColumn]) -> dict[str, Any]:
@@ -323,13 +314,12 @@ def _computed(result: StudyResult, row: Row, columns: Sequence[BoardColumn]) -> 
     for column in columns:
         cell = result.cell(column.protocol, row.name, column.group)
         if cell is not None and cell.value is not None:
-            tests = _tests(result, column.protocol, column.group)
-            sentinels = result.sentinels_of(column.protocol)
+            tests = decided(result, column.protocol, column.group)
             ours[column.name] = OurNumber(
                 **cell.model_dump(include=NUMBER),
                 rank=None if tests is None else tests.ranks.get(row.name),
                 top=tests is not None and row.name in tests.top,
-                no_better=sentinels is not None and row.name in sentinels.no_better(column.group),
+                no_better=row.name in result.no_better(column.protocol, column.group),
             )
         elif not column.reason:
             reason = missing_reason(result, row.name, column.protocol)

@@ -216,11 +216,6 @@ class Sentinels(Strict):
         """The tests of a group, or None if there are none."""
         return next((tests for tests in self.tests if tests.group == group), None)
 
-    def no_better(self, group: str = "") -> frozenset[str]:
-        """Columns of the metrics that are not significantly better than every sentinel."""
-        tests = self.tests_of(group)
-        return frozenset() if tests is None else frozenset(one.better for one in tests.pairs if not one.significant)
-
 
 def is_left_out(reason: str) -> bool:
     """True if the user left it out."""
@@ -267,11 +262,6 @@ class Missing(Strict):
     reason: str
     planned: bool = False  # True if a requirement of the metric is missing, whatever the data; False for missing files
     published: dict[str, str] = Field(default_factory=dict)  # always empty; files of version 0.2 have this key
-
-    @property
-    def left_out(self) -> bool:
-        """True if the user left it out."""
-        return is_left_out(self.reason)
 
 
 class StudyResult(Shown, _Growing):
@@ -423,6 +413,18 @@ class StudyResult(Shown, _Growing):
     def sentinels_of(self, protocol: str) -> Sentinels | None:
         """The sentinels under a protocol, or None if there are none."""
         return next((one for one in self.sentinels if one.protocol == protocol), None)
+
+    def sentinel_values(self, protocol: str, group: str = "") -> dict[str, float]:
+        """The defined values of the sentinels by name."""
+        sentinels = self.sentinels_of(protocol)
+        cells = () if sentinels is None else sentinels.cells
+        return {cell.column: cell.value for cell in cells if cell.group == group and cell.value is not None}
+
+    def no_better(self, protocol: str, group: str = "") -> frozenset[str]:
+        """Columns of the metrics that are not significantly better than every sentinel."""
+        sentinels = self.sentinels_of(protocol)
+        tests = None if sentinels is None else sentinels.tests_of(group)
+        return frozenset(pair.better for pair in tests.pairs if not pair.significant) if tests else frozenset()
 
     def has_read(self, protocol: str, label: str, group: str = "") -> bool:
         """True if a metric's training has read captions, photographs or judgements of a protocol's items."""

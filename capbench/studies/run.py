@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from capbench.core.errors import CapbenchError, MissingFileError
 from capbench.core.progress import LONG_S, SlowWork, together
@@ -21,16 +21,6 @@ from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable
-
-
-@dataclass
-class _Run:
-    numbers: list[Numbers] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
-    signatures: dict[str, dict[str, str]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    cached: dict[str, int] = field(default_factory=dict)
-    training: dict[str, tuple[TrainingOverlap, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,12 +51,14 @@ def run_plan(
 ) -> StudyResult:
     """Run a plan: each *dataset/items* is scored once, and missing requirements become :class:`Missing` entries."""
     started = time.perf_counter()
-    run = _Run()
+    made, missing = list[Numbers](), list[Missing]()
+    signatures, seconds, cached = dict[str, dict[str, str]](), dict[str, float](), dict[str, int]()
+    training: dict[str, tuple[TrainingOverlap, ...]] = {}
     has_images = any(dataset.judges_images for dataset, _ in plan.protocols)
     for request in plan.requests:
         # Without images on any data set, the reason is not a missing input.
         if (has_images or not request.requires_images()) and (reason := request.lacks(plan.resources)):
-            run.missing += _missing_rows(request, reason, planned=True)
+            missing += _missing_rows(request, reason, planned=True)
     by_items: dict[str, list[Protocol]] = {}
     datasets: dict[str, Dataset] = {}
     for dataset, protocol in plan.protocols:
@@ -80,9 +72,9 @@ def run_plan(
         try:
             judged[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
         except MissingFileError as error:
-            run.missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
+            missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
             failures.append(error)
-        run.seconds[key] = time.perf_counter() - began
+        seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(judged.values()))
     if announce is not None:
         _announce(plan, list(judged.values()), announce)
@@ -93,8 +85,11 @@ def run_plan(
         # Plain means are corpus scores overall and of each group. A study may have many judgements: release the memory.
         by_group = any(protocol.statistic.kind == "mean" for protocol in protocols)
         scored = judged.pop(key).score(progress, by_group=by_group)
-        _note_scored(key, scored, run)
-        run.seconds[key] += time.perf_counter() - began
+        signatures |= {key: scored.signatures} if scored.signatures else {}
+        training |= {key: scored.training} if scored.training else {}
+        cached |= {f"{key}|{label}": count for label, count in scored.cached.items()}
+        missing = _with_unscored(missing, key, scored)
+        seconds[key] += time.perf_counter() - began
         unscored += [lacking.error for lacking in scored.unscored if lacking.of_file]
         failures += [lacking.error for lacking in scored.unscored]
         for protocol in protocols:
@@ -103,7 +98,7 @@ def run_plan(
                 if (other := datasets[key].other_practice) and plan.study.practices and not plan.on_sample:
                     notes.append(f"{other[1]} use {other[0]}{OTHER_NUMBERS}")
                 began = time.perf_counter()
-                made = protocol_numbers(
+                numbers = protocol_numbers(
                     plan.study,
                     protocol,
                     scored,
@@ -114,39 +109,39 @@ def run_plan(
                     test_groups=test_groups,
                 )
             except MissingFileError as error:
-                run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
+                missing.append(Missing(protocol=str(protocol), reason=str(error)))
                 failures.append(error)
                 continue
-            if made.info.bootstrap is not None or made.comparisons:
-                run.seconds[str(protocol)] = time.perf_counter() - began
-            run.numbers.append(made)
+            if numbers.info.bootstrap is not None or numbers.comparisons:
+                seconds[str(protocol)] = time.perf_counter() - began
+            made.append(numbers)
             if keep is not None:
                 keep(protocol, scored, plan.rows)
-    run.missing += [Missing(column=row.name, title=row.title, reason=reason) for row, reason in plan.left_out.items()]
-    cells = [cell for one in run.numbers for cell in one.cells]
+    missing += [Missing(column=row.name, title=row.title, reason=reason) for row, reason in plan.left_out.items()]
+    cells = [cell for numbers in made for cell in numbers.cells]
     if all(cell.value is None for cell in cells):
         if unscored:
             raise unscored[0]
         check_defined(cells)
-    if not cells and failures and not any(missing.planned for missing in run.missing):
+    if not cells and failures and not any(entry.planned for entry in missing):
         raise failures[0]
-    run.seconds["total"] = time.perf_counter() - started
+    seconds["total"] = time.perf_counter() - started
     titles = {row.name: row.title for row in plan.rows}
-    answers = [found for one in run.numbers for found in one.answers]
+    answers = [found for numbers in made for found in numbers.answers]
     if answers and not plan.uses_root:  # all data is the user's: best first under the first protocol
         titles = {name: titles[name] for name in dict.fromkeys((*answers[0].ranking, *titles))}
     order = [str(protocol) for _, protocol in plan.protocols]
-    run.numbers.sort(key=lambda one: order.index(one.info.id))
+    made.sort(key=lambda numbers: order.index(numbers.info.id))
     result = study_result(
         plan.study,
-        run.numbers,
+        made,
         titles,
         sample=plan.on_sample,
-        signatures=run.signatures,
-        missing=tuple(run.missing),
-        seconds={key: round(value, 3) for key, value in run.seconds.items()},
-        cached=run.cached,
-        training=run.training,
+        signatures=signatures,
+        missing=tuple(missing),
+        seconds={key: round(value, 3) for key, value in seconds.items()},
+        cached=cached,
+        training=training,
     )
     if plan.published is None or plan.on_sample:
         return result
@@ -195,20 +190,15 @@ def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], 
     return related
 
 
-def _note_scored(key: str, scored: Scored, run: _Run) -> None:
-    if scored.signatures:
-        run.signatures[key] = scored.signatures
-    if scored.training:
-        run.training[key] = scored.training
-    for label, count in scored.cached.items():
-        run.cached[f"{key}|{label}"] = count
-    waiting = {missing.column for missing in run.missing if missing.planned}
+def _with_unscored(missing: list[Missing], key: str, scored: Scored) -> list[Missing]:
+    """With the requests that could not be scored on *dataset/items*; those of files have cells with the reason."""
+    waiting = {entry.column for entry in missing if entry.planned}
     for lacking in scored.unscored:
         if lacking.of_file or lacking.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
         reason, protocol = (str(lacking.error), "") if lacking.input_missing else (f"{key}: {lacking.error}", key)
-        run.missing += _missing_rows(lacking.request, reason, protocol=protocol)
-    run.missing = list({(missing.protocol, missing.column): missing for missing in run.missing}.values())
+        missing += _missing_rows(lacking.request, reason, protocol=protocol)
+    return list({(entry.protocol, entry.column): entry for entry in missing}.values())
 
 
 def _missing_rows(request: MetricRequest, reason: str, *, planned: bool = False, protocol: str = "") -> list[Missing]:

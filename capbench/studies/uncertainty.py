@@ -19,7 +19,7 @@ from capbench.stats.power import fewest_units
 from capbench.stats.significance import compare, permutations_to_use
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import HUMAN_CEILING, human_ceiling
-from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell
+from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, StudyResult
 from capbench.studies.scoring import Scored
 from capbench.studies.study import BootstrapSettings, TestSettings
 
@@ -182,6 +182,12 @@ def too_few_units(tests: Tests) -> str:
         return ""
     units = count(tests.units, str(tests.unit))
     return f"{units} are too few, since the permutation test requires {fewest:,} to find any difference"
+
+
+def decided(result: StudyResult, protocol: str, group: str = "") -> Tests | None:
+    """The tests between the metrics of a column; None without tests, and if no difference can be significant."""
+    tests = result.comparison(protocol, group)
+    return None if tests is None or too_few_units(tests) else tests
 
 
 def fewest_units_to_test(test: str, correction: str, alpha: float, pairs: int) -> int:

@@ -17,6 +17,7 @@ import pytest
 import capbench as cb
 from capbench.core.errors import ProtocolError, StudyError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
+from capbench.studies.results import is_left_out
 from tests.conftest import Ran
 from tests.errors import raises
 
@@ -242,7 +243,7 @@ def test_a_study_file(capbench: Capbench, tmp_path: Path) -> None:
     result = cb.correlate(study=path, without="again")
     assert plain(result.model_dump(mode="json")) == command
     assert result.value("cider", f"{EXPERT}/no-own-captions/unaggregated-tau-c") > 0
-    assert [missing.column for missing in result.missing if missing.left_out]
+    assert [missing.column for missing in result.missing if is_left_out(missing.reason)]
     written = result.write(tmp_path / "python")
     assert {file.name for file in written} == {file.name for file in (tmp_path / "command").glob("[!.]*")}
     table = "results.csv"

@@ -20,6 +20,7 @@ from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Image, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.plan import plan_study
+from capbench.studies.results import LEFT_OUT
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.scoring import load_scorable, no_progress
 from capbench.studies.study import Study
@@ -137,7 +138,7 @@ def test_a_metric_that_is_left_out_is_a_row_that_says_so(root: DataRoot, unlearn
     assert list(result.columns) == ["length", "negative", "slow"]
     assert {cell.column for cell in result.cells} == {"length", "negative"}
     (missing,) = result.missing
-    assert (missing.column, missing.title, missing.left_out) == ("slow", "Slow", True)
+    assert (missing.column, missing.title, missing.reason) == ("slow", "Slow", LEFT_OUT)
 
 
 def test_a_study_of_which_nothing_is_left_is_refused(root: DataRoot) -> None:

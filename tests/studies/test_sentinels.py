@@ -306,7 +306,6 @@ def test_a_metric_is_marked_unless_it_is_better_than_every_sentinel(statistic: s
     metrics = {"good": mean_ratings(data) + 0.1 * noise, "length": scores(data, "length") + 0.0, "noise": noise}
     made = assessed(data, metrics, statistic)
     tests = known(made.tests_of())
-    assert made.no_better() == {"length", "noise"}
     assert ([pair.better for pair in tests.pairs], tests.top) == (list(metrics), ("good",))
     # The value of a metric is compared with the sentinel that is hardest to beat.
     values = {cell.column: cell.number for cell in made.cells}
@@ -359,7 +358,7 @@ def test_too_few_images_have_a_note_instead_of_marks() -> None:
     cut = {name: getattr(ratings, name)[of_few] for name in ("item", "value", "rater")}
     data = replace(data, items=data.items[:few], ratings={"rating": replace(ratings, **cut)}, preferences={})
     made = assessed(data, {"a": np.arange(few, dtype=np.float64)})
-    assert (made.tests, made.no_better(), len(made.notes)) == ((), frozenset(), 1)
+    assert (made.tests, len(made.notes)) == ((), 1)
     assert {cell.column for cell in made.cells if cell.value is not None} == {"length", "length-ratio", "image-mean"}
 
 
