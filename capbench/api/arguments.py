@@ -214,8 +214,8 @@ class CombinationChoices(TypedDict, total=False):
     """Settings for learning a combination."""
 
     learner: Annotated[
-        Literal["auto", "ridge", "logistic", "monotone", "mean-rank"],
-        Help("auto (default): ridge for ratings, logistic for preferences; mean-rank uses no judgements."),
+        Literal["auto", "ridge", "logistic", "monotone"],
+        Help("auto (default): ridge for ratings, logistic for preferences."),
     ]
     lower: Annotated[
         Sequence[str], Help("Metric or column for which lower scores are better; repeatable.", metavar="NAME")

@@ -135,7 +135,7 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
 
 
 METRIC = "combination"  # metric name of a combination's row
-Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
+Learner = Literal["auto", "ridge", "logistic", "monotone"]
 
 
 @dataclass(frozen=True)
