@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.reports.table import PUBLISHED, Cell, Column, Document, Row, Table
 from capbench.reports.tables import study_document
-from capbench.stats.pairs import Pair
 from capbench.studies import results
 from capbench.studies.results import StudyResult
 
@@ -312,14 +310,7 @@ def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
 
 def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
     """One line per pair of metrics, with all results of its test."""
-    shared = ["protocol", "group"]
-    how = ["test", "correction", "alpha", "unit", "units", "resamples", "seed", "level"]
-    rows = (
-        {name: getattr(tests, name) for name in (*shared, *how)} | asdict(pair)
-        for tests in result.comparisons
-        for pair in tests.pairs
-    )
-    return csv_text([*shared, *(field.name for field in fields(Pair)), *how], rows, escape_formulas=escape_formulas)
+    return csv_text(results.PAIR_COLUMNS, result.pairs(), escape_formulas=escape_formulas)
 
 
 def write_result(

@@ -199,9 +199,12 @@ def over_draws(cells: Sequence[Cell | None]) -> Cell:
     values = [cell.value for cell in known if cell.value is not None]
     chances = [cell.chance for cell in known if cell.chance is not None]
     defined = len(values) == len(cells)
+    # The reason of the first undefined draw, with its number unless all agree.
+    reasons = ["it has no data of this group" if cell is None else cell.undefined for cell in cells]
+    draw, reason = next(((draw, reason) for draw, reason in enumerate(reasons, 1) if reason), (0, ""))
     update = {
         "value": float(np.mean(values)) if defined else None,
-        "undefined": "" if defined else _reason(cells),
+        "undefined": reason if {*reasons} == {reason} else f"on draw {draw} of {len(cells)}: {reason}",
         "sd": float(np.std(values, ddof=1)) if defined else None,
         "n": min(cell.n for cell in known),
         "p_value": None,
@@ -214,10 +217,3 @@ def over_draws(cells: Sequence[Cell | None]) -> Cell:
 def _names(protocol: Protocol, row: Row) -> dict[str, Any]:
     names = {"metric": row.metric, "label": row.key.label, "column": row.name, "title": row.title}
     return {"protocol": str(protocol), **names}
-
-
-def _reason(cells: Sequence[Cell | None]) -> str:
-    """The reason a mean over draws is undefined: of the first undefined draw, with its number unless all agree."""
-    reasons = ["it has no data of this group" if cell is None else cell.undefined for cell in cells]
-    draw, first = next((draw, reason) for draw, reason in enumerate(reasons, 1) if reason)
-    return first if set(reasons) == {first} else f"on draw {draw} of {len(cells)}: {first}"

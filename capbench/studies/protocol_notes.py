@@ -44,23 +44,24 @@ def protocol_notes(
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
-    if "acc-eq" not in str(spec.coefficient):
-        return []
-    item, human = rated_points(spec, judgements, "")
     try:
-        level, tied = chance_level(human, item_column(judgements, item, "image") if spec.level == "images" else None)
+        level, tied = _chance_level(spec, judgements, "")
     except StatisticError:  # the cells give the reason
         return []
     ties = "all pairs tied" if tied else "no pairs tied"
-    return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
+    return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"] if level else []
 
 
 def no_agreement(spec: StatisticSpec, judgements: Judgements, group: str) -> float:
     """The value of scores without information: the chance level of acc*_eq, 0 for correlations."""
+    return _chance_level(spec, judgements, group)[0]
+
+
+def _chance_level(spec: StatisticSpec, judgements: Judgements, group: str) -> tuple[float, bool]:
     if "acc-eq" not in str(spec.coefficient):
-        return 0.0
+        return 0.0, False
     item, human = rated_points(spec, judgements, group)
-    return chance_level(human, item_column(judgements, item, "image") if spec.level == "images" else None)[0]
+    return chance_level(human, item_column(judgements, item, "image") if spec.level == "images" else None)
 
 
 def _of_length(spec: StatisticSpec, judgements: Judgements) -> list[str]:

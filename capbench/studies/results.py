@@ -138,6 +138,8 @@ class Number(Strict):
     n: int  # data points (ratings or pairs) behind it
 
 
+_FAMILY = ("protocol", "group", "test", "correction", "alpha", "unit", "units", "resamples", "seed", "level")
+PAIR_COLUMNS = (*_FAMILY[:2], *(field.name for field in dataclasses.fields(Pair)), *_FAMILY[2:])
 NUMBER = {*Number.model_fields}
 """The fields of a number, to copy those of a cell or a ceiling."""
 
@@ -350,13 +352,12 @@ class StudyResult(Shown, _Growing):
         """A row for each test of two metrics; none without ``compare``."""
         import pandas as pd
 
-        rows = [
-            {"protocol": tests.protocol, "group": tests.group, **vars(pair), "test": tests.test}
-            for tests in self.comparisons
-            for pair in tests.pairs
-        ]
-        names = [field.name for field in dataclasses.fields(Pair)]
-        return pd.DataFrame(rows, columns=["protocol", "group", *names, "test"])
+        return pd.DataFrame(self.pairs(), columns=PAIR_COLUMNS)
+
+    def pairs(self) -> list[dict[str, Any]]:
+        """One record for each test of two metrics, with :data:`PAIR_COLUMNS`."""
+        how = [(tests, {name: getattr(tests, name) for name in _FAMILY}) for tests in self.comparisons]
+        return [{**shared, **vars(pair)} for tests, shared in how for pair in tests.pairs]
 
     def write(
         self, folder: str | os.PathLike[str], *, escape_formulas: bool = False, by_source: bool = False

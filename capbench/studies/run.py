@@ -76,8 +76,11 @@ def run_plan(
             failures.append(error)
         seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(judged.values()))
-    if announce is not None:
-        _announce(plan, list(judged.values()), announce)
+    works = [one.slow_work() for one in judged.values()] if announce is not None else []
+    slow = together(work for of_items in works for of_label in of_items.values() for work in of_label)
+    if announce is not None and sum(work.seconds for work in slow) > LONG_S:
+        labels = tuple(r.label for r in plan.requests if any(r.label in of_items for of_items in works))
+        announce(SlowPart(slow, labels))
     unscored: list[CapbenchError] = []
     for key in list(judged):
         protocols = by_items[key]
@@ -163,14 +166,6 @@ def _refuse_damaged_files(plan: Plan, judged: Sequence[Scorable]) -> None:
         damaged = [less.error for lacking in of_label for less in lacking if less.damaged]
         if damaged and not fits:
             raise damaged[0]
-
-
-def _announce(plan: Plan, judged: Sequence[Scorable], announce: Callable[[SlowPart], None]) -> None:
-    works = [one.slow_work() for one in judged]
-    joined = together(work for of_items in works for of_label in of_items.values() for work in of_label)
-    if sum(work.seconds for work in joined) > LONG_S:
-        slow = {label for of_items in works for label in of_items}
-        announce(SlowPart(joined, tuple(request.label for request in plan.requests if request.label in slow)))
 
 
 def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], bool]:

@@ -155,45 +155,43 @@ class Scorable:
 
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and single groups for requests that do not cover all items."""
-        tables: list[ScoreTable] = []
-        for judgements in self.draws if self.requests else ():
-            name = f"{self.dataset.name}/{self.selection.name}"
-            label = name + (f" draw {judgements.draw + 1}" if len(self.draws) > 1 else "")
-            with progress(label, len(judgements.items) * len(self.requests)) as step:
-                tables.append(self._table(judgements, self.requests, step, by_group))
-        scored: dict[str, Scored] = {}
+        tables = self._tables(self.draws, self.requests, "", progress, by_group)
+        groups: dict[str, Scored] = {}
         for group in self.draws[0].groups:
-            requests = [entry.request for entry in self.unscored if group in entry.groups]
-            if not requests:
-                continue
-            draws = tuple(group_of(self.dataset, group).part(judgements) for judgements in self.draws)
-            steps = sum(len(judgements.items) for judgements in draws) * len(requests)
-            with progress(f"{self.dataset.name}/{self.selection.name}, {group}", steps) as step:
-                of_group = tuple(self._table(judgements, requests, step, by_group) for judgements in draws)
-            scored[group] = Scored(self.dataset, draws, of_group)
-        return Scored(self.dataset, self.draws, tuple(tables), scored, self.unscored, self.items_before)
+            if requests := [entry.request for entry in self.unscored if group in entry.groups]:
+                draws = tuple(group_of(self.dataset, group).part(judgements) for judgements in self.draws)
+                of_group = self._tables(draws, requests, f", {group}", progress, by_group)
+                groups[group] = Scored(self.dataset, draws, of_group)
+        return Scored(self.dataset, self.draws, tables, groups, self.unscored, self.items_before)
 
-    def _table(
+    def _tables(
         self,
-        judgements: Judgements,
+        draws: Sequence[Judgements],
         requests: Sequence[MetricRequest],
-        step: Callable[[int], None],
+        group: str,
+        progress: ProgressFactory,
         by_group: bool,
-    ) -> ScoreTable:
-        table = score(
-            judgements.items,
-            requests,
-            self.resources,
-            dataset=judgements.dataset,
-            cache=self.cache,
-            progress=step,
-            by_group=by_group,
-            documents=judgements.documents,
-        )
-        if judgements.reverse is None:
-            return table
-        both = {key: (values + values[judgements.reverse]) / 2 for key, values in table.values.items()}
-        return replace(table, values=both)
+    ) -> tuple[ScoreTable, ...]:
+        tables: list[ScoreTable] = []
+        for judgements in draws if requests else ():
+            name = f"{self.dataset.name}/{self.selection.name}{group}"
+            label = name + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
+            with progress(label, len(judgements.items) * len(requests)) as step:
+                table = score(
+                    judgements.items,
+                    requests,
+                    self.resources,
+                    dataset=judgements.dataset,
+                    cache=self.cache,
+                    progress=step,
+                    by_group=by_group,
+                    documents=judgements.documents,
+                )
+            if (reverse := judgements.reverse) is not None:
+                both = {key: (values + values[reverse]) / 2 for key, values in table.values.items()}
+                table = replace(table, values=both)
+            tables.append(table)
+        return tuple(tables)
 
 
 def load_scorable(
