@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from capbench.core.errors import count
 from capbench.stats.pairs import Pair, Tests
@@ -11,6 +12,9 @@ from capbench.stats.significance import at_floor
 from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import decided, too_few_units
+
+if TYPE_CHECKING:
+    from capbench.stats.systems import SystemPair, SystemTable
 
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
@@ -131,10 +135,11 @@ def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:
     return f"< {step:.{digits}f}" if value < step else f"= {value:.{digits}f}"
 
 
-def p_value_of(pair: Pair, tests: Tests, digits: int = 4) -> str:
+def p_value_of(pair: Pair | SystemPair, tests: Tests | SystemTable, digits: int = 4) -> str:
     """The corrected p-value of a pair, with ``≤`` for a bound; three digits or fewer only for one that they show."""
+    draws = getattr(tests, "permutations", None) or tests.resamples
     is_bound = at_floor(
-        pair.p_value, pair.p_adjusted, pairs=len(tests.pairs), resamples=tests.resamples, correction=tests.correction
+        pair.p_value, pair.p_adjusted, pairs=len(tests.pairs), resamples=draws, correction=tests.correction
     )
     is_shown = digits > 3 or pair.p_adjusted >= 10.0**-digits
     return p_value_text(pair.p_adjusted, is_bound=is_bound and is_shown, digits=digits)

@@ -10,9 +10,8 @@ from capbench.core.errors import count
 from capbench.core.files import csv_text
 from capbench.core.records import signature_lines
 from capbench.reports.compare import evidence_of
-from capbench.reports.methods import CORRECTIONS, MARK, p_value_text
+from capbench.reports.methods import CORRECTIONS, MARK, p_value_of
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table, TableStyle
-from capbench.stats.significance import at_floor
 
 if TYPE_CHECKING:
     from capbench.stats.systems import SystemPair
@@ -72,7 +71,7 @@ def system_sentence(pair: SystemPair, comparison: SystemComparison, style: Table
     evidence = evidence_of(
         pair,
         values,
-        _p_value(pair, comparison),
+        p_value_of(pair, table),
         show,
         level=0.95,
         alpha=table.alpha,
@@ -99,15 +98,6 @@ def _name(system: str, comparison: SystemComparison) -> str:
     """A system's name in a table, which marks the baseline unless that is its name."""
     marked = system == comparison.baseline and system.casefold() != "baseline"
     return f"{system} (baseline)" if marked else system
-
-
-def _p_value(pair: SystemPair, comparison: SystemComparison) -> str:
-    table = comparison.table
-    draws = table.resamples if table.permutations is None else table.permutations
-    is_bound = at_floor(
-        pair.p_value, pair.p_adjusted, pairs=len(table.pairs), resamples=draws, correction=table.correction
-    )
-    return p_value_text(pair.p_adjusted, is_bound=is_bound)
 
 
 def systems_document(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> Document:

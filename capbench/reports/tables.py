@@ -194,7 +194,11 @@ def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str
 def _chosen(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[tuple[str, list[_Place]]]:
     """Title and chosen columns of each table with a column of ours."""
     shown, printed = details(result.protocols), result.published_table is not None
-    with_printed = {info.id: _printed_groups(result, info) for info in result.protocols}
+    columns = () if result.published_table is None else result.published_table.columns
+    with_printed = {  # groups that the paper prints
+        info.id: [c.group for c in columns if c.protocol == info.id and c.group and info.n_items_whole is None]
+        for info in result.protocols
+    }
     groups = {info.id: dict.fromkeys((*info.groups, *with_printed[info.id])) for info in result.protocols}
     # Accuracies have a table of their own, with the groups as columns.
     apart = [
@@ -226,13 +230,6 @@ def _chosen(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[
         (title, [places[at] for at in style.places([place.column for place in places])]) for title, places in laid
     ]
     return [(title, places) for title, places in chosen if places]
-
-
-def _printed_groups(result: StudyResult, info: ProtocolInfo) -> list[str]:
-    """Groups of a protocol that the paper prints."""
-    table = result.published_table
-    columns = () if table is None or info.n_items_whole is not None else table.columns
-    return [column.group for column in columns if column.protocol == info.id and column.group]
 
 
 def _unplaced(column: PublishedColumn) -> Column:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -204,20 +204,13 @@ def axis(ends: tuple[float, float]) -> str:
 
 
 @dataclass(frozen=True)
-class SourceFile:
-    """A file from which a report was made."""
-
-    path: str  # its path as the user wrote it
-    sha256: str  # checksum of its content
-
-
-@dataclass(frozen=True)
 class ReportSource:
     """One study of a report."""
 
     result: StudyResult  # its numbers
     items: tuple[ItemScores, ...] = ()  # the items behind them; empty if they were not stored
-    files: tuple[SourceFile, ...] = ()  # the files of both; empty if they were computed for this report
+    # paths, as the user wrote them, and SHA-256 of the files of both; empty if they were computed for this report
+    files: Mapping[str, str] = field(default_factory=dict)
     written: bool = False  # True if the command that computed them also writes them to files
 
 
@@ -231,7 +224,7 @@ def read_source(path: str | Path) -> ReportSource:
     except MissingFileError as error:
         hint = "Pass a results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
         raise MissingFileError("there are no results", path=results, hint=hint) from error
-    files = [SourceFile(str(results), sha256_file(results))]
+    files = {str(results): sha256_file(results)}
     items: tuple[ItemScores, ...] = ()
     items_path = results.with_name(ITEMS_FILE)
     if items_path.is_file():
@@ -242,5 +235,5 @@ def read_source(path: str | Path) -> ReportSource:
             message = f"has items of {unknown[0]}, but {results.name} in the same folder does not have this protocol"
             hint = "Remove it, or write both files again with 'capbench correlate ... --out DIR --items'"
             raise DataError(message, code="mismatch", value=unknown[0], path=items_path, hint=hint)
-        files.append(SourceFile(str(items_path), sha256_file(items_path)))
-    return ReportSource(result, items, tuple(files))
+        files[str(items_path)] = sha256_file(items_path)
+    return ReportSource(result, items, files)

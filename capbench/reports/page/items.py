@@ -108,12 +108,14 @@ def _panel(result: StudyResult, table: ItemScores, most: int, *, several: bool) 
             continue
         places, scores = table.points(name)
         shares = dict(zip(places.tolist(), np.round(10 * percentiles(scores)).astype(int).tolist(), strict=True))
-        values = table.scores[name]
+        values, metric = table.scores[name], of_columns.get(name, "")
+        known = metric in plugins.names("capbench.metrics")
+        explains = known and issubclass(plugins.load("capbench.metrics", metric), Explains)
         metrics.append(
             {
                 "title": result.columns[name],
                 "signature": signatures.get(name, ""),
-                "explained": of_columns[name] if _has_explanations(of_columns.get(name, "")) else "",
+                "explained": metric if explains else "",
                 "pct": [shares.get(place) for place in chosen],
                 "score": [None if values[place] is None else float(f"{values[place]:.4g}") for place in chosen],
             }
@@ -139,12 +141,6 @@ def _panel(result: StudyResult, table: ItemScores, most: int, *, several: bool) 
         "ratings": [", ".join(f"{value:g}" for value in table.ratings[place]) for place in chosen],
         "metrics": metrics,
     }
-
-
-def _has_explanations(metric: str) -> bool:
-    """True if ``capbench explore explain`` knows a metric."""
-    known = metric in plugins.names("capbench.metrics")
-    return known and issubclass(plugins.load("capbench.metrics", metric), Explains)
 
 
 def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pictures: int) -> Html:

@@ -19,7 +19,6 @@ from capbench.reports.page.elements import Html, ReportSource, data_block, joine
 from capbench.reports.page.items import images_listed_first, items_section, panels, thumbnails
 from capbench.reports.page.overview import overview, protocols_section
 from capbench.studies.item_scores import ItemScores
-from capbench.studies.results import StudyResult
 from capbench.studies.scoring import ProgressFactory, no_progress
 
 # Provenance: studies, files with checksums, signatures, missing metrics, the command.
@@ -42,9 +41,11 @@ def _study(source: ReportSource) -> Html:
     lines = [tag("p", f"capbench {result.capbench}, {result.created}; study {result.name}.")]
     if result.published:
         lines.append(tag("p", f"Published numbers: {result.published}"))
-    lines.append(tag("p", f"Data sets: {', '.join(_data_sets(result))}."))
+    sets = [(info.dataset_title, with_version(info.dataset, info.version)) for info in result.protocols]
+    named = dict.fromkeys(title if title == name else f"{title} ({name})" for title, name in sets)
+    lines.append(tag("p", f"Data sets: {', '.join(named)}."))
     if source.files:
-        rows = [(file.path, tag("code", file.sha256)) for file in source.files]
+        rows = [(path, tag("code", sha256)) for path, sha256 in source.files.items()]
         lines.append(plain_table(("file", "SHA-256"), rows, f"Table: files of {result.name}", texts=2))
     elif not source.written:
         lines.append(tag("p", "The numbers were computed for this page and are in no other file."))
@@ -64,11 +65,6 @@ def _study(source: ReportSource) -> Html:
         note = "A signature identifies everything that can change a metric's scores."
         lines.append(tag("details", tag("summary", "Signatures"), tag("p", note, class_="note"), *signed))
     return tag("div", tag("h3", result.title), *lines)
-
-
-def _data_sets(result: StudyResult) -> list[str]:
-    names = [(info.dataset_title, with_version(info.dataset, info.version)) for info in result.protocols]
-    return list(dict.fromkeys(title if title == name else f"{title} ({name})" for title, name in names))
 
 
 FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
@@ -145,7 +141,7 @@ def _with_distinct_names(sources: Sequence[ReportSource]) -> list[ReportSource]:
 def _items_command(source: ReportSource) -> str:
     name = source.result.name
     study = "..." if name == "quick-look" else name
-    folder = str(Path(source.files[0].path).parent) if source.files else f"results/{name}"
+    folder = str(Path(next(iter(source.files))).parent) if source.files else f"results/{name}"
     return f"capbench correlate {study} --out {folder} --items"
 
 
