@@ -173,7 +173,7 @@ def test_other_weights_and_other_features_are_refused(world: Path, models: list[
     features, cut = str(world / "world.h5"), tmp_path / "cut.safetensors"
     with raises(ModelError, "wrong-weights", path=scan):
         DualEncoderMetric(Resources(features=features, model=str(scan)))
-    with pytest.raises(ModelError, match="SCAN model"):
+    with pytest.raises(ModelError, match="SCAN network"):
         load_scan(models[0])
     cut.write_bytes(models[0].read_bytes()[:-100])
     with raises(ModelError, "unreadable", path=cut):
