@@ -92,7 +92,7 @@ def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
 @pytest.mark.usefixtures("options")
 @pytest.mark.parametrize(("label", "reads"), [("part", True), ("clean", False)])
 def test_a_combination_has_read_what_its_inputs_have(tmp_path: Path, label: str, reads: bool) -> None:
-    given = {f"{label}.vectors": str(tmp_path / f"{label}.bin"), f"{label}.tokens": "ptb"}
+    given = {f"{label}.vectors": str(tmp_path / f"{label}.bin")}
     few: dict[str, Any] = {"learner": "ridge", "folds": 2, "inner_folds": 2, "resamples": 100}
     result = capbench.combine("composite", ["bleu-1", f"{label}=wmd"], options=given, **few)
     (overlaps,) = result.comparison.training.values()
