@@ -44,17 +44,8 @@ _TEXTS = 64  # encoded at once
 _KEPT = 10_000  # texts whose states are kept in memory; 450 MB for bert-base and captions
 _LONGEST = 512
 _FILES = (
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "spm.model",
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
 )  # Files that determine the states, besides the weights
 
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -149,8 +150,8 @@ def run_lines(
             )
         except OSError as error:
             raise ToolError(f"{name} could not be started ({error.strerror or error})", path=java.path) from error
-        late = threading.Event()
-        timer = threading.Timer(timeout_s, _kill, [process, late])
+        end = time.monotonic() + timeout_s
+        timer = threading.Timer(timeout_s, _kill, [process])
         timer.daemon = True
         timer.start()
         n = 0
@@ -161,9 +162,9 @@ def run_lines(
             status = process.wait()
         finally:
             timer.cancel()
-            _kill(process, threading.Event())
+            _kill(process)
             process.communicate()  # closes the pipe
-        if late.is_set():
+        if status != 0 and time.monotonic() >= end:
             raise ToolError(f"{name} did not finish within {timeout_s:.0f} s and was stopped", code="timeout")
         if status != 0:
             stderr.seek(0)
@@ -176,9 +177,8 @@ def run_lines(
             )
 
 
-def _kill(process: subprocess.Popen[bytes], is_killed: threading.Event) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        is_killed.set()
         with contextlib.suppress(OSError):  # it has just ended
             os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
 
