@@ -128,7 +128,8 @@ def _in_graph(rows: Sequence[dict[str, str]], captions: Captions, data: Path) ->
         raise DataError(problem, code="missing-data", value=len(unknown), path=captions.source, hint=hint)
     in_graph = []
     for row, text, tuples in zip(rows, texts, scene_graph.tuples(tokenised, data=data), strict=True):
-        nouns = {name.split(" ")[-1] for name in scene_graph.SceneGraph.from_tuples(tuples).objects}
+        objects = (name for parts in tuples for name in (parts[:2] if len(parts) == 3 else parts[:1]))
+        nouns = {name.split(" ")[-1] for name in objects}
         head = text[int(row["start"]) : int(row["end"])].lower().split()[-1]  # a phrase ends with its noun
         if nouns & {head, row["noun"]}:
             in_graph.append(row)

@@ -144,8 +144,7 @@ class Faier(RegionMetric):
         work = parsing(ptb.tokenize(ordered), self.resources.data) if progress else None
         if progress and work:
             work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
-        graphs = scene_graph.parse(ordered, data=self.resources.data)
-        return {text: graph.triplets for text, graph in zip(ordered, graphs, strict=True)}
+        return dict(zip(ordered, scene_graph.triplets(ordered, data=self.resources.data), strict=True))
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 3): S, S^o and S^r."""

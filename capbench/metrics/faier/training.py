@@ -113,8 +113,7 @@ class GraphReader(Reader[CaptionCode]):
         if missing:
             with self._watcher.bar("parsing captions, once", len(missing)) as step:
                 scene_graph.ensure(missing, progress=step)
-        graphs = scene_graph.parse(distinct, data=self._data)
-        self._triplets.update((text, graph.triplets) for text, graph in zip(distinct, graphs, strict=True))
+        self._triplets.update(zip(distinct, scene_graph.triplets(distinct, data=self._data), strict=True))
         return [" ".join(triplet) for text in captions for triplet in self._triplets[text]]
 
     def encode(self, captions: Sequence[str], vocabulary: Vocabulary) -> list[CaptionCode]:

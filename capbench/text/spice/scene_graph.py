@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -42,33 +41,10 @@ _PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; measured on two cores:
 _known: dict[str, str] = {}  # tokens → tuples as JSON, a fifth of the memory of Python tuples
 
 
-@dataclass(frozen=True)
-class SceneGraph:
-    """The scene graph of one caption; all words are in lower case and in base form, without repeats."""
-
-    objects: tuple[str, ...]  # objects in the order of the parser's first mention
-    attributes: Mapping[str, tuple[str, ...]]  # object → its attributes, for objects with attributes
-    triplets: tuple[Triplet, ...]  # ⟨subject, relation, object⟩
-
-    @classmethod
-    def from_tuples(cls, tuples: Sequence[Sequence[str]]) -> SceneGraph:
-        """Group a parser's tuples into objects, attributes and triplets."""
-        objects: dict[str, None] = {}
-        attributes: dict[str, dict[str, None]] = {}
-        triplets: dict[Triplet, None] = {}
-        for parts in tuples:
-            objects[parts[0]] = None
-            if len(parts) == 2:
-                attributes.setdefault(parts[0], {})[parts[1]] = None
-            elif len(parts) == 3:
-                objects[parts[1]] = None
-                triplets[parts[0], parts[2], parts[1]] = None
-        return cls(tuple(objects), {name: tuple(values) for name, values in attributes.items()}, tuple(triplets))
-
-
-def parse(captions: Sequence[str], *, data: PathGiven | None = None) -> list[SceneGraph]:
-    """Scene graphs of captions as published; tokenises them first. Errors are those of both steps."""
-    return [SceneGraph.from_tuples(of_caption) for of_caption in tuples(ptb.tokenize(captions), data=data)]
+def triplets(captions: Sequence[str], *, data: PathGiven | None = None) -> list[tuple[Triplet, ...]]:
+    """Distinct ⟨subject, relation, object⟩ of captions as published, which are tokenised first."""
+    parsed = tuples(ptb.tokenize(captions), data=data)
+    return [tuple(dict.fromkeys((t[0], t[2], t[1]) for t in of_caption if len(t) == 3)) for of_caption in parsed]
 
 
 def tuples(tokens: Sequence[str], *, data: PathGiven | None = None) -> Iterator[Tuples]:

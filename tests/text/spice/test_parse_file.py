@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 from pathlib import Path
 
@@ -66,20 +65,6 @@ def test_several_files_are_read_and_other_files_are_not(exported: Path, tmp_path
     (exported.parent / "README").write_text("not parses")
     assert [file.path.name for file in parse_files(tmp_path, VERSION)] == ["invented.parses", "two.parses"]
     assert scene_graph.missing([*CAPTIONS, "a b", "c d"], data=tmp_path) == ["c d"]
-
-
-def test_lookups_are_those_of_a_dictionary(tmp_path: Path) -> None:
-    draw = random.Random(0)
-    keys = [draw.randbytes(16) for _ in range(700)]
-    # Keys that differ in their last bytes only, which are zero.
-    keys += [keys[0][:12] + bytes([0, 0, 0, n]) for n in (0, 1, 255)] + [bytes(16)]
-    parses = {key: json.dumps([[f"object {i}", "ä"]]).encode() for i, key in enumerate(keys)}
-    write_parses(tmp_path / "x.parses", parses, [], VERSION)
-    file = ParseFile(tmp_path / "x.parses", VERSION)
-    asked = draw.sample(keys, 300) + [draw.randbytes(16) for _ in range(300)] + [b"\xff" * 16]
-    assert file.get(asked) == {key: parses[key] for key in asked if key in parses}
-    assert file.get([]) == {}
-    assert dict(file.entries()) == parses
 
 
 def test_the_file_names_the_captions_with_their_licences(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from capbench.core.errors import ToolError
 from capbench.text.spice import parser as spice
 from capbench.text.spice import scene_graph
-from capbench.text.spice.scene_graph import SceneGraph
 from tests.errors import raises
+from tests.installed_parser import parsed
 from tests.text.java_fakes import fake_java
 
 
@@ -18,17 +18,11 @@ def _nothing_remembered() -> None:
     scene_graph.forget()
 
 
-def test_objects_attributes_and_triplets_without_repeats() -> None:
-    graph = SceneGraph.from_tuples(
-        [
-            *(["dog", "brown"], ["dog", "ball", "chase"], ["ball", "two"], ["dog", "wet"], ["ball"], ["dog"]),
-            *(["house"], ["dog", "brown"], ["dog", "ball", "chase"], ["dog", "ball", "see"]),
-        ]
-    )
-    assert graph.objects == ("dog", "ball", "house")
-    assert graph.attributes == {"dog": ("brown", "wet"), "ball": ("two",)}
-    assert graph.triplets == (("dog", "chase", "ball"), ("dog", "see", "ball"))
-    assert SceneGraph.from_tuples([]) == SceneGraph((), {}, ())
+def test_triplets_are_the_distinct_relations_in_their_order() -> None:
+    tuples = [["dog", "brown"], ["dog", "ball", "chase"], ["ball"], ["dog", "ball", "see"], ["dog", "ball", "chase"]]
+    with parsed({"a dog": tuples, "a house": [["house"]]}):
+        found = scene_graph.triplets(["A dog!", "a house"])
+    assert found == [(("dog", "chase", "ball"), ("dog", "see", "ball")), ()]
 
 
 class _FakeParser:
