@@ -169,15 +169,15 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         self.config, self.device = config, device
         train, dev = roles = read_images(config, root, watcher)
         of_roles = (zip(pairs.images, pairs.of_images(pairs.captions), strict=True) for pairs in roles)
-        people = {image: texts for of_role in of_roles for image, texts in of_role}
-        self.systems = data.read_systems(config.machine, root, people, watcher.say) if config.machine else {}
+        human = {image: texts for of_role in of_roles for image, texts in of_role}
+        self.systems = data.read_systems(config.machine, root, human, watcher.say) if config.machine else {}
         for name, captions in self.systems.items():
-            if missing := [image for image in people if image not in captions]:
-                message = f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images"
+            if missing := [image for image in human if image not in captions]:
+                message = f"the system '{name}' has no captions of {len(missing):,} of {len(human):,} images"
                 raise DataError(message, code="missing-caption", value=missing[0], hint="Set 'splits' and 'folds'")
         self.vocabulary = data.build_vocabulary(train.captions, config.min_count, watcher.say)
         with open_store(data.locate(config.features, root, "features")) as store:
-            watcher.say(f"image vectors: means of the regions of {len(people):,} images in {store.paths[0]}")
+            watcher.say(f"image vectors: means of the regions of {len(human):,} images in {store.paths[0]}")
             self.images = [self._images(pairs, store) for pairs in roles]
             self._features, identity = store.fingerprint.kind, store.signature()
         sizes = {"vocabulary_size": len(self.vocabulary), "image_dim": self.images[0].vectors.shape[1]}
@@ -186,7 +186,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         self.optimiser = adam(self.model, config.optimiser)
         self.steps_per_epoch = -(-len(train.images) // (config.batch // 2))
         self.data = {"captions": train.fingerprint(), "dev captions": dev.fingerprint(), "features": identity}
-        self.data |= {name: data.fingerprint(texts[image] for image in people) for name, texts in self.systems.items()}
+        self.data |= {name: data.fingerprint(texts[image] for image in human) for name, texts in self.systems.items()}
         self.data |= {"vocabulary": self.vocabulary.sha256}
         texts = [texts[image] for texts in self.systems.values() for image in train.images]
         self.record = data.training_record(train, dev, texts)

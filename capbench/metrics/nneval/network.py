@@ -21,8 +21,8 @@ from capbench.weights.arrays import read_arrays
 
 INPUTS: Final = ("meteor", "wmd", "bleu-1", "bleu-2", "bleu-3", "bleu-4", "spice", "cider")
 """Inputs of the network in the released order; CIDEr is divided by ten."""
-_LAYERS: Final = {"W1": (8, 72), "W2": (72, 72), "W_out": (72, 2)}
-SHAPES: Final[Mapping[str, tuple[int, ...]]] = {**_LAYERS, "b1": (72,), "b2": (72,), "b_out": (2,)}
+Shapes = Mapping[str, tuple[int, ...]]
+SHAPES: Shapes = {"W1": (8, 72), "b1": (72,), "W2": (72, 72), "b2": (72,), "W_out": (72, 2), "b_out": (2,)}
 """The arrays of the network; class 0 is machine, class 1 human."""
 Mapped = Literal["min-max", "unit"]  # Mapping of scores to [-1, 1]: from their range in training, or from [0, 1]
 

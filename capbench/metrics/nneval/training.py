@@ -98,18 +98,18 @@ HUMAN, FOREIGN = "human", "foreign"  # System of an item with a human caption: o
 
 
 def draw_captions(
-    people: Mapping[str, Sequence[str]],  # human captions by image
+    human: Mapping[str, Sequence[str]],  # human captions by image
     systems: Mapping[str, Mapping[str, str]],  # captions by system and image
-    judged: Collection[str],  # images that are left out, under any name (:func:`photograph`)
+    excluded: Collection[str],  # images that are left out, under any name (:func:`photograph`)
     options: DrawOptions,  # numbers of images and captions
 ) -> tuple[list[Item], dict[str, int]]:
     """Captions with their references, grouped by image, and numbers of used and omitted images and captions."""
-    left_out = {photograph(image) for image in judged}
-    by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in people}
-    described = [image for image in people if by_system[image]]
+    left_out = {photograph(image) for image in excluded}
+    by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in human}
+    described = [image for image in human if by_system[image]]
     free = [image for image in described if photograph(image) not in left_out]
     least = max(options.human, options.references + 1)
-    fit = [image for image in free if len(people[image]) >= least and len(by_system[image]) >= options.machine]
+    fit = [image for image in free if len(human[image]) >= least and len(by_system[image]) >= options.machine]
     # Sorted by a hash of the name, so that a larger sample contains a smaller one and its cached scores.
     ring = sorted((_number(image), image) for image in fit)
     chosen = [image for _, image in ring[: options.images]]
@@ -122,17 +122,22 @@ def draw_captions(
         listed = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         message, hint = f"there are too few images: {listed}", "Use other 'captions' or 'machine' files"
         raise DataError(message, code="too-few", value=len(fit), hint=hint)
+
+    def some(texts: Sequence[str], number: int, rng: np.random.Generator) -> tuple[str, ...]:
+        """A random sample, in the order of the texts."""
+        return tuple(texts[place] for place in np.sort(rng.choice(len(texts), number, replace=False)))
+
     items: list[Item] = []
     for image in sorted(chosen):
-        rng, texts, names = np.random.default_rng((_number(image), 1)), people[image], by_system[image]
+        rng, texts, names = np.random.default_rng((_number(image), 1)), human[image], by_system[image]
         for place in rng.choice(len(texts), options.human, replace=False):
             others = [*texts[:place], *texts[place + 1 :]]
-            items.append(Item(image, texts[place], _some(others, options.references, rng), system=HUMAN))
+            items.append(Item(image, texts[place], some(others, options.references, rng), system=HUMAN))
         systems_of = [names[place] for place in rng.choice(len(names), options.machine, replace=False)]
         wrong = [(name, systems[name][image]) for name in systems_of]
         for other in _others(ring, image, options.foreign):
-            wrong.append((FOREIGN, people[other][_number(f"{image}\0{other}") % len(people[other])]))
-        items += [Item(image, text, _some(texts, options.references, rng), system=name) for name, text in wrong]
+            wrong.append((FOREIGN, human[other][_number(f"{image}\0{other}") % len(human[other])]))
+        items += [Item(image, text, some(texts, options.references, rng), system=name) for name, text in wrong]
     counts = {"images": len(chosen), "captions": len(items), **counts}
     counts["systems"] = len({item.system for item in items} - {HUMAN, FOREIGN})
     if options.foreign:
@@ -149,11 +154,6 @@ def _others(ring: Sequence[tuple[int, str]], image: str, number: int) -> list[st
             place += 1
         chosen.append(ring[place % len(ring)][1])
     return chosen
-
-
-def _some(texts: Sequence[str], number: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """A random sample of the texts, in their order."""
-    return tuple(texts[place] for place in np.sort(rng.choice(len(texts), number, replace=False)))
 
 
 def _number(name: str) -> int:
@@ -199,19 +199,12 @@ class NNEvalModule(nn.Module):
 
 
 class Examples(NamedTuple):
-    """Captions of people and machines."""
+    """Human and machine captions; or captions with ratings, which then have a coefficient of agreement."""
 
     inputs: FloatArray  # (n, 8) scores in the network's order
-    human: IntArray  # (n,) 1 for human, 0 for machine captions
-
-
-class Judged(NamedTuple):
-    """Captions with ratings."""
-
-    inputs: FloatArray  # (n, 8) scores in the network's order
-    item: IntArray  # (m,) caption of each rating
-    value: FloatArray  # (m,)
-    coefficient: Coefficient
+    value: IntArray | FloatArray  # (n,) 1 for human, 0 for machine captions; or (m,) ratings
+    item: IntArray | slice = slice(None)  # (m,) caption of each rating
+    coefficient: Coefficient | None = None
 
 
 def judged_protocol(name: str, root: DataRoot) -> Protocol:
@@ -227,18 +220,17 @@ def judged_protocol(name: str, root: DataRoot) -> Protocol:
 
 
 def draw(
-    config: NNEvalTraining, root: DataRoot, judged: Iterable[str], say: Callable[[str], None]
+    config: NNEvalTraining, root: DataRoot, excluded: Iterable[str], say: Callable[[str], None]
 ) -> tuple[list[Item], dict[str, int]]:
-    """Sample the captions of a training, without images of the ``judged`` data sets."""
+    """Sample the captions of a training, without images of the ``excluded`` data sets."""
     corpus = config.captions if config.captions in CORPORA else str(locate(config.captions, root, "captions"))
-    people = load_captions(corpus, root)
-    systems, left_out = read_systems(config.machine, root, people, say), set()
-    for name in judged:
+    human, left_out = load_captions(corpus, root), set[str]()
+    for name in excluded:
         dataset = open_dataset(name, root)
-        images = {item.image for one in dataset.load(dataset.protocol().items) for item in one.items}
+        images = {item.image for drawn in dataset.load(dataset.protocol().items) for item in drawn.items}
         say(f"{name}: its {len(images):,} images are left out")
         left_out |= images
-    items, counts = draw_captions(people, systems, left_out, config.draw)
+    items, counts = draw_captions(human, read_systems(config.machine, root, human, say), left_out, config.draw)
     say(f"{config.captions}: {', '.join(f'{number:,} {what}' for what, number in counts.items())}")
     return items, counts
 
@@ -252,11 +244,10 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
     def __init__(self, config: NNEvalTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
         self.config, root = config, root or find_root(None)
         protocol = None if config.stopping.protocol is None else judged_protocol(config.stopping.protocol, root)
-        judged = [] if protocol is None else [protocol.dataset]
-        items, counts = draw(config, root, dict.fromkeys([*(config.exclude or ()), *judged]), watcher.say)
-        vectors = str(locate(config.vectors, root, "word vectors"))
+        selecting = [] if protocol is None else [protocol.dataset]
+        items, counts = draw(config, root, dict.fromkeys([*(config.exclude or ()), *selecting]), watcher.say)
+        vectors, signatures = str(locate(config.vectors, root, "word vectors")), dict[str, str]()
         requests = input_requests(vectors, config.df)
-        signatures: dict[str, str] = {}
 
         def scored(items: Sequence[Item], what: str) -> FloatArray:
             with watcher.bar(f"scores of {what}", len(items) * len(requests)) as step:
@@ -272,13 +263,13 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         if protocol is None:
             out = held_out(items)
             watcher.say(f"held out: {out.sum():,} captions; training: {(~out).sum():,}")
-            dev: Examples | Judged = Examples(train.inputs[out], train.human[out])
-            train = Examples(train.inputs[~out], train.human[~out])
+            dev = Examples(train.inputs[out], human[out])
+            train = Examples(train.inputs[~out], human[~out])
         else:
             (judgements,) = open_dataset(protocol.dataset, root).load(protocol.items)
             ratings, statistic = judgements.ratings[protocol.statistic.human], protocol.statistic
             item, value = aggregate(ratings.item, ratings.value, statistic.aggregation)
-            dev = Judged(scored(judgements.items, protocol.dataset), item, value, statistic.coefficient)
+            dev = Examples(scored(judgements.items, protocol.dataset), value, item, statistic.coefficient)
             chosen = photographs_of(item.image for item in judgements.items)
             record = replace(record, selected=chosen, selected_by=f"judgements ({protocol.versioned})")
             self.data["judgements"] = protocol.versioned
@@ -288,18 +279,18 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         self._facts["chosen_by"] = None if protocol is None else protocol.versioned
         self.learn(train, dev, device)
 
-    def learn(self, train: Examples, dev: Examples | Judged, device: torch.device) -> None:
+    def learn(self, train: Examples, dev: Examples, device: torch.device) -> None:
         """Make the network and its optimiser for some data."""
         inputs, config = train.inputs, self.config
-        if (inputs.min(axis=0) == inputs.max(axis=0)).all() or train.human.min() == train.human.max():
+        if (inputs.min(axis=0) == inputs.max(axis=0)).all() or train.value.min() == train.value.max():
             raise DataError("all captions have the same scores", code="undefined", hint="Sample more images")
-        self.dev, self.score = dev, "tau" if isinstance(dev, Judged) else "log_likelihood"
+        self.dev, self.score = dev, "log_likelihood" if dev.coefficient is None else "tau"
         # In the precision of the file, so that scoring uses identical values.
         self._range = (inputs.min(0).astype(np.float32), inputs.max(0).astype(np.float32))
         low, high = (limit.astype(np.float64) for limit in self._range)
         mapped = [torch.from_numpy(map_inputs(each, low, high)).to(device) for each in (inputs, dev.inputs)]
         self._inputs, self._dev_inputs = mapped[0].float(), mapped[1]
-        self._labels = torch.from_numpy(train.human).to(device)
+        self._labels = torch.from_numpy(train.value).to(device)
         generator = torch.Generator().manual_seed(config.seed)
         self.model = NNEvalModule(config.network, generator).to(device)
         # Adam's penalty adds weight_decay * W to the gradient, which is that of weight_decay * |W|² / 2.
@@ -325,14 +316,14 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
     def validate(self, model: NNEvalModule, pause: Callable[[], None]) -> dict[str, Any]:
         """Agreement with the judgements (0 if all scores are equal), or likelihood and accuracy on held-out images."""
         scores = functional.log_softmax(model(self._dev_inputs), dim=1).cpu().numpy()
-        if isinstance(self.dev, Judged):
+        _, value, item, coefficient = self.dev
+        if coefficient is not None:
             try:
-                human = np.exp(scores[:, 1])[self.dev.item]
-                return {"tau": round(correlation(self.dev.coefficient, human, self.dev.value).value, 6)}
+                return {"tau": round(correlation(coefficient, np.exp(scores[:, 1])[item], value).value, 6)}
             except StatisticError:
                 return {"tau": 0.0}
-        right = scores[np.arange(len(scores)), self.dev.human]
-        accuracy = float(((scores[:, 1] > scores[:, 0]) == self.dev.human).mean())
+        right = scores[np.arange(len(scores)), value.astype(np.int64)]
+        accuracy = float(((scores[:, 1] > scores[:, 0]) == value).mean())
         return {"log_likelihood": round(float(right.mean()), 6), "accuracy": round(accuracy, 6)}
 
     def facts(self) -> dict[str, Any]:

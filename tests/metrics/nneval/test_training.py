@@ -10,7 +10,7 @@ import torch
 from capbench.core.errors import UsageError
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
-from capbench.metrics.nneval.training import Examples, Judged, NetworkOptions, NNEvalModule, NNEvalTask
+from capbench.metrics.nneval.training import Examples, NetworkOptions, NNEvalModule, NNEvalTask
 from capbench.training.trainer import Trained, train
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
@@ -57,10 +57,10 @@ def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path:
     assert trained(world, tmp_path / "c", seed=2).sha256 != whole.sha256
 
 
-def judged(seed: int = 4, n: int = 60) -> Judged:
+def rated(seed: int = 4, n: int = 60) -> Examples:
     rng = np.random.default_rng(seed)
     inputs = rng.random((n, 8))
-    return Judged(inputs, np.repeat(np.arange(n), 2), np.repeat(np.round(4 * inputs[:, 0]), 2), "tau-b")
+    return Examples(inputs, np.repeat(np.round(4 * inputs[:, 0]), 2), np.repeat(np.arange(n), 2), "tau-b")
 
 
 def examples(seed: int = 5, n: int = 120) -> Examples:
@@ -69,7 +69,7 @@ def examples(seed: int = 5, n: int = 120) -> Examples:
     return Examples(rng.random((n, 8)) * 0.5 + 0.5 * human[:, None], human)
 
 
-def task(dev: Examples | Judged, **changes: Any) -> NNEvalTask:
+def task(dev: Examples, **changes: Any) -> NNEvalTask:
     made = NNEvalTask.__new__(NNEvalTask)
     made.config = settings(Path("nowhere"), **changes)
     made.learn(examples(), dev, CPU)
@@ -78,7 +78,7 @@ def task(dev: Examples | Judged, **changes: Any) -> NNEvalTask:
 
 def test_weights_are_chosen_by_agreement_as_scipy_counts_it() -> None:
     stats = pytest.importorskip("scipy.stats")
-    dev = judged()
+    dev = rated()
     made = task(dev)
     found = made.validate(made.model, lambda: None)
     train = examples()
@@ -90,8 +90,8 @@ def test_weights_are_chosen_by_agreement_as_scipy_counts_it() -> None:
 
 def test_the_penalty_is_that_of_the_loss_and_spares_biases() -> None:
     penalty = 0.5
-    made = task(judged(), optimiser={"lr": 0.001, "weight_decay": penalty})
-    other = task(judged(), optimiser={"lr": 0.001, "weight_decay": 0.0})
+    made = task(rated(), optimiser={"lr": 0.001, "weight_decay": penalty})
+    other = task(rated(), optimiser={"lr": 0.001, "weight_decay": 0.0})
     batch = next(iter(made.batches(0, 0)))
     made.loss(batch, 0).backward()  # type: ignore[no-untyped-call]
     made.optimiser.step()
