@@ -173,7 +173,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
         columns=columns,
-        own=study if study.path else None,
+        base=study if study.path else None,
     )
 
 

@@ -101,7 +101,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     plan, task, waiting = plan_task(study, ImageTask, inputs.values(), left_out.names, common.caller())
     scored = score_image(task, plan.requests, root, resources=plan.resources, cache=inputs.cache)
     scored = replace(scored, title=plan.study.title)
-    waiting |= scored.lacking
+    waiting |= scored.missing
     if scored.under_root:
         common.announce_root(root, json_output=json_output)
     published = load_published(plan.study.published) if plan.study.published else None

@@ -51,13 +51,13 @@ def bibtex(datasets: Mapping[str, str], metrics: Mapping[str, str]) -> str:
     found: dict[str, str] = {}
     without = []
     for title, name in datasets.items():
-        own = entries("datasets", base_name(name))
-        found |= own
-        without += [] if own else [f"% {title}: {_publication(name)}"]
+        known = entries("datasets", base_name(name))
+        found |= known
+        without += [] if known else [f"% {title}: {_publication(name)}"]
     for title, name in metrics.items():
-        own = entries("metrics", columns.get(name, (name, ""))[0])
-        found |= own
-        without += [] if own else [f"% {title}: a metric without a publication in capbench"]
+        known = entries("metrics", columns.get(name, (name, ""))[0])
+        found |= known
+        without += [] if known else [f"% {title}: a metric without a publication in capbench"]
     software = (
         f"@misc{{capbench,\n  author = {{{{The capbench authors}}}},\n  title = {{capbench}},\n"
         f"  note = {{Version {__version__}}},\n}}"

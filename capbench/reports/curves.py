@@ -78,9 +78,9 @@ def layers_table(curves: LayerCurves) -> Table:
         found = [points.get((title, layer)) for title in curves.curves]
         cells = [
             Cell("–")
-            if one is None
-            else Cell(USUAL_TABLE.number(one.value), below=USUAL_TABLE.interval(one.low, one.high))
-            for one in found
+            if point is None
+            else Cell(USUAL_TABLE.number(point.value), below=USUAL_TABLE.interval(point.low, point.high))
+            for point in found
         ]
         rows.append(Row(str(layer), tuple(cells)))
     made, what = curves.bootstrap, "pairs" if curves.kind == "accuracy" else "ratings"

@@ -171,13 +171,13 @@ def _images(board: Leaderboard, columns: Sequence[BoardColumn], digits: int) -> 
     for row in board.rows:
         for kind, substitute in _SUBSTITUTES.items():
             found = [row.image.get(column.name, {}).get(kind) for column in columns]
-            texts = ["" if one is None else _difference(one, digits) for one in found]
+            texts = ["" if difference is None else _difference(difference, digits) for difference in found]
             if any(texts):
                 yield row.title, substitute, texts
 
 
-def _difference(one: ImageDifference, digits: int) -> str:
-    return f"{100 * one.value:+.{digits}f} {TableStyle(digits=digits).interval(one.low, one.high)}"
+def _difference(difference: ImageDifference, digits: int) -> str:
+    return f"{100 * difference.value:+.{digits}f} {TableStyle(digits=digits).interval(difference.low, difference.high)}"
 
 
 def board_document(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = "", digits: int = 1) -> Document:

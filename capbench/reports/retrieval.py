@@ -26,7 +26,7 @@ def retrieval_table(found: RetrievalResult) -> Table:
             cells = []
             for way in _WAYS:
                 printed = [published.values.get((f"{way.replace('_', '-')}-{k}", row.key)) for k in (1, 5, 10)]
-                cells += [Cell("" if one is None else f"{100 * one.value:.1f}") for one in printed] + [Cell()]
+                cells += [Cell("" if number is None else f"{100 * number.value:.1f}") for number in printed] + [Cell()]
             rows.append(Row(f"{row.title} (paper)", tuple(cells)))
     return Table(
         f"{found.title}: {found.images:,} images, {found.captions:,} captions",

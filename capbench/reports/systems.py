@@ -65,8 +65,8 @@ def system_sentence(pair: SystemPair, comparison: SystemComparison, style: Table
     def show(value: float) -> str:
         return _signed(value, style, share)
 
-    one, other = (style.number(of_score[name].value, share=share) for name in (pair.system, pair.other))
-    values = f"{one} against {other}, difference {show(pair.difference)}"
+    value, other = (style.number(of_score[name].value, share=share) for name in (pair.system, pair.other))
+    values = f"{value} against {other}, difference {show(pair.difference)}"
     corrected = len(table.pairs) if table.correction != "none" else 1
     evidence = evidence_of(
         pair,

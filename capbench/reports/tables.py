@@ -134,13 +134,13 @@ def unplaced_columns(result: StudyResult) -> dict[str, list[PublishedColumn]]:
     table = result.published_table
     if table is None:
         return {}
-    whole = {info.id: info.n_items_whole is None for info in result.protocols}
+    complete = {info.id: info.n_items_whole is None for info in result.protocols}
     with_numbers = {number.column for row in table.rows for number in row.numbers}
     columns: dict[str, list[PublishedColumn]] = {}
     for column in table.columns:
-        if column.key in with_numbers and not whole.get(column.protocol or "", False):
+        if column.key in with_numbers and not complete.get(column.protocol or "", False):
             reason = "no protocol of ours" if column.protocol is None else "data not available"
-            if column.protocol in whole:
+            if column.protocol in complete:
                 reason = "not compared: ours uses a part of the items (--allow-missing)"
             columns.setdefault(f"Published, {reason}", []).append(column)
     return columns
@@ -280,8 +280,8 @@ class _Place:
 
     def columns(self) -> list[Column]:
         """Our column, and next to it those of the paper."""
-        beside = [Column(name, self.title, full=name, with_previous=True) for name in ("paper", "diff")]
-        return [self.column, *(beside if self.compared else [])]
+        published = [Column(name, self.title, full=name, with_previous=True) for name in ("paper", "diff")]
+        return [self.column, *(published if self.compared else [])]
 
 
 def _place(
@@ -330,9 +330,9 @@ class _Builder:
         if style.hundredfold and any(place.share for place in places):
             title = f"{title} (× 100)"
         missing = {
-            one.column: "left out" if results.is_left_out(one.reason) else "missing"
-            for one in result.missing
-            if one.column
+            entry.column: "left out" if results.is_left_out(entry.reason) else "missing"
+            for entry in result.missing
+            if entry.column
         }
         rows = [
             _row(row, [self._cells(name, place, missing.get(name, "")) for place in places], places)
@@ -347,10 +347,10 @@ class _Builder:
         self.seen |= infos.keys()
         keys = [place.key for place in places]
         compared = [place for place in places if place.compared]
-        own = [line for info in first for line in _answer(result, info)]
-        whole = [] if self.made else [*missing_lines(result), *result.undefined_lines()]
+        answer = [line for info in first for line in _answer(result, info)]
+        absent = [] if self.made else [*missing_lines(result), *result.undefined_lines()]
         if not self.made and (table := result.published_table) is not None and table.missing is not None:
-            whole.append(f"published: {table.source}: no numbers. {table.missing}")
+            absent.append(f"published: {table.source}: no numbers. {table.missing}")
         wheres, at = dict[int, str](), 0  # by place of the published numbers' cells
         for place in places:
             wheres |= {at + 1: place.where} if place.compared else {}
@@ -381,8 +381,8 @@ class _Builder:
                 title,
                 tuple(column for place in places for column in place.columns()),
                 (*rows, *below, *only),
-                answer=tuple(own or ([] if self.made else self._highest(places))),
-                warnings=(*whole, *_changed(result, first)),
+                answer=tuple(answer or ([] if self.made else self._highest(places))),
+                warnings=(*absent, *_changed(result, first)),
                 legend=tuple(filter(self._shows, [*legend, *(line for line in remarks if line[0] == UNEXPLAINED)])),
                 footnotes=tuple(remarks),
                 notes=tuple(filter(self._shows, dict.fromkeys(notes))),
@@ -555,7 +555,7 @@ def missing_lines(result: StudyResult) -> list[str]:
     """Missing rows and protocols, one line for each reason."""
     lines = []
     for reason, names in result.reasons().items():
-        planned = any(one.planned for one in result.missing if one.reason == reason)
+        planned = any(entry.planned for entry in result.missing if entry.reason == reason)
         verb = " " if results.is_left_out(reason) else f": require{'s' * (len(names) == 1)} " if planned else None
         lines.append(f"{', '.join(names)}{verb or ' not computed: '}{reason}")
     return lines

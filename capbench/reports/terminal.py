@@ -97,8 +97,8 @@ def _blocks(table: Table, width: int, *, inline: bool) -> list[list[int]]:
     first = max(len(text) for text in (table.head, *parts, *(row.title for row in table.rows)))
     needs = []
     for place, column in enumerate(table.columns):
-        _, own = _column(table, place, inline=inline)
-        needs.append(max(own, *map(len, _head(column, own))) + 1)
+        _, needed = _column(table, place, inline=inline)
+        needs.append(max(needed, *map(len, _head(column, needed))) + 1)
     blocks: list[list[int]] = [[]]
     used = first
     for place, column in enumerate(table.columns):

@@ -61,9 +61,9 @@ class GradedPairs(Correlations):
 def _differences(first: FloatArray, second: FloatArray) -> FloatArray:
     """(2 m,) differences in both orders; those that are equal up to rounding are equal."""
     both = np.concatenate([first, second])
-    one, other = np.split(merged(both), 2)
-    sizes = np.maximum(np.abs(one), np.abs(other))
-    return merged(np.concatenate([one - other, other - one]), np.tile(sizes, 2))
+    left, right = np.split(merged(both), 2)
+    sizes = np.maximum(np.abs(left), np.abs(right))
+    return merged(np.concatenate([left - right, right - left]), np.tile(sizes, 2))
 
 
 def length_sides(

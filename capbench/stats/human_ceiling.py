@@ -68,7 +68,7 @@ def pairwise_tau_b(item: IntArray, value: FloatArray, rater: IntArray) -> tuple[
     if raters < 2 or len(value) != table.size or np.isnan(table).any() or any(is_constant(row) for row in table):
         return None
     ranks = [rank_encode(row) for row in table]
-    taus = [tau_b(pair_counts(one, other)) for one, other in itertools.combinations(ranks, 2)]
+    taus = [tau_b(pair_counts(first, second)) for first, second in itertools.combinations(ranks, 2)]
     return float(np.mean(taus)), raters
 
 

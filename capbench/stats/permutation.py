@@ -199,11 +199,11 @@ class LinearSwap:
     def __init__(self, effects: FloatArray) -> None:
         self.units = len(effects)
         self.effects = effects  # (U,) d
-        self._whole = float(effects.sum())
+        self._sum = float(effects.sum())
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         # σ = 1 - 2 weight. Not a matrix product: its rounding may depend on the number of threads.
-        return np.asarray(self._whole - 2 * np.einsum("bu,u->b", weights, self.effects), dtype=np.float64)
+        return np.asarray(self._sum - 2 * np.einsum("bu,u->b", weights, self.effects), dtype=np.float64)
 
 
 class SwapTerm(NamedTuple):

@@ -194,7 +194,7 @@ class _WithinPearson:
         n, a, b, aa, bb, ab = (np.einsum("bu,su->bs", drawn, column) for column in self._sums)
         n = np.maximum(n, 1.0)  # a source that is not drawn has sums of 0
         spread_a, spread_b, product = (
-            (whole - first * second / n).sum(axis=1) for whole, first, second in ((aa, a, a), (bb, b, b), (ab, a, b))
+            (total - first * second / n).sum(axis=1) for total, first, second in ((aa, a, a), (bb, b, b), (ab, a, b))
         )
         defined = (spread_a > _ROUNDING * aa.sum(axis=1)) & (spread_b > _ROUNDING * bb.sum(axis=1))
         with np.errstate(divide="ignore", invalid="ignore"):

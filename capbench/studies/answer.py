@@ -43,7 +43,7 @@ def answer(
     reasons = dict(uncertainty.reasons)
     groups: dict[int, list[str]] = {}
     ties: tuple[str, ...] = ()
-    compared = next((one for one in uncertainty.comparisons if not one.group), None)
+    compared = next((tests for tests in uncertainty.comparisons if not tests.group), None)
     if compared is not None:
         if too_few := too_few_units(compared):
             reasons["groups"] = too_few
@@ -111,7 +111,7 @@ def _sentences(
     value = f"{_statistic(protocol)} {_shown(best.number)}"
     if len(first) == 1 and best.low is not None and best.high is not None:  # metrics with one value differ in intervals
         value += f" [{_shown(best.low)}, {_shown(best.high)}]"
-    on = f"On your {_judged(protocol, judgements)}"
+    on = f"On your {_amount(protocol, judgements)}"
     if len(cells) == 1:
         text = f"{on}, {best.title} is the only metric with a value ({value})"
     else:
@@ -177,7 +177,7 @@ def _chance(protocol: Protocol, best: Cell) -> list[str]:
     return []
 
 
-def _judged(protocol: Protocol, judgements: Judgements) -> str:
+def _amount(protocol: Protocol, judgements: Judgements) -> str:
     """The amount of data: ``100 ratings of 50 images``; pairs without a preference only under grades."""
     human = protocol.statistic.human
     if protocol.statistic.side == "preferences":

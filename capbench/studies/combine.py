@@ -196,12 +196,12 @@ def combine_metrics(
     refuse_means(protocol)
     learner = learner_for(protocol, settings.learner)
     how = Settings(learner, settings.folds, settings.inner_folds, settings.seed)
-    judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    scorable = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
     # Judgements, the same in all draws, from which no combination can be learned, are rejected before scoring.
-    judgements = judged.draws[0]
+    judgements = scorable.draws[0]
     unit, _ = photograph_codes(judgements.items)
     check_judgements(examples_of(protocol, judgements, np.zeros((1, len(unit), 1)), unit), how)
-    scored = judged.score(progress)
+    scored = scorable.score(progress)
     # Columns of incomplete score files are left out of the combination, and named.
     complete = scored.complete(rows)
     inputs = tuple(entry for entry in inputs if entry.row in complete)
@@ -211,10 +211,10 @@ def combine_metrics(
             return learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, how, step)
 
     learned = learned_from(inputs, f"learning from {dataset.name}")
-    whole, penalty = learn(learned.examples, how, [entry.row.title for entry in inputs], stream=0)
+    fit, penalty = learn(learned.examples, how, [entry.row.title for entry in inputs], stream=0)
     study = Study(METRIC, f"{_ROW.title} and its metrics", bootstrap=bootstrap, compare=compare, human_ceiling=False)
     # The combination shares the inputs' training records.
-    of_inputs = [record for one in inputs for record in scored.tables[0].trained_on.get(one.row.key.label, ())]
+    of_inputs = [record for entry in inputs for record in scored.tables[0].trained_on.get(entry.row.key.label, ())]
     trained_on = {METRIC: tuple(dict.fromkeys(of_inputs))} if of_inputs else {}
     tables = tuple(
         replace(
@@ -237,9 +237,9 @@ def combine_metrics(
         sample=False,
         signatures={key: scored_all.signatures},
         missing=tuple(
-            Missing(protocol=str(protocol), column=row.name, title=row.title, reason=str(lacking.error))
-            for lacking in scored.unscored
-            for row in lacking.request.rows
+            Missing(protocol=str(protocol), column=row.name, title=row.title, reason=str(unmet.error))
+            for unmet in scored.unscored
+            for row in unmet.request.rows
         ),
         seconds={},
         training={key: scored_all.training} if scored_all.training else {},
@@ -247,7 +247,7 @@ def combine_metrics(
     with progress("intervals of the weights", bootstrap.resamples) as step:
         weights = weight_intervals(
             learned.examples,
-            whole,
+            fit,
             how,
             penalty,
             resamples=bootstrap.resamples,
@@ -270,8 +270,8 @@ def combine_metrics(
         if len(inputs) > 1:
             differences = drawn.values["0"] - drawn.values[str(place)]
             low, high = np.quantile(differences[~np.isnan(differences)], ends).tolist()
-            own, without = drawn.estimates["0"], drawn.estimates[str(place)]
-            drop = {"without": without, "drop": own - without, "drop_low": low, "drop_high": high}
+            combined, without = drawn.estimates["0"], drawn.estimates[str(place)]
+            drop = {"without": without, "drop": combined - without, "drop_low": low, "drop_high": high}
         of_part = {**dict(zip(_WEIGHTS, weight, strict=True)), **drop}
         parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **of_part))
     result = CombinationResult(
@@ -283,7 +283,7 @@ def combine_metrics(
         penalty=penalty,
         fold_penalties=learned.out_of_fold.penalties,
         parts=tuple(parts),
-        combination=_file(protocol, requests, inputs, scored, learned, how, whole, penalty),
+        combination=_file(protocol, requests, inputs, scored, learned, how, fit, penalty),
     )
     return result, tuple(replace(table, values={_ROW.key: table.values[_ROW.key]}) for table in tables)
 
@@ -295,7 +295,7 @@ def _file(
     scored: Scored,
     learned: Learned,
     how: Settings,
-    whole: Fit,  # learned from all judgements
+    fit: Fit,  # learned from all judgements
     penalty: float,
 ) -> CombinationFile | None:
     """The combination as a file; None if one of its metrics cannot score other captions."""
@@ -304,7 +304,7 @@ def _file(
         names = {label: saved_name(request) for label, request in requests.items()}
     except UsageError:
         return None
-    basis, weights, judgements = whole.basis, whole.weights, scored.draws[0]
+    basis, weights, judgements = fit.basis, fit.weights, scored.draws[0]
     saved = []
     for place, entry in enumerate(inputs):
         label, of_input = entry.row.key.label, basis.owner == place
@@ -324,8 +324,8 @@ def _file(
                 weights=tuple(weights[of_input].tolist()),
             )
         )
-    judged, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
-    images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in judged)
+    learnt, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
+    images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in learnt)
     return CombinationFile(
         learner=how.learner,
         protocol=protocol.versioned,
@@ -334,6 +334,6 @@ def _file(
         seed=how.seed,
         inner_folds=how.inner_folds,
         penalty=penalty,
-        intercept=whole.intercept,
+        intercept=fit.intercept,
         inputs=tuple(saved),
     )

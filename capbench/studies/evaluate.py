@@ -53,17 +53,17 @@ def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], grou
     """Cells of columns of incomplete score files, overall and in the groups (also of other rows) without all scores."""
     of_items = scored.draws[0].groups if protocol.statistic.side != "preferences" else ()
     cells = []
-    for lacking in scored.unscored:
-        columns = set(lacking.request.score_columns) if lacking.of_file else set()
+    for unmet in scored.unscored:
+        columns = set(unmet.request.score_columns) if unmet.of_file else set()
         for row in (row for row in rows if row.key in columns):
             for group in dict.fromkeys(("", *groups, *of_items)):
-                if group not in lacking.groups:
+                if group not in unmet.groups:
                     cells.append(
                         Cell(
                             **_names(protocol, row),
                             group=group,
-                            undefined=str(lacking.error),
-                            placeholder=lacking.in_words(group if group in lacking.scored else ""),
+                            undefined=str(unmet.error),
+                            placeholder=unmet.in_words(group if group in unmet.scored else ""),
                             n=0,
                         )
                     )

@@ -47,7 +47,7 @@ class RatedScores:
 
 
 def rated_scores(
-    judged: Scorable,
+    scorable: Scorable,
     protocol: Protocol,
     aggregation: Aggregation | None = None,
     *,
@@ -59,8 +59,8 @@ def rated_scores(
     if spec.side != "ratings":
         hint = "Choose a data set with ratings, such as composite"
         raise ProtocolError(f"{protocol} has no ratings", code="unsupported", value=str(protocol), hint=hint)
-    judged = replace(judged.require_all(), draws=judged.draws[:1])
-    (judgements,) = judged.draws
+    scorable = replace(scorable.require_all(), draws=scorable.draws[:1])
+    (judgements,) = scorable.draws
     ratings = judgements.ratings[spec.human]
     aggregation = aggregation or spec.aggregation
     item, human = aggregate(ratings.item, ratings.value, aggregation)
@@ -72,12 +72,12 @@ def rated_scores(
             f"{len(levels):,} distinct ratings are put into {RATING_BINS} bins of equal width from {levels[0]:g} to "
             f"{levels[-1]:g}; each bin is named after its middle",
         )
-    scored = judged.score(progress)
+    scored = scorable.score(progress)
     (table,) = scored.tables
-    rows = [row for request in judged.requests for row in request.rows]
+    rows = [row for request in scorable.requests for row in request.rows]
     return RatedScores(
         str(protocol),
-        judged.dataset.title,
+        scorable.dataset.title,
         judgements.items,
         item,
         human,

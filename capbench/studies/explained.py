@@ -35,13 +35,13 @@ class ImageScores:
     candidates: tuple[str, ...]
     scores: Mapping[str, tuple[float, ...]]  # by title of the metric's column, one score for each candidate
     signatures: tuple[str, ...]  # one line for each metric
-    lacking: Mapping[str, str]  # by title, the requirement that a metric is missing
+    missing: Mapping[str, str]  # by title, the requirement that a metric is missing
     under_root: bool  # True if a data set below the data folder was read
     title: str = ""  # of the study that names the captions
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as values for JSON."""
-        return asdict(self)
+        return {"lacking" if key == "missing" else key: value for key, value in asdict(self).items()}
 
 
 def score_image(
@@ -66,26 +66,26 @@ def score_image(
             raise UsageError(message, code="unknown-item", value=task.id, hint=hint)
         references = references or max((item.references for item in items), key=len)
         candidates = candidates or tuple(dict.fromkeys(item.candidate for item in items))
-    judged = [Item(task.id, text, references, f"{task.id}#{place}") for place, text in enumerate(candidates)]
+    captions = [Item(task.id, text, references, f"{task.id}#{place}") for place, text in enumerate(candidates)]
     scores: dict[str, tuple[float, ...]] = {}
     signatures: dict[str, str] = {}
-    lacking: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for request in requests:
         complete: Sequence[MetricRequest] = [request]
         try:
             if request.needs(Scores):
-                _, complete, incomplete, _ = items_with_scores(judged, [request], f"image {task.id}")
-                lacking |= {row.title: str(incomplete[row.key]) for row in request.rows if row.key in incomplete}
-            table = score(judged, complete, resources, dataset=task.id, cache=cache)
+                _, complete, incomplete, _ = items_with_scores(captions, [request], f"image {task.id}")
+                missing |= {row.title: str(incomplete[row.key]) for row in request.rows if row.key in incomplete}
+            table = score(captions, complete, resources, dataset=task.id, cache=cache)
         except (FeatureError, ToolError, DataError) as error:
             of_file = request.needs(Scores)
             if isinstance(error, DataError) and not of_file:
                 raise
-            lacking |= {row.title: str(error) if of_file else f"missing: {error}" for row in request.rows}
+            missing |= {row.title: str(error) if of_file else f"missing: {error}" for row in request.rows}
             continue
-        scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows if row.title not in lacking}
+        scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows if row.title not in missing}
         signatures |= table.signatures
-    return ImageScores(task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, under_root)
+    return ImageScores(task.id, references, candidates, scores, tuple(signature_lines(signatures)), missing, under_root)
 
 
 MOST_CANDIDATES = 5  # of a data set that are explained by default
@@ -122,28 +122,28 @@ def find_subject(
     notes: list[str] = []
     opened = None if dataset is None else open_dataset(dataset, root)
     judgements = None if opened is None else opened.load(opened.protocol().items)[0]
-    judged = () if judgements is None else tuple(item for item in judgements.items if item.image == name)
-    if opened is not None and not judged and not (captions and references):
+    rated = () if judgements is None else tuple(item for item in judgements.items if item.image == name)
+    if opened is not None and not rated and not (captions and references):
         message, hint = f"{opened.name} has no judgements of the image '{name}'", "add --caption and --reference"
         raise UsageError(message, code="unknown-item", value=name, hint=f"Name its data set with --dataset, or {hint}")
-    texts = list(dict.fromkeys(captions or (item.candidate for item in judged)))
+    texts = list(dict.fromkeys(captions or (item.candidate for item in rated)))
     if not captions and len(texts) > MOST_CANDIDATES:
         notes.append(f"the first {MOST_CANDIDATES} of {len(texts)} candidates; choose others with --caption")
         texts = texts[:MOST_CANDIDATES]
-    longest = max((item.references for item in judged), key=len, default=())
+    longest = max((item.references for item in rated), key=len, default=())
     items, humans = [], []
     for text in texts:
-        alike = [one for one in judged if caption_key(one.candidate) == caption_key(text)]
-        meant = [one for one in alike if one.candidate == text]
-        if not meant and len({one.candidate for one in alike}) == 1:  # the only text of this key
+        alike = [entry for entry in rated if caption_key(entry.candidate) == caption_key(text)]
+        meant = [entry for entry in alike if entry.candidate == text]
+        if not meant and len({entry.candidate for entry in alike}) == 1:  # the only text of this key
             meant = alike
         item = meant[0] if meant else None
-        own = longest if item is None else item.references
-        items.append(Item(name, text, tuple(references) or own))
+        usual = longest if item is None else item.references
+        items.append(Item(name, text, tuple(references) or usual))
         rating = None
         if judgements is not None and item is not None and judgements.ratings:
             ratings = next(iter(judgements.ratings.values()))  # of the first aspect
-            same = [place for place, one in enumerate(judgements.items) if one.key == item.key]
+            same = [place for place, entry in enumerate(judgements.items) if entry.key == item.key]
             values = ratings.value[np.isin(ratings.item, same)]
             rating = float(values.mean()) if len(values) else None
         humans.append(rating)

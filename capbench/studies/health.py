@@ -186,7 +186,7 @@ def _weights() -> list[Check]:
     text = f"{', '.join(ready) if ready else 'only those included in capbench'} ({models_dir()})"
     wrong = [weights for weights in states if weights.state == "wrong"]
     what = "{0.path} has SHA-256 {0.sha256}, not {0.expected}"
-    failed = [Check(f"  {one.name}", "fail", what.format(one), f"capbench models list {one.name}") for one in wrong]
+    failed = [Check(f"  {w.name}", "fail", what.format(w), f"capbench models list {w.name}") for w in wrong]
     return [Check("weights", "ok", text), *failed]
 
 

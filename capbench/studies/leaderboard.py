@@ -24,7 +24,7 @@ from capbench.datasets.protocol import with_version
 from capbench.metrics.from_file import FileScores
 from capbench.metrics.metric_request import Row
 from capbench.studies.plan import Plan
-from capbench.studies.published.beside import is_printed_as
+from capbench.studies.published.differences import is_printed_as
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, PublishedRow, load_published
 from capbench.studies.ranking import TaskRanking, missing_reason
 from capbench.studies.results import NUMBER, ON_SAMPLE, BootstrapInfo, Number, StudyResult
@@ -287,11 +287,11 @@ def _column(result: StudyResult, plan: Plan, task: RankedTask, tasks: Sequence[R
     """
     protocol, datasets = str(task.protocol), {str(protocol): dataset for dataset, protocol in plan.protocols}
 
-    def title(one: RankedTask) -> str:
-        dataset, items = datasets[str(one.protocol)], one.protocol.items.name
-        return " ".join(filter(None, [dataset.title, one.group, "" if items == dataset.default[0] else items]))
+    def title(other: RankedTask) -> str:
+        dataset, items = datasets[str(other.protocol)], other.protocol.items.name
+        return " ".join(filter(None, [dataset.title, other.group, "" if items == dataset.default[0] else items]))
 
-    heads = [(title(one), one.protocol.statistic.label) for one in tasks]
+    heads = [(title(other), other.protocol.statistic.label) for other in tasks]
     alike = heads.count((title(task), task.protocol.statistic.label)) > 1
     tests, ceiling = decided(result, protocol, task.group), result.ceiling(protocol, task.group)
     return BoardColumn(

@@ -113,14 +113,14 @@ def study_result(
 ) -> StudyResult:
     """The result of a study: the numbers of its protocols, the titles of its rows, and ``more`` fields."""
     lists = ("cells", "ceilings", "comparisons", "answers", "sentinels")
-    joined: dict[str, Any] = {name: tuple(entry for one in numbers for entry in getattr(one, name)) for name in lists}
+    joined: dict[str, Any] = {name: tuple(entry for part in numbers for entry in getattr(part, name)) for name in lists}
     return StudyResult(
         capbench=__version__,
         name=study.name,
         title=study.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sample=sample,
-        protocols=tuple(one.info for one in numbers),
+        protocols=tuple(part.info for part in numbers),
         columns=columns,
         **joined,
         **more,

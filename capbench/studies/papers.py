@@ -127,9 +127,9 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
     by_features = any(request.reads_features() for request in ready)
     for dataset, protocol in () if item.study else plan.protocols:
         if str(protocol) in present:
-            lacking = load_scorable(dataset, protocol.items, ready, plan.resources).unscored if by_features else ()
-            waiting |= {f"{row.title} on {protocol}": str(less.error) for less in lacking for row in less.request.rows}
-            left_out = {less.request.label for less in lacking}
+            unmet = load_scorable(dataset, protocol.items, ready, plan.resources).unscored if by_features else ()
+            waiting |= {f"{row.title} on {protocol}": str(entry.error) for entry in unmet for row in entry.request.rows}
+            left_out = {entry.request.label for entry in unmet}
             names = [_name(request, row) for request in ready for row in request.rows if request.label not in left_out]
             scorable[str(protocol)] = names
     scored = {name for names in scorable.values() for name in names}

@@ -123,11 +123,11 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
 
 def changed_inputs(plan: Plan) -> dict[str, str]:
     """By label, the options, features and weights of a command that replace those that its study file sets."""
-    own = plan.study.own
-    if own is None:
+    base = plan.study.base
+    if base is None:
         return {}
-    resources = _resources(own, plan.root)
-    _, requests = _requests(replace(own, scores=()), resources, Problems(own.path))
+    resources = _resources(base, plan.root)
+    _, requests = _requests(replace(base, scores=()), resources, Problems(base.path))
     before = {request.label: _inputs(request, resources) for request in requests}
     changed: dict[str, str] = {}
     for request in plan.requests:

@@ -65,8 +65,8 @@ def metric_power(
         hint = "Name single columns, such as bleu-4 instead of bleu"
         raise UsageError(message, code="wrong-value", value=len(rows), hint=hint)
     refuse_means(protocol)
-    judged = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
-    scored = judged.score(progress)
+    scorable = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    scored = scorable.score(progress)
     rows = scored.complete(rows, at_least=2)
     draws = scored.draws
     cells = [cell for cell in evaluate(protocol, draws, scored.tables, rows)[0] if not cell.group]

@@ -186,10 +186,10 @@ class TaskCollector:
         self.gathered: dict[str, tuple[Sequence[Judgements], Mapping[str, FloatArray]]] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, rows: Sequence[Row]) -> None:
-        whole = common_scores(scored.tables, rows)
+        common = common_scores(scored.tables, rows)
         for task in self.tasks:
             if str(task.protocol) == str(protocol):
-                self.gathered[task.name] = scored.draws, {**whole, **group_scores(scored, task.group, rows)}
+                self.gathered[task.name] = scored.draws, {**common, **group_scores(scored, task.group, rows)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ def rank_tasks(
         column: {task: measured[task].on_unit_scale(value) for task, value in of_metric.items()}
         for column, of_metric in values.items()
     }
-    effects = task_effects(scaled, {task: one.task.weight for task, one in measured.items()})
+    effects = task_effects(scaled, {task: entry.task.weight for task, entry in measured.items()})
     overall = {column: effects.overall(of_metric) for column, of_metric in scaled.items()}
     order = sorted(overall, key=lambda column: -overall[column])
     used = permutations_to_use(settings.resamples, len(values), settings.alpha, settings.correction)
@@ -261,7 +261,7 @@ def rank_tasks(
         pairs = _tests(order, values, measured, settings, used, step)
     worse = {(pair.worse, pair.better) for pair in pairs if pair.significant}
     clusters = significance_ranks(overall, lambda name, member: (name, member) in worse)
-    by_task = {task: ranks(one.values) for task, one in measured.items()}
+    by_task = {task: ranks(entry.values) for task, entry in measured.items()}
     titles = {row.name: row.title for row in plan.rows}
     metrics = tuple(
         RankedMetric(
@@ -271,8 +271,8 @@ def rank_tasks(
             rank=clusters[column],
             values=values[column],
             ranks={task: by_task[task][column] for task in values[column]},
-            missing={task: one.missing[column] for task, one in measured.items() if column in one.missing},
-            constant={task: one.constant[column] for task, one in measured.items() if column in one.constant},
+            missing={task: entry.missing[column] for task, entry in measured.items() if column in entry.missing},
+            constant={task: entry.constant[column] for task, entry in measured.items() if column in entry.constant},
         )
         for column in order
     )
@@ -282,13 +282,13 @@ def rank_tasks(
         name=name,
         title=title,
         sample=result.sample,
-        tasks=tuple(_info(one, effects) for one in measured.values()),
+        tasks=tuple(_info(entry, effects) for entry in measured.values()),
         missing_tasks=missing_tasks,
         ranking=Ranking(metrics=metrics, pairs=pairs),
         missing_metrics={
             title: missing_reason(result, column) for column, title in titles.items() if column not in values
         },
-        photographs=len(joint_labels([one.data.data for one in measured.values()])),
+        photographs=len(joint_labels([entry.data.data for entry in measured.values()])),
         permutations=used if pairs else None,
         requested=settings.resamples if pairs and settings.resamples not in (None, used) else None,
         seed=settings.seed,
@@ -339,7 +339,7 @@ def _tests(
     pairs = [pair for pair in itertools.combinations(order, 2) if values[pair[0]].keys() & values[pair[1]]]
     if not pairs:
         return ()
-    tasks = [one.data for one in measured.values()]
+    tasks = [entry.data for entry in measured.values()]
     tests = joint_tests(tasks, pairs, permutations=permutations, seed=settings.seed, progress=progress)
     adjusted = adjust([test.p_value for test in tests], settings.correction).tolist()
     return tuple(
@@ -364,12 +364,12 @@ def _sentinels(
     by_protocol: dict[str, dict[str, SentinelScores | str]] = {}
     cells: dict[str, dict[str, Cell]] = {name: {} for name in SENTINELS}
     with progress("sentinels", len(measured)) as step:
-        for task, one in measured.items():
-            protocol = one.task.protocol
+        for task, entry in measured.items():
+            protocol = entry.task.protocol
             if str(protocol) not in by_protocol:
-                by_protocol[str(protocol)] = sentinel_scores(protocol, one.draws)
+                by_protocol[str(protocol)] = sentinel_scores(protocol, entry.draws)
             for name, scores in by_protocol[str(protocol)].items():
-                cells[name][task] = sentinel_cell(protocol, one.draws[0], name, scores, one.task.group)
+                cells[name][task] = sentinel_cell(protocol, entry.draws[0], name, scores, entry.task.group)
             step(1)
     found = []
     for name, of_tasks in cells.items():

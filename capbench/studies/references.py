@@ -110,7 +110,7 @@ def curve_protocol(dataset: Dataset, text: str | None) -> Protocol:
 
 @stdout_to_stderr()
 def reference_curves(
-    judged: Scorable,
+    scorable: Scorable,
     protocol: Protocol,
     task: CurveTask | None = None,
     *,
@@ -123,19 +123,19 @@ def reference_curves(
     the statistic is undefined on one of its draws.
     """
     started, task = time.perf_counter(), task or CurveTask()
-    _check(protocol, judged)
-    (judgements,) = judged.draws
+    _check(protocol, scorable)
+    (judgements,) = scorable.draws
     sizes = np.array([len(item.references) for item in judgements.items])
-    free = {request.label: _free(request) for request in judged.requests}
+    free = {request.label: _free(request) for request in scorable.requests}
     counts = _counts(task.counts, int(sizes.max()), protocol, free)
     orders = tuple(reference_orders(judgements.items, task.seed, task.draws))
     sweep = ReferenceSweep(judgements.items, orders, tuple(count for count in counts if count))
     notes, signatures, found = list(judgements.notes), dict[str, str](), dict[tuple[str, str, int], list[Cell]]()
-    for request in judged.requests:
-        metric = request.make(complete(judged.resources, cache=judged.cache))
-        for count, table in _tables(judged, request, metric, sweep, 0 in counts, progress):
+    for request in scorable.requests:
+        metric = request.make(complete(scorable.resources, cache=scorable.cache))
+        for count, table in _tables(scorable, request, metric, sweep, 0 in counts, progress):
             rows = [row for row in request.rows if row.key in table.values]
-            for cell in evaluate(protocol, judged.draws, [table], rows)[0]:
+            for cell in evaluate(protocol, scorable.draws, [table], rows)[0]:
                 found.setdefault((cell.column, cell.group, count), []).append(cell)
         signatures[request.label] = metric.signature()
         corpora = set()
@@ -143,9 +143,9 @@ def reference_curves(
             metric.prepare(items)
             corpora.add(metric.corpus_id())
         if len(corpora) > 1:  # the items are a part of a data set
-            notes.append(f"{request.label}: document frequencies are those of {judged.dataset.title} alone")
+            notes.append(f"{request.label}: document frequencies are those of {scorable.dataset.title} alone")
     points, undefined, groups = [], list[Cell](), dict.fromkeys(group for _, group, _ in found)
-    names = [row.name for request in judged.requests for row in request.rows]
+    names = [row.name for request in scorable.requests for row in request.rows]
     for place in [(name, group, count) for name in names for group in groups for count in counts]:
         if not (cells := found.get(place)):
             continue
@@ -169,7 +169,7 @@ def reference_curves(
     return ReferenceCurves(
         capbench=__version__,
         protocol=str(protocol),
-        dataset_title=judged.dataset.title,
+        dataset_title=scorable.dataset.title,
         statistic=protocol.statistic.label,
         kind=protocol.statistic.kind,
         sample=sample,
@@ -187,11 +187,11 @@ def reference_curves(
     )
 
 
-def _check(protocol: Protocol, judged: Scorable) -> None:
-    judgements, code, problem = judged.draws[0], "unsupported", ""
+def _check(protocol: Protocol, scorable: Scorable) -> None:
+    judgements, code, problem = scorable.draws[0], "unsupported", ""
     if protocol.statistic.kind == "mean":
         problem = "has no human judgements to compare with"
-    elif protocol.items.seed is not None or len(judged.draws) > 1:
+    elif protocol.items.seed is not None or len(scorable.draws) > 1:
         code, problem = "conflict", "samples references itself"
     elif judgements.reverse is not None:
         problem = "rates captions against each other, so their number is fixed"
@@ -220,7 +220,7 @@ def _counts(
 
 
 def _tables(
-    judged: Scorable,
+    scorable: Scorable,
     request: MetricRequest,
     metric: Metric,
     sweep: ReferenceSweep,
@@ -228,13 +228,13 @@ def _tables(
     progress: ProgressFactory,
 ) -> Iterator[tuple[int, ScoreTable]]:
     """Number of references and scores, draw by draw; one draw for no references or all of them."""
-    items, counts, free, dataset = sweep.items, sweep.counts, _free(request), judged.draws[0].dataset
+    items, counts, free, dataset = sweep.items, sweep.counts, _free(request), scorable.draws[0].dataset
     metric.prepare(items)
     most = max(len(item.references) for item in items)
     sets = [(draw, count) for draw in range(len(sweep.orders)) for count in counts if draw == 0 or count < most]
 
     def scored(request: MetricRequest, items: tuple[Item, ...], step: Progress) -> ScoreTable:
-        return score(items, [request], judged.resources, dataset=dataset, cache=judged.cache, progress=step)
+        return score(items, [request], scorable.resources, dataset=dataset, cache=scorable.cache, progress=step)
 
     if bare and free.columns:
         with progress(f"{request.label} without references", len(items)) as step:

@@ -95,6 +95,6 @@ def described_regions(image: str, text: str, entry: EntityCaption, boxes: FloatA
         overlap = iou(detections, torch.from_numpy(boxes)).numpy()
         matched = overlap.argmax(axis=1)[overlap.max(axis=1) >= 0.5]
         found[name] = np.isin(np.arange(len(boxes)), matched)
-    own = np.array([found.get(name, found[None]) for _, name in tokens], dtype=bool).reshape(-1, len(boxes))
+    of_word = np.array([found.get(name, found[None]) for _, name in tokens], dtype=bool).reshape(-1, len(boxes))
     detected = np.any([*found.values()], axis=0)
-    return [token for token, _ in tokens], np.stack([own & detected, ~own & detected])
+    return [token for token, _ in tokens], np.stack([of_word & detected, ~of_word & detected])

@@ -200,14 +200,14 @@ class Sentinels(Strict):
         """Tests as files of version 0.2 have them."""
         names = {"column": "better", "sentinel": "worse", "better": "significant"}
         made = []
-        for one in given:
-            if isinstance(one, dict) and "permutations" in one:
-                pairs = [{names.get(key, key): value for key, value in test.items()} for test in one["tests"]]
-                same = {key: one[key] for key in ("group", "correction", "alpha", "unit", "units", "seed")}
+        for tests in given:
+            if isinstance(tests, dict) and "permutations" in tests:
+                pairs = [{names.get(key, key): value for key, value in test.items()} for test in tests["tests"]]
+                same = {key: tests[key] for key in ("group", "correction", "alpha", "unit", "units", "seed")}
                 top = [pair["better"] for pair in pairs if pair["significant"]]
-                one = {**same, "test": "permutation", "resamples": one["permutations"], "level": None, "ranks": {}}
-                one |= {"protocol": known.data["protocol"], "top": top, "pairs": pairs}
-            made.append(one)
+                tests = {**same, "test": "permutation", "resamples": tests["permutations"], "level": None, "ranks": {}}
+                tests |= {"protocol": known.data["protocol"], "top": top, "pairs": pairs}
+            made.append(tests)
         return made
 
     def cell(self, name: str, group: str = "") -> Cell | None:
@@ -326,7 +326,7 @@ class StudyResult(Shown, _Growing):
         if self.sentinels:
             sentinels = self.sentinels_of(cell.protocol)
             against = None if sentinels is None else sentinels.tests_of(cell.group)
-            known = {} if against is None else {one.better: one.significant for one in against.pairs}
+            known = {} if against is None else {pair.better: pair.significant for pair in against.pairs}
             row["beats_sentinels"] = known.get(cell.column)
         return row
 
@@ -413,7 +413,7 @@ class StudyResult(Shown, _Growing):
 
     def sentinels_of(self, protocol: str) -> Sentinels | None:
         """The sentinels under a protocol, or None if there are none."""
-        return next((one for one in self.sentinels if one.protocol == protocol), None)
+        return next((entry for entry in self.sentinels if entry.protocol == protocol), None)
 
     def sentinel_values(self, protocol: str, group: str = "") -> dict[str, float]:
         """The defined values of the sentinels by name."""

@@ -18,7 +18,7 @@ from capbench.metrics.needs import Scores
 from capbench.studies.evaluate import check_defined
 from capbench.studies.numbers import Numbers, protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
-from capbench.studies.published.beside import join_published
+from capbench.studies.published.differences import join_published
 from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable
 
@@ -65,36 +65,36 @@ def run_plan(
         key = f"{dataset.name}/{protocol.items.name}"
         by_items.setdefault(key, []).append(protocol)
         datasets[key] = dataset
-    judged: dict[str, Scorable] = {}
+    loaded: dict[str, Scorable] = {}
     failures: list[CapbenchError] = []
     for key, protocols in by_items.items():
         began = time.perf_counter()
         try:
-            judged[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
+            loaded[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
         except MissingFileError as error:
             missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
             failures.append(error)
         seconds[key] = time.perf_counter() - began
-    _refuse_damaged_files(plan, list(judged.values()))
-    works = [one.slow_work() for one in judged.values()] if announce is not None else []
+    _refuse_damaged_files(plan, list(loaded.values()))
+    works = [scorable.slow_work() for scorable in loaded.values()] if announce is not None else []
     slow = together(work for of_items in works for of_label in of_items.values() for work in of_label)
     if announce is not None and sum(work.seconds for work in slow) > LONG_S:
         labels = tuple(r.label for r in plan.requests if any(r.label in of_items for of_items in works))
         announce(SlowPart(slow, labels))
     unscored: list[CapbenchError] = []
-    for key in list(judged):
+    for key in list(loaded):
         protocols = by_items[key]
         began = time.perf_counter()
         # Plain means are corpus scores overall and of each group. A study may have many judgements: release the memory.
         by_group = any(protocol.statistic.kind == "mean" for protocol in protocols)
-        scored = judged.pop(key).score(progress, by_group=by_group)
+        scored = loaded.pop(key).score(progress, by_group=by_group)
         signatures |= {key: scored.signatures} if scored.signatures else {}
         training |= {key: scored.training} if scored.training else {}
         cached |= {f"{key}|{label}": count for label, count in scored.cached.items()}
         missing = _with_unscored(missing, key, scored)
         seconds[key] += time.perf_counter() - began
-        unscored += [lacking.error for lacking in scored.unscored if lacking.of_file]
-        failures += [lacking.error for lacking in scored.unscored]
+        unscored += [unmet.error for unmet in scored.unscored if unmet.of_file]
+        failures += [unmet.error for unmet in scored.unscored]
         for protocol in protocols:
             try:
                 notes = []
@@ -151,19 +151,19 @@ def run_plan(
     return join_published(result, plan.published, plan.rows, changed_inputs(plan))
 
 
-def _refuse_damaged_files(plan: Plan, judged: Sequence[Scorable]) -> None:
+def _refuse_damaged_files(plan: Plan, loaded: Sequence[Scorable]) -> None:
     """Raise the error of a score file that cannot be joined to one of the study's judgements and fits no other."""
     for request in plan.requests:
         of_label = [
-            [entry for entry in one.unscored if entry.of_file and entry.request.label == request.label]
-            for one in judged
+            [entry for entry in scorable.unscored if entry.of_file and entry.request.label == request.label]
+            for scorable in loaded
         ]
         fits = any(
-            {key for less in lacking for key in less.request.score_columns} != set(request.score_columns)
-            or any(less.scored and less.scored[""][0] for less in lacking)
-            for lacking in of_label
+            {key for entry in unmet for key in entry.request.score_columns} != set(request.score_columns)
+            or any(entry.scored and entry.scored[""][0] for entry in unmet)
+            for unmet in of_label
         )
-        damaged = [less.error for lacking in of_label for less in lacking if less.damaged]
+        damaged = [entry.error for unmet in of_label for entry in unmet if entry.damaged]
         if damaged and not fits:
             raise damaged[0]
 
@@ -174,13 +174,13 @@ def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], 
     def related(first: str, second: str) -> bool:
         labels = {row.name: row.key.label for row in plan.rows}
         requests = {request.label: request for request in plan.requests}
-        one, other = requests[labels[first]], requests[labels[second]]
-        if one.metric is other.metric:
+        request, compared = requests[labels[first]], requests[labels[second]]
+        if request.metric is compared.metric:
             signatures = tables[0].signatures
-            return signatures[one.label] == signatures[other.label] and not one.needs(Scores)
-        pairs = [(one, other), (other, one)]
-        combined = [(part, whole) for part, whole in pairs if issubclass(whole.metric, CombinedMetric)]
-        return any(part.metric in classes_of(whole.make(plan.resources)) for part, whole in combined)
+            return signatures[request.label] == signatures[compared.label] and not request.needs(Scores)
+        pairs = [(request, compared), (compared, request)]
+        combined = [(part, request) for part, request in pairs if issubclass(request.metric, CombinedMetric)]
+        return any(part.metric in classes_of(request.make(plan.resources)) for part, request in combined)
 
     return related
 
@@ -188,11 +188,11 @@ def _relation(plan: Plan, tables: Sequence[ScoreTable]) -> Callable[[str, str], 
 def _with_unscored(missing: list[Missing], key: str, scored: Scored) -> list[Missing]:
     """With the requests that could not be scored on *dataset/items*; those of files have cells with the reason."""
     waiting = {entry.column for entry in missing if entry.planned}
-    for lacking in scored.unscored:
-        if lacking.of_file or lacking.request.rows[0].name in waiting:
+    for unmet in scored.unscored:
+        if unmet.of_file or unmet.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
-        reason, protocol = (str(lacking.error), "") if lacking.input_missing else (f"{key}: {lacking.error}", key)
-        missing += _missing_rows(lacking.request, reason, protocol=protocol)
+        reason, protocol = (str(unmet.error), "") if unmet.input_missing else (f"{key}: {unmet.error}", key)
+        missing += _missing_rows(unmet.request, reason, protocol=protocol)
     return list({(entry.protocol, entry.column): entry for entry in missing}.values())
 
 

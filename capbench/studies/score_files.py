@@ -64,11 +64,11 @@ def items_with_scores(
     """
     joins = {request.label: stored_join(request, items) for request in requests if request.needs(Scores)}
     notes = [joined.note() for joined in joins.values()]
-    lacking = sorted({place for joined in joins.values() for place in joined.missing.tolist()})
-    if allow_missing and lacking:
-        if len(lacking) == len(items):
+    without = sorted({place for joined in joins.values() for place in joined.missing.tolist()})
+    if allow_missing and without:
+        if len(without) == len(items):
             raise next(error for joined in joins.values() if (error := joined.complaint(words=name)) is not None)
-        kept = np.setdiff1d(np.arange(len(items)), lacking).tolist()
+        kept = np.setdiff1d(np.arange(len(items)), without).tolist()
         notes.append(f"{len(kept):,} of {len(items):,} captions remain, for all metrics (--allow-missing)")
         return tuple(items[place] for place in kept), tuple(requests), {}, notes
     complete: list[MetricRequest] = []
@@ -97,22 +97,22 @@ def common_items(
     joins: Joins,
 ) -> tuple[tuple[Judgements, ...], Joins]:
     """The judgements of the items with a score in every file; a file without any belongs to another data set."""
-    here = [joined for joined in joins.values() if not all(one.is_empty for one in joined)]
+    here = [joined for joined in joins.values() if not all(of_draw.is_empty for of_draw in joined)]
     alike = len({tuple((item.image, item.candidate) for item in judgements.items) for judgements in draws}) == 1
 
     def missing(joined: Sequence[Join], place: int) -> set[int]:
-        return {item for one in (joined if alike else [joined[place]]) for item in one.missing.tolist()}
+        return {item for of_draw in (joined if alike else [joined[place]]) for item in of_draw.missing.tolist()}
 
     kept_draws = []
     for place, judgements in enumerate(draws):
-        lacking = {item for joined in here for item in missing(joined, place)}
+        without = {item for joined in here for item in missing(joined, place)}
         if judgements.reverse is not None:  # a pair needs the scores of both directions
-            lacking |= set(judgements.reverse[sorted(lacking)].tolist())
-        if not lacking:
+            without |= set(judgements.reverse[sorted(without)].tolist())
+        if not without:
             kept_draws.append(judgements)
             continue
         total = len(judgements.items)
-        if len(lacking) == total:
+        if len(without) == total:
             files = ", ".join(joined[place].file.path.name for joined in here)
             name, several = f"{dataset.name}/{selection.name}", len(here) > 1
             every = f"'capbench data items {name}' writes the items of all draws"
@@ -123,8 +123,8 @@ def common_items(
         by_file = " and ".join(
             f"{count:,} {'has' if count == 1 else 'have'} no score in {name}" for count, name in counts if count
         )
-        note = f"{total - len(lacking):,} of {total:,} items remain, for all metrics: {by_file} (--allow-missing)"
-        places = np.setdiff1d(np.arange(total), sorted(lacking))
+        note = f"{total - len(without):,} of {total:,} items remain, for all metrics: {by_file} (--allow-missing)"
+        places = np.setdiff1d(np.arange(total), sorted(without))
         kept_draws.append(keep_items(judgements, places, f"{dataset.title}, items with scores", [note]))
     by_label = {request.label: request for request in requests}
     # Rows of items that were left out are not strange.

@@ -147,8 +147,8 @@ class Scorable:
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
         """By label, the slow work that :meth:`score` would start with; labels without any are left out."""
         works: dict[str, tuple[SlowWork, ...]] = {}
-        for one in self.draws:
-            found = slow_work(one.items, self.requests, self.resources, cache=self.cache, documents=one.documents)
+        for draw in self.draws:
+            found = slow_work(draw.items, self.requests, self.resources, cache=self.cache, documents=draw.documents)
             for label, of_label in found.items():
                 works[label] = (*works.get(label, ()), *of_label)
         return works

@@ -39,12 +39,12 @@ def assess_sentinels(
     Tau-c has the same denominator for metrics and sentinels, from the number of distinct ratings.
     """
     made = sentinel_scores(protocol, draws)
-    found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
+    found = {name: entry for name, entry in made.items() if isinstance(entry, SentinelScores)}
     result: list[Cell] = []
     tested: list[Tests] = []
     notes: list[str] = []
     for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
-        of_group = [sentinel_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
+        of_group = [sentinel_cell(protocol, draws[0], name, entry, group) for name, entry in made.items()]
         defined = {cell.column: found[cell.column].values for cell in of_group if cell.value is not None}
         known = scores.get(group, {})
         with_value = [cell.column for cell in cells if cell.group == group and cell.value is not None]
@@ -65,8 +65,8 @@ def assess_sentinels(
         protocol=str(protocol),
         cells=tuple(result),
         tests=tuple(tested),
-        inputs={name: one.inputs for name, one in found.items()},
-        signatures={name: one.signature for name, one in found.items()},
+        inputs={name: entry.inputs for name, entry in found.items()},
+        signatures={name: entry.signature for name, entry in found.items()},
         notes=tuple(notes),
     )
 

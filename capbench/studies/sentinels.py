@@ -89,7 +89,7 @@ def sentinel_scores(
 ) -> dict[str, SentinelScores | str]:
     """Scores of all sentinels for a protocol's captions, or the reason why one is undefined, by name."""
     data = _data(protocol, draws, seed)
-    judged = _checksum(protocol, draws[0])
+    digest = _checksum(protocol, draws[0])
     made: dict[str, SentinelScores | str] = {}
     for name, sentinel in _SENTINELS.items():
         try:
@@ -100,7 +100,7 @@ def sentinel_scores(
         parts = [name, f"capbench:{_VERSION}"]
         if sentinel.learned:
             parts += ["ranks"] if name == "source" and data.ranks else []
-            parts += [sentinel.settings.format(seed=seed), f"human:{protocol.statistic.human}", f"judgements:{judged}"]
+            parts += [sentinel.settings.format(seed=seed), f"human:{protocol.statistic.human}", f"judgements:{digest}"]
         signature = "|".join(filter(None, parts))
         made[name] = SentinelScores(np.tile(values, (len(draws) // len(values), 1)), sentinel.inputs, signature)
     return made
@@ -127,16 +127,16 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
         kept = np.flatnonzero(np.asarray(pairs.preferred) != 0)
         groups = tuple(pairs.group[place] for place in kept.tolist())
         pairs = Preferences(pairs.first[kept], pairs.second[kept], pairs.preferred[kept], groups, pairs.votes[kept])
-        judged = pairs.first
+        rated = pairs.first
     else:
         ratings = judgements.ratings[human]
         total = np.asarray(np.bincount(ratings.item, ratings.value, size), dtype=np.float64)
         number = np.bincount(ratings.item, minlength=size)
-        judged = np.flatnonzero(number)
+        rated = np.flatnonzero(number)
     fold = None
-    if len(np.unique(unit[judged])) >= FOLDS:
+    if len(np.unique(unit[rated])) >= FOLDS:
         # Captions of a photograph without judgements may be scored by any fold's model.
-        fold = np.maximum(deal(unit[judged], FOLDS, units, seed), 0)[unit]
+        fold = np.maximum(deal(unit[rated], FOLDS, units, seed), 0)[unit]
     spec = protocol.statistic
     ranks = spec.level == "captions" and spec.coefficient not in (None, "pearson")
     return _Data(draws, unit, fold, total, number, pairs, ranks, spec.level)
@@ -186,14 +186,14 @@ def _source(data: _Data) -> FloatArray:
         # The differences between the folds would order a source's captions against their ratings.
         raise StatisticError("within a source, all captions have its mean", code="unsupported", value="source")
     systems = np.array([item.system for item in data.items], dtype=np.str_)
-    judged = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
-    if unnamed := int(np.count_nonzero(systems[judged] == "")):
-        some = "captions" if unnamed == len(judged) else count(unnamed, "caption")
+    known = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
+    if unnamed := int(np.count_nonzero(systems[known] == "")):
+        some = "captions" if unnamed == len(known) else count(unnamed, "caption")
         raise StatisticError(f"the data set does not name the sources of {some}")
-    if len(np.unique(systems[judged])) == 1:
+    if len(np.unique(systems[known])) == 1:
         raise StatisticError("all captions are of one source", code="too-few", value=1)
     source, sources = unit_codes(systems)
-    if len(np.unique(source[judged])) == len(np.unique(np.stack([source[judged], data.unit[judged]]), axis=1).T):
+    if len(np.unique(source[known])) == len(np.unique(np.stack([source[known], data.unit[known]]), axis=1).T):
         raise StatisticError("no source has judged captions of two images", code="too-few", value=1)
     fold = data.folds()
     if data.pairs is None:
@@ -295,7 +295,7 @@ def _features(texts: Sequence[str]) -> Any:
             found[("capital",)] = None
         if stripped.endswith("."):
             found[("full stop",)] = None
-        places += [columns.setdefault(one, len(columns)) for one in found]
+        places += [columns.setdefault(feature, len(columns)) for feature in found]
         ends.append(len(places))
     return csr_array((np.ones(len(places)), np.array(places), np.array(ends)), shape=(len(texts), len(columns)))
 

@@ -1,7 +1,7 @@
 """A study: metrics, protocols, a published table, intervals and tests; nothing is resolved.
 
 A study comes from a YAML file (``docs/studies.md``), a call of Python or options of a command. The fields of
-:class:`Study` that are not in :data:`OF_COMMANDS` are the keys of a file.
+:class:`Study` that are not in :data:`NO_KEYS` are the keys of a file.
 """
 
 from __future__ import annotations
@@ -164,10 +164,10 @@ class Task(Settings):
 
     key: ClassVar[str]
     command: ClassVar[str]
-    judged: ClassVar[bool]
+    on_judgements: ClassVar[bool]
 
-    def __init_subclass__(cls, *, key: str, command: str, judged: bool = False) -> None:
-        cls.key, cls.command, cls.judged = key, command, judged
+    def __init_subclass__(cls, *, key: str, command: str, on_judgements: bool = False) -> None:
+        cls.key, cls.command, cls.on_judgements = key, command, on_judgements
 
 
 def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -187,7 +187,7 @@ class RetrievalTask(Task, key="retrieval", command="explore retrieve"):
 
 
 @dataclass(frozen=True)
-class CurveTask(Task, key="curves", command="correlate --references-curve", judged=True):
+class CurveTask(Task, key="curves", command="correlate --references-curve", on_judgements=True):
     """Agreement with human ratings by the number of references."""
 
     counts: Annotated[tuple[Annotated[Whole, Ge(0)], ...], MinLen(1), AfterValidator(_sorted)] | None = None
@@ -196,7 +196,7 @@ class CurveTask(Task, key="curves", command="correlate --references-curve", judg
 
 
 @dataclass(frozen=True)
-class LayerTask(Task, key="layers", command="figure layers", judged=True):
+class LayerTask(Task, key="layers", command="figure layers", on_judgements=True):
     """Agreement with human ratings by the layer of a network."""
 
     resamples: _Resamples = 1000
@@ -322,7 +322,7 @@ class Study:
     answers: bool = False  # finds the best metric for each of the user's data sets, with intervals and tests
     columns: Mapping[str, str] = field(default_factory=dict)  # column of a field, for data sets that are files
     practices: bool = False  # notes the protocols of other papers
-    own: Study | None = None  # as its file defines it, without options, features and weights of a command
+    base: Study | None = None  # as its file defines it, without options, features and weights of a command
 
     def __post_init__(self) -> None:
         if not self.title:
@@ -344,7 +344,7 @@ class Study:
 
 
 # Fields of a study that are not keys of a file.
-OF_COMMANDS = ["options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "own"]
+NO_KEYS = ["options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "base"]
 
 
 class Problems:

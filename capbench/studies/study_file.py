@@ -14,10 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 from capbench.core.errors import StudyError, suggest
 from capbench.core.yaml import read_yaml, shipped_configs
 from capbench.metrics.from_file import ScoresEntry
-from capbench.studies.study import OF_COMMANDS, TASKS, Problems, Study, problems_in
+from capbench.studies.study import NO_KEYS, TASKS, Problems, Study, problems_in
 
 SCHEMA_VERSION = 1
-_KEYS = tuple(one.name for one in fields(Study) if one.name not in OF_COMMANDS)
+_KEYS = tuple(entry.name for entry in fields(Study) if entry.name not in NO_KEYS)
 
 
 def find_study(name: str | os.PathLike[str], folder: str = "", kind: str = "study") -> Path:
@@ -158,11 +158,11 @@ def _check_keys(given: Mapping[str, Any], metrics: Sequence[str], problems: Prob
     if len(tasks) > 1:
         problems.add(f"a study has one of {' and '.join(map(repr, tasks))}", "conflict", tasks[1])
     printed_alone = given.get("published") is not None and not {"protocols", "metrics", *TASKS} & given.keys()
-    judged = not tasks or TASKS[tasks[0]].judged
-    if not judged and "protocols" in given:
+    on_judgements = not tasks or TASKS[tasks[0]].on_judgements
+    if not on_judgements and "protocols" in given:
         message = "this study has no judgements and so no 'protocols'. Remove the key"
         problems.add(message, "conflict", "protocols")
-    for key in ("protocols", "metrics") if judged else ("metrics",):
+    for key in ("protocols", "metrics") if on_judgements else ("metrics",):
         if not printed_alone and not given.get(key):
             problems.add(f"the key '{key}' is missing, a list with at least one entry", "missing-key", key)
     protocols = [text for text in _list(given.get("protocols")) if isinstance(text, str)]

@@ -89,7 +89,7 @@ class Card(Strict):
         """A column of a score file, for ``scores`` of :func:`capbench.leaderboard`."""
         about = self.columns[column]
         given = (about, self.columns[about.twin_of or column], self)
-        reads = next(one.reads_references for one in given if one.reads_references is not None)
+        reads = next(entry.reads_references for entry in given if entry.reads_references is not None)
         return ScoresEntry(
             str(path),
             label=column,
@@ -162,7 +162,7 @@ class Covered:
 
     items: str  # id of the selection: dataset/items
     dataset: str
-    judged: tuple[Item, ...]  # repeats included, of all draws
+    captions: tuple[Item, ...]  # repeats included, of all draws
     joined: str  # identifiers of the joined rows (id, caption)
     file: Path
 
@@ -237,7 +237,7 @@ def covered_data(submission: Submission, tasks: Sequence[RankedTask], root: Data
                 draws[name] = dataset.name, [judgements.items for judgements in dataset.load(task.protocol.items)]
         except MissingFileError:
             continue
-    return [one for file in submission.files for one in _covered(submission, file, draws)]
+    return [entry for file in submission.files for entry in _covered(submission, file, draws)]
 
 
 def _covered(
@@ -253,8 +253,8 @@ def _covered(
             partial.append((name, joins))
             continue
         unused &= ~np.any([_used(joined) for joined in joins], axis=0)
-        judged = tuple(item for items in of_draws for item in items)
-        covered.append(Covered(name, dataset, judged, joins[0].way, file.path))
+        captions = tuple(item for items in of_draws for item in items)
+        covered.append(Covered(name, dataset, captions, joins[0].way, file.path))
     if not unused.any():
         return covered
     # Rows may also match items of a data set that is not submitted: only rows that nothing else explains count.
@@ -296,11 +296,11 @@ def judged_overlaps(
             if name not in dataset_names():
                 raise MissingFileError(name)
             dataset = open_dataset(name, root)
-            rated = {item.image for judged in dataset.load(dataset.protocol().items) for item in judged.items}
+            rated = {item.image for judgements in dataset.load(dataset.protocol().items) for item in judgements.items}
             records.append(TrainingRecord(name, fitted=photographs_of(rated)))
         except MissingFileError:
             notes.append(f"ratings of '{name}': not an installed data set, whose photographs are not checked")
-    return [training_overlap(card.name, records, one.judged, one.items) for one in covered], notes
+    return [training_overlap(card.name, records, entry.captions, entry.items) for entry in covered], notes
 
 
 def _images(name: str, card: Path, root: DataRoot) -> TrainingRecord:

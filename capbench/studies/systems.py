@@ -171,7 +171,7 @@ def compare_systems(
         "pairs": "all" if all_pairs else "with-first",
         "alpha": f"{table.alpha:g}",
     }
-    fixed = {label: one.metric.corpus_id() for label, one in kept[baseline].items()}
+    fixed = {label: statistics.metric.corpus_id() for label, statistics in kept[baseline].items()}
     return SystemComparison(
         baseline,
         systems,
@@ -245,9 +245,9 @@ def _sums(
         return np.column_stack([columns[row.key.column] for row in rows])
 
     by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, of_sums)
-    (whole,) = by_unit.scores(by_unit.terms.sum(axis=0, keepdims=True))
+    (total,) = by_unit.scores(by_unit.terms.sum(axis=0, keepdims=True))
     given = np.array([table.corpus[row.key] for row in rows])
-    return by_unit if np.allclose(whole, given, rtol=_AGREEMENT, atol=_AGREEMENT) else None
+    return by_unit if np.allclose(total, given, rtol=_AGREEMENT, atol=_AGREEMENT) else None
 
 
 def _rows(statistics: CorpusStatistics, unit: IntArray, rows: Sequence[Row]) -> RowScores:

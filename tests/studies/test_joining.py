@@ -19,7 +19,7 @@ from capbench.reports.markup import to_csv
 from capbench.reports.table import Row, Table
 from capbench.reports.tables import tables
 from capbench.studies.plan import changed_inputs, plan_study
-from capbench.studies.published.beside import is_printed_as, join_published
+from capbench.studies.published.differences import is_printed_as, join_published
 from capbench.studies.published.tables import PublishedTable, load_published, names, parse_table, rescaled
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from capbench.studies.study_file import load_study

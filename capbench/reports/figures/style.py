@@ -168,7 +168,7 @@ def fit_fonts(figure: Figure) -> None:
         take_texts_literally(figure)  # drawing creates the tick labels
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
-    missing = sorted({code for one in caught for code in re.findall(r"[Gg]lyph (\d+)", str(one.message))}, key=int)
+    missing = sorted({code for entry in caught for code in re.findall(r"[Gg]lyph (\d+)", str(entry.message))}, key=int)
     if missing:
         letters = " ".join(f"{chr(int(code))} (U+{int(code):04X})" for code in missing[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""

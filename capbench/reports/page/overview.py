@@ -267,9 +267,9 @@ def protocols_section(sources: Sequence[ReportSource]) -> Html:
     infos = {info.id: info for source in sources for info in source.result.protocols}
     parts = []
     for info in infos.values():
-        whole = "" if info.n_items_whole is None else f" of {info.n_items_whole:,} (--allow-missing)"
+        total = "" if info.n_items_whole is None else f" of {info.n_items_whole:,} (--allow-missing)"
         draws = f", {info.draws} reference samples" if info.draws > 1 else ""
-        notes = dict.fromkeys([f"{info.n_items:,} scored items{whole}{draws}", *info.notes])
+        notes = dict.fromkeys([f"{info.n_items:,} scored items{total}{draws}", *info.notes])
         head = tag("summary", tag("b", f"{info.dataset_title}, {info.statistic}"), " ", tag("code", info.versioned_id))
         text = tag("p", f"{info.description[:1].upper()}{info.description[1:]}.")
         parts.append(tag("details", head, text, tag("ul", *(tag("li", note) for note in notes), class_="note")))
