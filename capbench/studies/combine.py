@@ -324,8 +324,8 @@ def _file(
                 weights=tuple(weights[of_input].tolist()),
             )
         )
-    learnt, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
-    images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in learnt)
+    learned_codes, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
+    images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in learned_codes)
     return CombinationFile(
         learner=how.learner,
         protocol=protocol.versioned,
