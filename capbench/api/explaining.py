@@ -21,7 +21,6 @@ from capbench.core.errors import UsageError
 from capbench.core.explanations import Explanation
 from capbench.core.files import check_writable
 from capbench.core.plugins import stdout_to_stderr
-from capbench.datasets.root import find_root
 from capbench.metrics.abilities import Explains
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.explained import find_subject
@@ -93,9 +92,9 @@ def explain(
     if errors and not requested.metric.explains_errors:
         message = f"{metric} finds no errors to compare with 'errors'"
         raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
-    root = find_root(inputs.get("data"))
-    (request,), resources = resolve([metric], inputs, caller, on_sample=not Path(image).exists())
-    explainer = request.make(resources)
+    plan = resolve([metric], inputs, caller, on_sample=not Path(image).exists())
+    (request,), root = plan.requests, plan.root
+    explainer = request.make(plan.resources)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     pictures = None if inputs.get("images") is None else Path(inputs["images"])  # type: ignore[arg-type]
     with nullcontext() if store is None else store:

@@ -30,7 +30,7 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
 from capbench.metrics.needs import Features, Resources, Weights
-from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
+from capbench.metrics.requests import labels_of, left_out_of_all, require_resources, split_label
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
@@ -110,36 +110,20 @@ Inputs = Mapping[str, Any]
 """The :class:`MetricInputs` among the arguments of a function."""
 
 
-def resolve(
-    metrics: MetricsGiven,
-    inputs: Inputs,
-    caller: Caller = PYTHON,
-    *,
-    on_sample: bool = False,  # True to use the sample's features and weights, if the data folder is the sample
-) -> tuple[tuple[MetricRequest, ...], Resources]:
-    """Metrics with all their inputs, checked as far as is possible without reading captions; nothing is scored."""
-    from capbench.weights.registry import locate
+def resolve(metrics: MetricsGiven, inputs: Inputs, caller: Caller = PYTHON, *, on_sample: bool = False) -> Plan:
+    """Metrics with all their inputs, checked as far as is possible without reading captions; nothing is scored.
 
-    root = find_root(inputs.get("data"))
-    names, options = asked(metrics, inputs.get("version")), options_by_owner(inputs.get("options"))
-    requests, resources = requested_metrics(
-        names,
-        dict(options),
-        scores_entries(inputs.get("scores", ())),
-        lambda left: resources_of(left, inputs, root, caller),
-    )
-    if not requests:
+    ``on_sample``: True to use the sample's features and weights, if the data folder is the sample.
+    """
+    from capbench.studies.study import Study
+
+    names = asked(metrics, inputs.get("version"))
+    if not names and not inputs.get("scores"):
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-    for store in filter(None, (resources.features, *resources.features_of.values())):
-        check_store(store)
-    for owner, model in (("", resources.model), *resources.models.items()):
-        if model is not None:
-            locate(model, owner)
-    note_left_out(names, resources, options, caller)
-    if on_sample and root.is_sample:
-        resources = with_sample(requests, resources, root, caller)
-    require_resources(requests, resources)
-    return requests, resources
+    study = with_inputs(Study(name="metrics", metrics=tuple(names)), inputs, caller)
+    plan = resolve_study(study, find_root(inputs.get("data")), caller, on_sample=on_sample)
+    require_resources(plan.requests, plan.resources)
+    return plan
 
 
 def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
@@ -154,7 +138,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
     options = {name: dict(of_name) for name, of_name in study.options.items()}
     for name, of_name in options_by_owner(inputs.get("options")).items():
         options[name] = {**options.get(name, {}), **of_name}
-    files = resources_of(study.metrics, inputs, None, caller)
+    files = resources_of(study.metrics, inputs, caller)
     features_of = dict(files.features_of) if files.features else {**study.features_of, **files.features_of}
     models = dict(files.models) if files.model else {**study.models, **files.models}
     if study.path is None:
@@ -184,6 +168,7 @@ def resolve_study(
     *,
     task: bool = False,  # True for the command of the study's task
     all_protocols: bool = False,
+    on_sample: bool = False,  # True to use the sample's features and weights without a protocol, too
 ) -> Plan:
     """Resolve a study; on the embedded sample, metrics without features and weights can use the sample's."""
     if all_protocols:
@@ -193,7 +178,7 @@ def resolve_study(
 
         make_plan = partial(plan_study, task=task)
     plan = make_plan(study, root)
-    if root.is_sample if task else plan.on_sample and study.path is None:
+    if root.is_sample and (task or on_sample or (plan.uses_root and study.path is None)):
         completed = with_sample(plan.requests, plan.resources, root, caller)
         if completed is not plan.resources:
             study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
@@ -301,9 +286,7 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
     return owners
 
 
-def resources_of(
-    names: Iterable[Asked], inputs: Inputs, root: DataRoot | None = None, caller: Caller = PYTHON
-) -> Resources:
+def resources_of(names: Iterable[Asked], inputs: Inputs, caller: Caller = PYTHON) -> Resources:
     """Files for metrics."""
     images = inputs.get("images")
     if images is not None:
@@ -317,7 +300,6 @@ def resources_of(
         model=weights,
         models=models,
         images=None if images is None else os.fspath(images),
-        data=None if root is None else str(root.path),
         allow_missing=inputs.get("allow_missing", False),
     )
 

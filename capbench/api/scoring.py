@@ -251,14 +251,14 @@ def _read_own(
     caller: Caller,
 ) -> _Read:
     """The captions of a user."""
-    (requests, resources), notes = resolve(metrics, inputs, caller), list[str]()
+    plan, notes = resolve(metrics, inputs, caller), list[str]()
 
     def note(*lines: str) -> None:
         notes.extend(lines)
         for line in lines:
             caller.tell(line)
 
-    items, sample = _items_in(candidates), False
+    requests, items, sample = plan.requests, _items_in(candidates), False
     if references is None and items is None:
         requests, left_out = without_references(requests, caller.spelled("references"))
         note(*left_out)
@@ -307,7 +307,7 @@ def _read_own(
     notes += cautions
     facts = {"notes": tuple(notes), "sample": sample, "missing_captions": len(missing_images)}
     documents = before if len(before) > len(items) else None
-    return _Read(items, rows, requests, resources, name, unscored, documents, facts)
+    return _Read(items, rows, requests, plan.resources, name, unscored, documents, facts)
 
 
 def _place(draw: int, draws: int, name: str, caller: Caller) -> int:

@@ -52,14 +52,14 @@ def compare_systems(
     if len(files) < 2:
         hint = "Pass a baseline and one or more systems"
         raise UsageError("a comparison requires two systems", code="too-few", hint=hint)
-    requests, resources = resolve(metrics, inputs, caller)
+    plan = resolve(metrics, inputs, caller)
     spelled, restrict, split = caller.spelled, inputs.get("restrict", False), inputs.get("split")
     if restrict and split is None:
         message = f"{spelled('restrict')} requires {spelled('split')}"
         raise UsageError(message, code="missing-option", hint=f"Add {spelled('split')}")
     options = ReadingOptions(split, restrict, inputs.get("keep_first", False), spelled)
     captions = read_systems(files, Path(references), options)
-    for request in requests:
+    for request in plan.requests:
         for items in captions.items.values():
             request.metric.check_captions(items)
     first, *_ = captions.files.values()
@@ -75,8 +75,8 @@ def compare_systems(
     settings = {name: value for name, value in inputs.items() if name in _OF_TESTS}
     return _compare(
         captions,
-        requests,
-        resources=resources,
+        plan.requests,
+        resources=plan.resources,
         cache=inputs.get("cache", True),
         progress=caller.progress,
         **settings,  # type: ignore[arg-type]

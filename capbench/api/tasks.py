@@ -165,25 +165,24 @@ def retrieve(
     :class:`capbench.api.arguments.RetrievalChanges` and :class:`capbench.api.resolve.CachedInputs`.
     """
     caller, root = python_caller(progress), find_root(inputs.get("data"))
-    task, missing, published = RetrievalTask(), dict[str, str](), None
+    task, missing = RetrievalTask(), dict[str, str]()
     if study is not None:
         refuse_with_study({"metrics": asked(metrics, inputs.get("version"))}, caller)
         plan, task, missing = plan_task(os.fspath(study), RetrievalTask, inputs, texts(without), caller)
-        requests, resources, published = plan.requests, plan.resources, plan.study.published
     task = _changed(task, RetrievalChanges, inputs)
     of_file = Path(task.captions).exists()
     if study is None:
         refuse_without(texts(without), caller)
-        requests, resources = resolve(metrics, inputs, caller, on_sample=not of_file)
+        plan = resolve(metrics, inputs, caller, on_sample=not of_file)
     gallery = draw_gallery(load_split(task.captions, task.split, root), task)
     title = task.captions if task.split is None else f"{task.captions}, {task.split}"
     caller.on_data(root, not of_file)
     caller.tell(f"{title}: {gallery.source}")
     results: list[MetricRetrieval] = []
-    for metric in requests:
+    for metric in plan.requests:
         try:
             results += metric_retrieval(
-                gallery, metric, resources=resources, cache=inputs.get("cache", True), progress=caller.progress
+                gallery, metric, resources=plan.resources, cache=inputs.get("cache", True), progress=caller.progress
             )
         except CapbenchError as error:
             if study is None:
@@ -198,5 +197,5 @@ def retrieve(
         captions=len(gallery.captions),
         results=tuple(results),
         missing=missing,
-        published=published,
+        published=plan.study.published,
     )

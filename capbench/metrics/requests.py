@@ -16,7 +16,6 @@ from typing import Any
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.metrics.base import Metric
-from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
 from capbench.metrics.needs import Need, Resources, unmet_needs
 from capbench.metrics.registry import columns_by_metric, metric_columns, metric_names
@@ -243,26 +242,6 @@ def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any
         if missing:
             reasons[metric] = ", ".join(dict.fromkeys(need.name() for need, _ in missing))
     return reasons
-
-
-def requested_metrics(
-    # metrics, and columns of the score files; without any of the latter, every column of the files
-    names: Sequence[Asked],
-    options: dict[str, dict[str, Any]],  # options by label, metric or column
-    files: Sequence[ScoresEntry],  # score files
-    # features, weights and the data folder for the names that are not columns of files
-    resources_of: Callable[[Sequence[Asked]], Resources],
-) -> tuple[tuple[MetricRequest, ...], Resources]:
-    """The requests of one command or call, and their resources."""
-    stored, problems = requests_of_files(files, options)
-    if problems:
-        raise problems[0]
-    others, stored = chosen_of_files(names, stored)
-    resources = resources_of(others)
-    requests = (*resolve_metrics(others, options, resources, beside=stored), *stored)
-    for problem in collisions(requests):
-        raise UsageError(problem, code="duplicate")
-    return requests, resources
 
 
 def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tuple[MetricRequest, ...], list[str]]:

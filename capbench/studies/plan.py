@@ -154,7 +154,8 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
     options = dict(study.options)
     stored, wrong_files = requests_of_files(study.scores, options)
     for wrong in wrong_files:
-        problems.add(str(wrong), wrong.code, wrong.value)
+        with problems.catching():
+            raise wrong
     names, stored = chosen_of_files(study.metrics, stored)
     requests: list[MetricRequest] = []
     for asked in names:

@@ -353,6 +353,7 @@ class Problems:
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = path
         self.found: dict[str, tuple[str, object]] = {}
+        self.errors: list[CapbenchError] = []
 
     def add(self, problem: str, code: str = "invalid", value: object = None) -> None:
         """Add a problem, once."""
@@ -365,9 +366,15 @@ class Problems:
             yield
         except CapbenchError as error:
             self.add(str(error), error.code, error.value)
+            self.errors.append(error)
 
     def raise_if_any(self) -> None:
-        """Raise StudyError with all problems in one line, numbered if there are several."""
+        """Raise StudyError with all problems in one line, numbered if there are several.
+
+        The only problem of arguments, without a file, is raised as it was caught.
+        """
+        if self.path is None and len(self.found) == len(self.errors) == 1:
+            raise self.errors[0]
         if len(self.found) == 1:
             ((problem, (code, value)),) = self.found.items()
             raise StudyError(problem, code=code, value=value, path=self.path)
