@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
+from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric
 from capbench.metrics.needs import Features, Resources, Weights
 from capbench.metrics.requests import labels_of, left_out_of_all, require_resources, split_label
 
@@ -138,22 +138,22 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
     options = {name: dict(of_name) for name, of_name in study.options.items()}
     for name, of_name in options_by_owner(inputs.get("options")).items():
         options[name] = {**options.get(name, {}), **of_name}
-    files = resources_of(study.metrics, inputs, caller)
-    features_of = dict(files.features_of) if files.features else {**study.features_of, **files.features_of}
-    models = dict(files.models) if files.model else {**study.models, **files.models}
-    if study.path is None:
-        note_left_out(study.metrics, replace(files, features_of=features_of, models=models), options, caller)
-    else:  # without a file, the plan reports a missing store together with all other problems
-        for path in filter(None, (files.features, *files.features_of.values())):
-            check_store(path)
+    if (images := inputs.get("images")) is not None:
+        check_folder(images, caller.spelled("images"))
+    labels = labels_of(study.metrics)
+    features, features_of = files_by_owner("features", inputs.get("features"), labels, caller)
+    model, models = files_by_owner("model", inputs.get("model"), labels, caller)
+    # Without a file, the plan reports a missing store together with all other problems.
+    for path in () if study.path is None else filter(None, (features, *features_of.values())):
+        check_store(path)
     return replace(
         study,
         options=options,
-        features=files.features or study.features,
-        features_of=features_of,
-        model=files.model or study.model,
-        models=models,
-        images=files.images or study.images,
+        features=features or study.features,
+        features_of=features_of if features else {**study.features_of, **features_of},
+        model=model or study.model,
+        models=models if model else {**study.models, **models},
+        images=study.images if images is None else os.fspath(images),
         scores=(*study.scores, *scores_entries(inputs.get("scores", ()))),
         allow_missing=study.allow_missing or inputs.get("allow_missing", False),
         columns=columns,
@@ -179,10 +179,10 @@ def resolve_study(
         make_plan = partial(plan_study, task=task)
     plan = make_plan(study, root)
     if root.is_sample and (task or on_sample or (plan.uses_root and study.path is None)):
-        completed = with_sample(plan.requests, plan.resources, root, caller)
-        if completed is not plan.resources:
-            study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
-            plan = make_plan(study, root)
+        completed = with_sample(study, plan, caller)
+        plan = plan if completed is study else make_plan(completed, root)
+    if study.path is None:
+        note_left_out(study, plan.resources, caller)
     for line in plan.notes:
         caller.note(line)
     for dataset in {dataset.name: dataset for dataset, _ in plan.protocols if dataset.file_columns}.values():
@@ -286,24 +286,6 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
     return owners
 
 
-def resources_of(names: Iterable[Asked], inputs: Inputs, caller: Caller = PYTHON) -> Resources:
-    """Files for metrics."""
-    images = inputs.get("images")
-    if images is not None:
-        check_folder(images, caller.spelled("images"))
-    labels = labels_of(names)
-    store, stores = files_by_owner("features", inputs.get("features"), labels, caller)
-    weights, models = files_by_owner("model", inputs.get("model"), labels, caller)
-    return Resources(
-        features=store,
-        features_of=stores,
-        model=weights,
-        models=models,
-        images=None if images is None else os.fspath(images),
-        allow_missing=inputs.get("allow_missing", False),
-    )
-
-
 def files_by_owner(
     argument: str, value: FilesGiven | None, labels: Sequence[str], caller: Caller = PYTHON
 ) -> tuple[str | None, dict[str, str]]:
@@ -322,56 +304,47 @@ def files_by_owner(
     return for_all, files
 
 
-def note_left_out(
-    names: Sequence[Asked], resources: Resources, options: Mapping[str, Mapping[str, Any]], caller: Caller
-) -> None:
+def note_left_out(study: Study, resources: Resources, caller: Caller) -> None:
     """Note the metrics that ``all`` leaves out, with the reasons."""
-    if "all" not in names:
-        return
     by_reason: dict[str, list[str]] = {}
-    for metric, reason in left_out_of_all(resources, options).items():
+    for metric, reason in left_out_of_all(resources, study.options).items() if "all" in study.metrics else ():
         by_reason.setdefault(reason, []).append(metric)
     if by_reason:
         listed = "; ".join(f"{', '.join(metrics)} ({reason})" for reason, metrics in by_reason.items())
         caller.note(f"'all' leaves out metrics with missing requirements: {listed}")
 
 
-def with_sample(
-    requests: Sequence[MetricRequest], resources: Resources, root: DataRoot, caller: Caller = PYTHON
-) -> Resources:
-    """Resources with the sample's features and model for metrics that have neither features nor weights.
+def with_sample(study: Study, plan: Plan, caller: Caller) -> Study:
+    """A study with the sample's features and model for metrics of its plan that have neither features nor weights.
 
     Metrics without sample weights in capbench are not changed. The features are extracted if necessary, and a note
     names the metrics.
     """
-    with_features = [request for request in requests if request.reads_features()]
+    with_features = [request for request in plan.requests if request.reads_features()]
     if not with_features:
-        return resources
+        return study
     from capbench.metrics.scan.encode import GroundedMetric
     from capbench.weights.registry import has_sample
 
-    features_of, models = dict(resources.features_of), dict(resources.models)
-    completed: list[str] = []
+    features_of, models = dict[str, str](), dict[str, str]()
     for request in with_features:
-        files = resources.of(request.label, request.metric.name)
+        files = plan.resources.of(request.label, request.metric.name)
         sampled = issubclass(request.metric, GroundedMetric) or has_sample(request.metric.name)
         if files.features or files.model or (request.needs(Weights) and not sampled):
             continue
         of_label = {request.label: "sample"} if sampled else {}
-        tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
+        tried = replace(plan.resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
         if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.missing(tried)):
             continue  # it also requires an input that the sample does not have
         features_of[request.label] = str(SAMPLE_STORE)
         models |= of_label
-        completed.append(request.label)
-    if not completed:
-        return resources
-    _extract_missing(root, caller)
-    used = f"the sample's features ({SAMPLE_STORE})"
-    used += " and the model 'sample'" if any(label in models for label in completed) else ""
+    if not features_of:
+        return study
+    _extract_missing(plan.root, caller)
+    used = f"the sample's features ({SAMPLE_STORE})" + (" and the model 'sample'" if models else "")
     flags = f"{caller.spelled('features')} and {caller.spelled('model')}"
-    caller.note(f"{', '.join(completed)}: using {used}; override with {flags}")
-    return replace(resources, features_of=features_of, models=models)
+    caller.note(f"{', '.join(features_of)}: using {used}; override with {flags}")
+    return replace(study, features_of={**study.features_of, **features_of}, models={**study.models, **models})
 
 
 def _extract_missing(root: DataRoot, caller: Caller) -> None:
