@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from capbench.api.agreement import correlate as correlate
     from capbench.api.agreement import correlate_all_protocols as correlate_all_protocols
     from capbench.api.check_metric import check_metric as check_metric
-    from capbench.api.combining import combine as combine
+    from capbench.api.comparing import combine as combine
     from capbench.api.comparing import compare as compare
     from capbench.api.comparing import power as power
     from capbench.api.data import import_data as import_data
@@ -103,8 +103,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "api.agreement": "correlate correlate_all_protocols",
     "api.check_metric": "check_metric",
-    "api.combining": "combine",
-    "api.comparing": "compare power",
+    "api.comparing": "combine compare power",
     "api.data": "import_data",
     "api.explaining": "explain",
     "api.features": "extract_features import_features",

@@ -1,19 +1,21 @@
-"""``capbench.compare`` and ``capbench.power``: differences between metrics in agreement with human judgements."""
+"""``capbench.compare``, ``power`` and ``combine``: metrics against and with each other under one protocol."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Le
 from typing_extensions import Unpack
 
 from capbench.api.agreement import plan_judged, warn_of_missing
-from capbench.api.arguments import Statistics
+from capbench.api.arguments import CombinationChoices, Statistics
 from capbench.api.caller import Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked
-from capbench.api.resolve import DatasetGiven, Inputs, MetricInputs, MetricsGiven
+from capbench.api.resolve import DatasetGiven, Inputs, MetricInputs, MetricsGiven, texts
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import StatisticError, count
+from capbench.core.files import check_writable
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
 from capbench.studies.plan import Plan
@@ -21,6 +23,10 @@ from capbench.studies.power import MetricPower, metric_power
 from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, run_plan
 from capbench.studies.scoring import refuse_means
+from capbench.studies.study import CombineSettings, TestSettings
+
+if TYPE_CHECKING:
+    from capbench.studies.combine import CombinationResult
 
 
 @checked
@@ -127,4 +133,54 @@ def power(
     if result.power.units < FEWEST_UNITS:
         have = count(result.power.units, result.power.unit)
         caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
+    return result
+
+
+class CombinationInputs(MetricInputs, CombinationChoices, total=False):
+    """Inputs of the metrics, and how the combination is learned."""
+
+
+@checked
+def combine(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven = (),
+    *,
+    protocol: str | None = None,
+    progress: ProgressGiven = False,
+    **inputs: Unpack[CombinationInputs],
+) -> CombinationResult:
+    """Learn one score from several metrics, as ``capbench train combination`` does.
+
+    Other inputs: :class:`capbench.api.arguments.CombinationChoices` and :class:`capbench.api.resolve.MetricInputs`.
+    """
+    from capbench.metrics.combination import saved_name, write_combination
+    from capbench.metrics.scoring import check_ending, write_scores
+    from capbench.studies.combine import combine_metrics
+
+    caller, seed = python_caller(progress), inputs.get("seed", 0)
+    save, out = (None if path is None else Path(path) for path in (inputs.get("save"), inputs.get("out")))
+    for path in filter(None, (save, out)):
+        check_writable(path)
+    if out is not None:
+        check_ending(out)
+    plan = plan_judged(dataset, metrics, protocol, inputs, caller)
+    if save is not None:
+        for request in plan.requests:
+            saved_name(request)
+    result, tables = combine_metrics(
+        *plan.protocols[0],
+        plan.requests,
+        CombineSettings(inputs.get("learner", "auto"), inputs.get("folds", 10), inputs.get("inner_folds", 5), seed),
+        lower=texts(inputs.get("lower")),
+        compare=TestSettings(correction=inputs.get("correction", "holm"), resamples=inputs.get("resamples"), seed=seed),
+        resources=plan.resources,
+        cache=inputs.get("cache", True),
+        progress=caller.progress,
+    )
+    if out is not None:
+        write_scores(tables[0], out)
+        if len(tables) > 1:
+            caller.tell(f"{out} has the scores of the first of {len(tables)} samples of references")
+    if save is not None and result.combination is not None:
+        write_combination(result.combination, save)
     return result

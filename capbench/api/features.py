@@ -18,7 +18,6 @@ from capbench.core.errors import UsageError, count
 from capbench.core.files import check_folder, check_writable
 
 if TYPE_CHECKING:
-    from capbench.datasets.root import DataRoot
     from capbench.features.detectors.base import Detector
     from capbench.features.extract import Extracted
     from capbench.features.images import ImageFile
@@ -101,7 +100,9 @@ def find_images_and_detector(
     images: Sequence[PathGiven], options: Mapping[str, Any], settings: DetectorSettings, caller: Caller
 ) -> tuple[Sequence[ImageFile], Sequence[str], str, Callable[[], Detector]]:
     """The images, ids of those without a file, a name for file names, and a function that opens the detector."""
+    from capbench.datasets.images import all_images, dataset_images
     from capbench.datasets.root import find_root
+    from capbench.features.images import find_images
 
     dataset, folder = settings.get("dataset"), settings.get("image_root")
     if images and dataset:
@@ -112,7 +113,13 @@ def find_images_and_detector(
     caller.on_data(root, not images)
     if folder is not None:
         check_folder(folder, caller.spelled("image_root"))
-    found, missing, name = _find(images, dataset, root, None if folder is None else Path(folder))
+    place = None if folder is None else Path(folder)
+    if images:
+        found, missing, name = find_images(images, place), list[str](), Path(images[0]).stem or "images"
+    elif dataset is not None:
+        (found, missing), name = dataset_images(dataset, root, place), Path(dataset).stem
+    else:
+        found, missing, name = all_images(root), [], "sample" if root.is_sample else "all"
     weights = None if settings.get("weights") is None else os.fspath(settings["weights"] or "")
     chosen = _detector_of(found, settings.get("detector"), weights, caller)
     batch, precision = settings.get("batch", 1), settings.get("precision", "float32")
@@ -157,18 +164,3 @@ def _open(name: str, weights: str | None, device: str, options: dict[str, Any], 
     if model.device == "cpu":
         keep_freed_memory()
     return model
-
-
-def _find(
-    images: Sequence[PathGiven], dataset: str | None, root: DataRoot, image_root: Path | None
-) -> tuple[list[ImageFile], list[str], str]:
-    """The images, ids of a data set's images without a file, and a name for file names."""
-    if images:
-        from capbench.features.images import find_images
-
-        return find_images(images, image_root), [], Path(images[0]).stem or "images"
-    from capbench.datasets.images import all_images, dataset_images
-
-    if dataset is not None:
-        return *dataset_images(dataset, root, image_root), Path(dataset).stem
-    return all_images(root), [], "sample" if root.is_sample else "all"

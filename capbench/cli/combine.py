@@ -29,7 +29,7 @@ def combine(
 
     Example: capbench correlate -d flickr8k-expert -m cider -m combination:text.json
     """
-    from capbench.api.combining import combine as learn
+    from capbench.api.comparing import combine as learn
     from capbench.reports.combination import print_combined
 
     caller = common.caller(json_output=json_output)
