@@ -267,6 +267,8 @@ def verify_data(
 
 def _to_check(name: str, known: Catalog, root: DataRoot, *, requested: bool) -> list[str]:
     """All installed files of a data set, and for an unmet need the files of its most complete alternative."""
+    from capbench.datasets.inventory import missing_needs
+
     entry = known.datasets[name]
     installed = [path for path in entry.files if root.locate(path).exists()]
     # A data set without installed files is an error only if it was requested. Files that it shares with another data
@@ -274,14 +276,11 @@ def _to_check(name: str, known: Catalog, root: DataRoot, *, requested: bool) -> 
     others = {path for other in known.datasets.values() if other is not entry for path in other.files}
     unshared = [path for path in entry.files if path not in others]
     is_absent = bool(unshared) and not any(path in installed for path in unshared)
-    if not requested and (is_absent or not any(need.needed and need.met(root.locate) for need in entry.needs)):
+    unmet = missing_needs(entry, root)
+    if not requested and (is_absent or len(unmet) == sum(need.needed for need in entry.needs)):
         return installed
-    missing: list[str] = []
-    for need in entry.needs:
-        if need.needed and need.met(root.locate) is None:
-            nearest = max(need.any_of, key=lambda files: sum(path in installed for path in files) / len(files))
-            missing += [path for path in nearest if path not in installed]
-    return list(dict.fromkeys([*installed, *missing]))
+    nearest = (max(n.any_of, key=lambda files: sum(path in installed for path in files) / len(files)) for n in unmet)
+    return list(dict.fromkeys([*installed, *(path for files in nearest for path in files)]))
 
 
 def _verify_imported(name: str, root: DataRoot) -> FileReport:

@@ -36,12 +36,10 @@ def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> Name
     from capbench.datasets.base import dataset_names, load_dataset
     from capbench.text import ptb
 
-    published = dataset_names() if ALL in names else ()
-    # Each data set is followed by the data sets that are named like its groups.
-    of_all = [
-        full for name in published for full in (name, *(f"{name}@{group}" for group in load_dataset(name).variants))
-    ]
-    wanted = list(dict.fromkeys([*of_all, *(name for name in names if name != ALL)]))
+    wanted = dict[str, None]()
+    for name in dataset_names() if ALL in names else ():
+        wanted |= dict.fromkeys([name, *(f"{name}@{group}" for group in load_dataset(name).variants)])
+    wanted |= dict.fromkeys(name for name in names if name != ALL)
     total = 0
     tokens: dict[str, Sequence[str]] = {}
     skipped: dict[str, str] = {}
@@ -108,20 +106,18 @@ def make_parses(captions: NamedCaptions, root: DataRoot, caller: Caller) -> dict
     from capbench.core.progress import words
     from capbench.text.spice import scene_graph
 
-    distinct: dict[str, None] = {}
-    unparsed: dict[str, None] = {}
-    long: dict[str, None] = {}
+    distinct, unparsed, long = set[str](), set[str](), set[str]()
     for name, tokens in captions.tokens.items():
         missing = scene_graph.missing(tokens, data=root.path)
-        distinct |= dict.fromkeys(tokens)
-        left_out = [text for text in missing if name in captions.unnamed and len(text.split()) > _MOST_WORDS]
-        unparsed |= dict.fromkeys(missing if not left_out else [text for text in missing if text not in left_out])
-        long |= dict.fromkeys(left_out)
+        left_out = {text for text in missing if name in captions.unnamed and len(text.split()) > _MOST_WORDS}
+        distinct.update(tokens)
+        unparsed.update(text for text in missing if text not in left_out)
+        long |= left_out
         line = f"{name}: {len(tokens):,} distinct captions, {len(missing):,} of them not parsed"
         if left_out:
             line += f"; {len(left_out):,} of more than {_MOST_WORDS} words are left out unless it is named"
         caller.note(line)
-    to_parse = sorted(unparsed, key=lambda text: len(text.split()))  # the last ones may exceed the memory
+    to_parse = sorted(unparsed, key=lambda text: (len(text.split()), text))  # the last ones may exceed the memory
     if to_parse:
         caller.note(
             f"{len(to_parse):,} captions to parse, {words(len(to_parse) / scene_graph.per_second())} if this machine "
@@ -129,7 +125,7 @@ def make_parses(captions: NamedCaptions, root: DataRoot, caller: Caller) -> dict
         )
         with caller.spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
             scene_graph.ensure(to_parse, data=root.path, progress=step, spread=workers)
-    return {"distinct": len(distinct), "parsed": len(to_parse), "left_out": len(long.keys() - unparsed.keys())}
+    return {"distinct": len(distinct), "parsed": len(to_parse), "left_out": len(long - unparsed)}
 
 
 def export_named(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from capbench.api.agreement import plan_agreement, study_of
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.ranking import COLUMNS
 from capbench.api.resolve import MetricInputs
 from capbench.core.arguments import PathGiven
+from capbench.core.training_record import TrainingOverlap
 from capbench.core.typed_json import Strict
 from capbench.datasets.root import find_root
 from capbench.studies.results import Cell, StudyResult
@@ -39,11 +38,10 @@ class SubmissionResult(Strict):
     sample: bool
     data: tuple[dict[str, str], ...]  # completely covered data sets: items, joined (how), file
     rows: tuple[SubmissionRow, ...]
-    overlap: tuple[dict[str, Any], ...]  # by items: judged photographs, trained (shared ones), fitted (rated ones)
+    overlap: tuple[TrainingOverlap, ...]  # by the items as ``group``; ``fitted``: photographs whose ratings were used
     ratings: tuple[str, ...]
     judged_ratings: tuple[str, ...]  # data sets whose ratings were used for training and that are judged
     notes: tuple[str, ...]  # what was not checked
-    overlap_lines: tuple[str, ...] = Field(exclude=True)
 
 
 def check_submission(
@@ -54,7 +52,7 @@ def check_submission(
     tasks = resolve_tasks(load_tasks(COLUMNS), COLUMNS, root)
     covered = covered_data(submission, tasks, root)
     overlaps, notes = judged_overlaps(submission, covered, root)
-    items = {one.items for one in covered}
+    items = {entry.items for entry in covered}
     chosen = [task for task in tasks if task.spelled.rpartition("/")[0] in items]
     inputs: MetricInputs = {"scores": submission_entries(submission, shown=False), "data": data}
     protocols = list(dict.fromkeys(task.spelled for task in chosen))
@@ -65,19 +63,12 @@ def check_submission(
     return SubmissionResult(
         name=card.name,
         sample=result.sample,
-        data=tuple({"items": one.items, "joined": one.joined, "file": one.file.name} for one in covered),
+        data=tuple({"items": entry.items, "joined": entry.joined, "file": entry.file.name} for entry in covered),
         rows=tuple(row for task in chosen for name in card.columns if (row := _row(result, task, name)) is not None),
-        overlap=tuple(
-            {"items": one.group, "photographs": one.photographs, "trained": one.trained, "fitted": one.fitted}
-            for one in overlaps
-        ),
+        overlap=tuple(overlaps),
         ratings=card.ratings,
-        judged_ratings=tuple(name for name in card.ratings if name in {one.dataset for one in covered}),
+        judged_ratings=tuple(name for name in card.ratings if name in {entry.dataset for entry in covered}),
         notes=tuple(notes),
-        overlap_lines=tuple(
-            f"{card.name} on {one.group}: {one.line() or 'no photograph shared with the declared training data'}"
-            for one in overlaps
-        ),
     )
 
 

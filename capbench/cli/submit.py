@@ -42,7 +42,9 @@ def check(
             values = ", ".join(f"{name} {value:.4f}" for name, value in row.sentinels.items())
             lines.append(f"  sentinels: {values}{marked}")
         lines.append(f"  signature: {row.signature}")
-    lines += result.overlap_lines
+    for overlap in result.overlap:
+        shared = overlap.line() or "no photograph shared with the declared training data"
+        lines.append(f"{result.name} on {overlap.group}: {shared}")
     for name in result.judged_ratings:
         lines.append(f"{result.name}: its training used the human ratings of {name}, which is judged")
     common.answer(json_output, result, [*lines, *result.notes])

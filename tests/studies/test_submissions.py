@@ -153,9 +153,9 @@ def test_shared_photographs_are_counted(tmp_path: Path) -> None:
     checked = check_submission(folder, data=sample_dir(), bootstrap=100)
     (overlap,) = checked.overlap
     photographs = {photograph(image) for image in judged}
-    assert overlap["photographs"] == len(photographs)
-    assert overlap["trained"] == len(photographs & {photograph(name) for name in listed}) == 3
-    assert overlap["fitted"] == len(photographs & {photograph(image) for image in rated | judged})
+    assert overlap.photographs == len(photographs)
+    assert overlap.trained == len(photographs & {photograph(name) for name in listed}) == 3
+    assert overlap.fitted == len(photographs & {photograph(image) for image in rated | judged})
     assert checked.judged_ratings == ("flickr8k-expert",)
     assert [note for note in checked.notes if "'unheard-of'" in note]
 
