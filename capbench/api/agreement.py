@@ -26,7 +26,7 @@ from capbench.api.resolve import (
 from capbench.core.arguments import Expected, PathGiven
 from capbench.core.errors import UsageError
 from capbench.datasets.root import find_root
-from capbench.metrics.requests import require_resources, resolve_metrics
+from capbench.metrics.requests import require_resources
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import run_plan
@@ -189,18 +189,14 @@ def plan_judged(
     sentinels: bool = False,
 ) -> Plan:
     """A plan of one protocol whose metrics, ``at_least`` this number of columns, are all required."""
-    named, few = asked(metrics, inputs.get("version")), "a comparison requires two metrics"
-    if not inputs.get("scores"):
-        if not named:
-            raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-        if "all" not in named and sum(len(request.rows) for request in resolve_metrics(named)) < at_least:
-            raise UsageError(few, code="too-few", hint="Name two or more")
+    if not inputs.get("scores") and not asked(metrics, inputs.get("version")):
+        raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
     study = study_of(dataset, metrics, protocol, inputs, caller)
     study = replace(study, name="comparison", sentinels=sentinels, answers=False, practices=False)
     plan = plan_agreement(study, inputs, caller, statistics)
     require_resources(plan.requests, plan.resources)
     if len(plan.rows) < at_least:
-        raise UsageError(few, code="too-few", hint="Name two or more")
+        raise UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
     return plan
 
 

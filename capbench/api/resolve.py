@@ -19,7 +19,6 @@ from typing_extensions import TypedDict
 
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.checking import check_store
-from capbench.core import plugins
 from capbench.core.arguments import DataFolder, Expected, PathGiven, strict
 from capbench.core.errors import UsageError, suggest
 from capbench.core.files import check_folder
@@ -30,7 +29,7 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric
 from capbench.metrics.needs import Features, Resources, Weights
-from capbench.metrics.requests import labels_of, left_out_of_all, require_resources, split_label
+from capbench.metrics.requests import left_out_of_all, require_resources, split_label
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
@@ -140,9 +139,7 @@ def with_inputs(study: Study, inputs: Inputs, caller: Caller = PYTHON) -> Study:
         options[name] = {**options.get(name, {}), **of_name}
     if (images := inputs.get("images")) is not None:
         check_folder(images, caller.spelled("images"))
-    labels = labels_of(study.metrics)
-    features, features_of = files_by_owner("features", inputs.get("features"), labels, caller)
-    model, models = files_by_owner("model", inputs.get("model"), labels, caller)
+    (features, features_of), (model, models) = _files(inputs.get("features")), _files(inputs.get("model"))
     # Without a file, the plan reports a missing store together with all other problems.
     for path in () if study.path is None else filter(None, (features, *features_of.values())):
         check_store(path)
@@ -286,22 +283,11 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
     return owners
 
 
-def files_by_owner(
-    argument: str, value: FilesGiven | None, labels: Sequence[str], caller: Caller = PYTHON
-) -> tuple[str | None, dict[str, str]]:
+def _files(value: FilesGiven | None) -> tuple[str | None, dict[str, str]]:
     """The file for all metrics, if there is one, and files by metric or label."""
-    if value is None:
-        return None, {}
-    if not isinstance(value, Mapping):
-        return os.fspath(value), {}
-    files = {name: os.fspath(path) for name, path in value.items()}
-    for_all = files.pop(FOR_ALL, None)
-    known = [*labels, *(name for name in plugins.names("capbench.metrics") if name not in labels)]
-    for name in files:
-        if name not in known and ":" not in name:
-            message = f"{caller.spelled(argument)} names '{name}', which is not a metric"
-            raise UsageError(message, code="unknown-name", value=name, hint=suggest(name, known))
-    return for_all, files
+    by_name = value if isinstance(value, Mapping) else {} if value is None else {FOR_ALL: value}
+    files = {name: os.fspath(path) for name, path in by_name.items()}
+    return files.pop(FOR_ALL, None), files
 
 
 def note_left_out(study: Study, resources: Resources, caller: Caller) -> None:

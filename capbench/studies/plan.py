@@ -173,24 +173,25 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
 
 
 def _check_files(study: Study, problems: Problems) -> None:
-    known = [*labels_of(study.metrics), *plugins.names("capbench.metrics")]
-    for key, files in (("models", study.models), ("features", study.features_of)):
-        for name in files:
-            if name not in known and ":" not in name:
-                message = f"'{key}' names '{name}', which is not a metric. {suggest(name, known)}"
-                problems.add(message, "unknown-name", name)
-    weights = [("the model", "", study.model), *((f"the model of {m}", m, p) for m, p in study.models.items())]
-    for what, metric, given in weights:
-        try:
-            if given is not None:
-                from capbench.weights.registry import locate
+    names = [*labels_of(study.metrics), *plugins.names("capbench.metrics")]
 
-                locate(given, metric)
-        except CapbenchError as error:
-            problems.add(f"{what}: {error}", error.code, error.value)
-    # Features of a study file may be missing: its other rows can be computed, and these rows give the reason.
-    for store in filter(None, (study.features, *study.features_of.values())):
-        if study.path is None and not Path(store).exists():
+    def is_known(key: str, name: str) -> bool:
+        if unknown := name not in ("", *names) and ":" not in name:
+            message = f"'{key}' names '{name}', which is not a metric. {suggest(name, names)}"
+            problems.add(message, "unknown-name", name)
+        return not unknown
+
+    for name, model in (("", study.model), *study.models.items()):
+        if model is not None and is_known("models", name):
+            from capbench.weights.registry import locate
+
+            try:
+                locate(model, name)
+            except CapbenchError as error:
+                problems.add(f"the model{f' of {name}' if name else ''}: {error}", error.code, error.value)
+    for name, store in (("", study.features), *study.features_of.items()):
+        # Features of a study file may be missing: its other rows can be computed, and these rows give the reason.
+        if is_known("features", name) and store and study.path is None and not Path(store).exists():
             problems.add(f"features: there is no such file: {store}", "missing-file", store)
 
 

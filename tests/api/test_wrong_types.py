@@ -86,7 +86,7 @@ def test_a_wrong_type_is_one_line_that_names_the_argument(function: str, name: s
         (lambda: cb.correlate("flickr8k-expert", [int]), "wrong-type", "int"),
         (lambda: cb.correlate("flickr8k-expert", {"a b": "cider"}), "wrong-format", "a b"),
         (lambda: cb.correlate("flickr8k-expert", {"a=b": "cider"}), "wrong-format", "a=b"),
-        (lambda: cb.compare("no such data set", "cider"), "too-few", None),
+        (lambda: cb.compare(EXPERT, "cider"), "too-few", None),
         (lambda: cb.score(["a"]), "missing-option", None),
         (lambda: cb.score(metrics="cider"), "missing-option", None),
         (lambda: cb.score(["a"], metrics="cider"), "missing-references", "cider"),
