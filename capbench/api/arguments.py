@@ -214,8 +214,8 @@ class CombinationChoices(TypedDict, total=False):
     """Settings for learning a combination."""
 
     learner: Annotated[
-        Literal["auto", "ridge", "logistic", "monotone"],
-        Help("auto (default): ridge for ratings, logistic for preferences."),
+        Literal["auto", "ridge", "logistic", "monotone", "mean-rank"],
+        Help("auto (default): ridge for ratings, logistic for preferences; mean-rank uses no judgements."),
     ]
     lower: Annotated[
         Sequence[str], Help("Metric or column for which lower scores are better; repeatable.", metavar="NAME")

@@ -35,6 +35,12 @@ def parts_table(result: CombinationResult) -> Table:
         f"weight: change of the score for one standard deviation of the metric, in {unit}; learned from all images "
         f"with the penalty {result.penalty:g}; 95 % bootstrap interval over images"
     ]
+    if settings.learner == "mean-rank":
+        about = (
+            f"{result.title}: mean of the metrics' quantiles among the judged captions of {result.images:,} images; "
+            "no judgement was used"
+        )
+        legend = ["weight: standard deviation of the metric's quantile, divided by the number of metrics"]
     columns = [Column("weight")]
     if len(result.parts) > 1:
         columns += [Column("without it"), Column("drop")]

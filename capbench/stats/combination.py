@@ -1,6 +1,6 @@
-"""Models that combine several scores: ridge and logistic regression, and a monotone additive model.
+"""Models that combine several scores: ridge and logistic regression, a monotone additive model, and the mean rank.
 
-They are linear in a **basis**: the standardised value z of each input, or, for the monotone model, ramps
+The first three are linear in a **basis**: the standardised value z of each input, or, for the monotone model, ramps
 between quantiles of z. A combination is ``intercept + Σ weight · (feature - mean)``. Fitting minimises
 
 ``loss + penalty / 2 · Σ weight² / B``
@@ -9,6 +9,9 @@ with B the number of features of the weight's input. The loss for ratings is hal
 pairs is the mean of ``log(1 + exp(-margin))``, where the margin is the score of the preferred caption minus that of the
 other one (Bradley and Terry 1952). The monotone model has only weights ≥ 0, so no score decreases when an input
 increases.
+
+The mean rank reads no judgements: each input is mapped to its quantile among the training captions, and the quantiles
+are averaged with equal weights.
 
 References:
     Hoerl, A. E. and Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems.
@@ -30,9 +33,12 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
+from capbench.stats.ties import merged
 
-Learner = Literal["ridge", "logistic", "monotone"]
+Learner = Literal["ridge", "logistic", "monotone", "mean-rank"]
 """Ridge learns from ratings, logistic regression from pairs, the monotone model from either."""
+QUANTILES = 200
+"""Number of evenly spaced quantiles by which the mean rank approximates an input's quantile function."""
 SEGMENTS = 6
 """Linear pieces of each input's curve in the monotone model; fewer if quantiles coincide."""
 _SHARED_SLOPE = 0.05
@@ -90,8 +96,7 @@ class Basis:
     scales: FloatArray  # (k,) standard deviation of each input
     knots: tuple[FloatArray, ...]  # by input, ascending z between which its curve is linear; empty for a line
     means: FloatArray  # (F,) mean of each feature
-    # by input, its only feature at each knot: of means of quantiles, which version 0.2 saved
-    levels: tuple[FloatArray, ...] = ()
+    levels: tuple[FloatArray, ...] = ()  # by input, its only feature at each knot; empty for weights by piece
 
     @classmethod
     def of(cls, inputs: FloatArray, names: Sequence[str], *, monotone: bool) -> Basis:
@@ -106,6 +111,23 @@ class Basis:
         inner = tuple(k[(k > column.min()) & (k < column.max())] for k, column in zip(knots, z.T, strict=True))
         bare = cls(centers, scales, inner, np.zeros(sum(len(k) + 1 for k in inner)))
         return cls(centers, scales, inner, bare.features(inputs).mean(axis=0))
+
+    @classmethod
+    def of_quantiles(cls, inputs: FloatArray, names: Sequence[str]) -> Basis:
+        """Quantile functions of captions: a caption's feature is the share of lower scores, ties counting one half."""
+        _spread(inputs, names)
+        knots, levels = [], []
+        for column in inputs.T:
+            values, counts = np.unique(merged(column), return_counts=True)
+            quantiles = (np.cumsum(counts) - counts / 2) / len(column)
+            # Every value if there are few; otherwise those closest above evenly spaced quantiles, and the value
+            # before one that many captions have, where the quantile jumps.
+            chosen = np.unique(np.searchsorted(quantiles, np.linspace(quantiles[0], quantiles[-1], QUANTILES + 1)))
+            jumps = chosen[1:][np.diff(quantiles)[chosen[1:] - 1] > 1 / QUANTILES]
+            chosen = np.union1d(chosen, jumps - 1)
+            knots.append(values[chosen])
+            levels.append(quantiles[chosen])
+        return cls(np.zeros(len(knots)), np.ones(len(knots)), tuple(knots), np.zeros(len(knots)), tuple(levels))
 
     @property
     def owner(self) -> IntArray:
@@ -168,6 +190,12 @@ class Fit:
         """(n,) scores of captions with (n, k) inputs: on the ratings' scale, or log-odds of being preferred."""
         scores: FloatArray = self.intercept + self.basis.features(inputs) @ self.weights
         return scores
+
+
+def mean_rank(inputs: FloatArray, names: Sequence[str]) -> Fit:
+    """The mean rank: the average of the inputs' quantiles among captions with (n, k) scores, between 0 and 1."""
+    basis = Basis.of_quantiles(inputs, names)
+    return Fit(basis, np.full(len(basis.knots), 1 / len(basis.knots)), 0.0)
 
 
 def _spread(inputs: FloatArray, names: Sequence[str]) -> tuple[FloatArray, FloatArray]:

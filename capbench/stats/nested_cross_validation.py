@@ -26,7 +26,7 @@ import numpy as np
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats.combination import Basis, Examples, Fit, Learner, effects, fit_path, loss
+from capbench.stats.combination import Basis, Examples, Fit, Learner, effects, fit_path, loss, mean_rank
 from capbench.stats.resampling import BLOCK, Bootstrap
 
 PENALTIES: tuple[float, ...] = tuple(float(f"{digit}e{exponent}") for exponent in range(-5, 2) for digit in (1, 3))
@@ -108,8 +108,10 @@ def choose_penalty(
 def learn(examples: Examples, settings: Settings, names: Sequence[str], stream: int) -> tuple[Fit, float]:
     """Learn a combination from all examples, with the penalty chosen by cross-validation among them.
 
-    Arguments as of :func:`choose_penalty`. Returns the combination and the penalty.
+    Arguments as of :func:`choose_penalty`. Returns the combination and the penalty; the mean rank has penalty 0.
     """
+    if settings.learner == "mean-rank":
+        return mean_rank(examples.captions, names), 0.0
     penalty, _ = choose_penalty(examples, settings, names, stream)
     basis = _basis(examples, settings, names)
     monotone, matrix = settings.learner == "monotone", basis.matrix(examples)
@@ -136,6 +138,11 @@ def nested_scores(
     constant = 0.0 if examples.target is None else float(examples.target.mean())
     fits: list[Fit] = []
     penalties: list[float] = []
+    if settings.learner == "mean-rank":
+        # No judgement is read, so one function scores all folds.
+        fit, penalty = learn(examples, settings, names, stream=0)
+        progress(settings.folds)
+        return OutOfFold(fit.scores(inputs), fold, (fit,) * settings.folds, (penalty,) * settings.folds)
     for outer in range(settings.folds):
         learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer)
         shared = Fit(learned.basis, learned.weights, constant)
@@ -167,6 +174,8 @@ def weight_intervals(
     matrix, owner = learned.basis.matrix(examples), learned.basis.owner
     draws = Bootstrap(int(codes.max()) + 1, resamples, seed)
     weights: list[FloatArray] = []
+    if settings.learner == "mean-rank":  # equal weights in every resample
+        weights, resamples = [learned.weights], 0
     for index in range(-(-resamples // BLOCK)):
         for counts in draws.block(index):
             of_examples = counts[codes]

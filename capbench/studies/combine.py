@@ -72,10 +72,10 @@ def learner_for(protocol: Protocol, learner: str) -> Learner:
     """The learner that ``learner`` selects for a protocol."""
     side = protocol.statistic.side
     fits = "ridge" if side == "ratings" else "logistic"
-    if learner not in ("auto", fits, "monotone"):
+    if learner not in ("auto", fits, "monotone", "mean-rank"):
         what, other = ("ratings", "pairs") if side == "ratings" else ("pairs", "ratings")
         message = f"{learner} learns from {other}, and {protocol} has {what}"
-        raise ProtocolError(message, code="conflict", value=learner, hint=f"Choose {fits} or monotone")
+        raise ProtocolError(message, code="conflict", value=learner, hint=f"Choose {fits}, monotone or mean-rank")
     return cast("Learner", fits if learner == "auto" else learner)
 
 
@@ -120,12 +120,12 @@ def learn_out_of_fold(
     lines = [tables[0].signatures[entry.row.key.label].replace("|", ",") for entry in inputs]
     names = [f"{'-' if entry.lower_is_better else ''}{entry.row.name}" for entry in inputs]
     signed = [f"{name}[{line}]" for name, line in zip(names, lines, strict=True)]
+    folds = [f"out-of-fold:{how.folds}x{how.inner_folds}-by-photograph", f"seed:{how.seed}"]
     parts = [
         METRIC,
         f"capbench:{__version__}",
         f"learner:{how.learner}",
-        f"out-of-fold:{how.folds}x{how.inner_folds}-by-photograph",
-        f"seed:{how.seed}",
+        *([] if how.learner == "mean-rank" else folds),
         f"learnt:{items},{spec.human}{f',{spec.aggregation}' if spec.side == 'ratings' else ''}",
         f"of:{'+'.join(signed)}",
     ]
@@ -322,6 +322,7 @@ def _file(
                 knots=tuple(basis.knots[place].tolist()),
                 means=tuple(basis.means[of_input].tolist()),
                 weights=tuple(weights[of_input].tolist()),
+                levels=tuple(basis.levels[place].tolist()) if basis.levels else (),
             )
         )
     learned_codes, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)

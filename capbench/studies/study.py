@@ -135,7 +135,7 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
 
 
 METRIC = "combination"  # metric name of a combination's row
-Learner = Literal["auto", "ridge", "logistic", "monotone"]
+Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import rankdata
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats import nested_cross_validation
 from capbench.stats.agreement import Correlations
-from capbench.stats.combination import SEGMENTS, Basis, Examples, Fit, Learner, fit_path
+from capbench.stats.combination import QUANTILES, SEGMENTS, Basis, Examples, Fit, Learner, fit_path, mean_rank
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import (
     PENALTIES,
@@ -141,6 +142,35 @@ def test_no_score_of_the_monotone_model_falls_where_an_input_rises(seed: int) ->
         steps = np.diff(learnt.scores(line))
         counts = weights[basis.owner == column].max() > 0
         assert (steps > 0).all() if counts else np.abs(steps).max() < 1e-12
+
+
+def test_the_mean_rank_is_the_mean_of_midranks_if_the_captions_have_few_scores() -> None:
+    random = np.random.default_rng(0)
+    inputs = np.stack(
+        [random.integers(0, 20, 300), random.integers(0, 3, 300) / 3, random.integers(0, 90, 300)], axis=1
+    )
+    whole = mean_rank(inputs, NAMES)
+    midranks = (rankdata(inputs, axis=0) - 0.5) / 300
+    np.testing.assert_allclose(whole.scores(inputs), midranks.mean(axis=1), atol=1e-12)
+    shuffled = random.permutation(300)[:7]
+    np.testing.assert_array_equal(whole.scores(inputs[shuffled]), whole.scores(inputs)[shuffled])
+
+
+def test_the_mean_rank_of_many_scores_is_within_two_pieces_of_the_midranks() -> None:
+    inputs = np.concatenate([inputs_of(7, 5000), np.zeros((2000, 3))])  # a seventh of 2 has the same score
+    whole = mean_rank(inputs, NAMES)
+    assert max(map(len, whole.basis.knots)) < QUANTILES + 5
+    features = whole.basis.features(inputs)
+    assert np.abs(features - (rankdata(inputs, axis=0) - 0.5) / len(inputs)).max() < 2 / QUANTILES
+    for column, scores in zip(features.T, inputs.T, strict=True):
+        assert (np.diff(column[np.argsort(scores, kind="stable")]) >= 0).all()
+
+
+def test_scores_outside_the_captions_of_a_mean_rank_have_the_quantile_of_the_end() -> None:
+    whole = mean_rank(np.array([[0.0], [1.0], [2.0], [2.0]]), ("a",))
+    assert whole.scores(np.array([[-9.0], [0.5], [2.0], [9.0]])).tolist() == [0.125, 0.25, 0.75, 0.75]
+    with raises(StatisticError, "undefined", value="b"):
+        mean_rank(inputs_of(0) * [1.0, 0.0, 1.0], NAMES)
 
 
 METRICS = ("a", "b", "c", "d")

@@ -14,6 +14,7 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, SourceCoefficient, SystemCoefficient, WithinCoefficient
 from capbench.stats import tie_calibration
 from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.combination import Basis
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs
 from capbench.stats.human_ceiling import leave_one_rater_out
@@ -139,6 +140,7 @@ def results(made: Made, by: int) -> dict[str, Any]:
         correlation("tau-b", left.others, left.rating).value for left in [leave_one_rater_out(item, ratings)]
     ]
     calls["chance level"] = lambda: [chance_level(ratings, image)[0]]
+    calls["quantiles"] = lambda: [Basis.of_quantiles(scores[:, None], ["m"]).features(scores[:, None])]
     calls["groups"] = lambda: [by * score_groups(scores, ratings)]
     calls["percentiles"] = lambda: [percentiles(scores)]
     calls["variance"] = lambda: [np.nan if (share := share_between(scores, image)) is None else share]
