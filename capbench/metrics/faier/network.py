@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -116,10 +116,8 @@ class CaptionCode(NamedTuple):
 class CaptionBatch(NamedTuple):
     """Captions as tensors, on the CPU."""
 
-    ids: Tensor  # (C, m) of words, padded
-    lengths: Tensor  # (C,)
-    triplet_ids: Tensor  # (T, w) of the distinct triplets
-    triplet_lengths: Tensor  # (T,)
+    words: tuple[Tensor, Tensor]  # ids (C, m), padded, and lengths (C,)
+    triplets: tuple[Tensor, Tensor]  # ids (T, w) of the distinct triplets, padded, and lengths (T,)
     triplets_of: Tensor  # (C, K) each caption's rows among the triplets, padded with -1
 
 
@@ -135,14 +133,13 @@ def triplet_words(triplet: Triplet) -> tuple[str, ...]:
     return tuple(tokenize_caption(" ".join(triplet)))
 
 
-def collate(captions: Sequence[CaptionCode]) -> CaptionBatch:
-    """Captions as tensors; each distinct triplet of the batch occurs once."""
+def collate(captions: Sequence[CaptionCode], drop: Callable[[Tensor], Tensor] = lambda ids: ids) -> CaptionBatch:
+    """Captions as tensors; each distinct triplet of the batch occurs once. ``drop``: replaces ids of words."""
     distinct = list(dict.fromkeys(triplet for caption in captions for triplet in caption.triplets))
     place = {triplet: number for number, triplet in enumerate(distinct)}
     ids, lengths = pad_rows([caption.words for caption in captions])
-    triplet_ids, triplet_lengths = pad_rows(distinct)
     triplets_of, _ = pad_rows([[place[triplet] for triplet in caption.triplets] for caption in captions], -1)
-    return CaptionBatch(ids, lengths, triplet_ids, triplet_lengths, triplets_of)
+    return CaptionBatch((drop(ids), lengths), pad_rows(distinct), triplets_of)
 
 
 def region_boxes(regions: RegionFeatures) -> NDArray[np.float32]:
@@ -294,15 +291,15 @@ class Faier(nn.Module):
         is the final state of another one. The paper does not say how the directions are combined: by their mean.
         """
         device = self.embed.weight.device
-        states, _ = self._read(self.word_gru, captions.ids, captions.lengths, dropout)
+        states, _ = self._read(self.word_gru, *captions.words, dropout)
         words = states[:, 1:-1] if states.shape[1] > 2 else states[:, :1]  # one column at least
-        present = torch.arange(words.shape[1]) < captions.lengths[:, None] - 2
+        present = torch.arange(words.shape[1]) < captions.words[1][:, None] - 2
         objects = Nodes(words, present.to(device))
         if not self.options.relations:
             return (objects,)
         triplets = words.new_zeros(1, words.shape[2])
-        if len(captions.triplet_ids):
-            _, triplets = self._read(self.triplet_gru, captions.triplet_ids, captions.triplet_lengths, dropout)
+        if len(captions.triplets[0]):
+            _, triplets = self._read(self.triplet_gru, *captions.triplets, dropout)
         places = captions.triplets_of.to(device)
         return objects, Nodes(triplets[places.clamp_min(0)], places >= 0)
 

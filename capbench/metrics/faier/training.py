@@ -36,7 +36,7 @@ from capbench.stats.retrieval import retrieval
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import Triplet
-from capbench.text.vocabulary import Vocabulary
+from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
 from capbench.training.features import More
 from capbench.training.matching import (
@@ -137,15 +137,15 @@ class Batch(NamedTuple):
     references: References | None
 
 
-def collate_references(references: Sequence[Sequence[CaptionCode]], empty: CaptionCode) -> References:
+def collate_references(
+    references: Sequence[Sequence[CaptionCode]],
+    empty: CaptionCode,
+    drop: Callable[[torch.Tensor], torch.Tensor] = lambda ids: ids,
+) -> References:
     """References of images as tensors; an image without references gets ``empty``."""
     rows = [codes or [empty] for codes in references]
     place = {code: number for number, code in enumerate(dict.fromkeys(code for codes in rows for code in codes))}
-    counts = [len(codes) for codes in rows]
-    places = np.zeros((len(rows), max(counts)), dtype=np.int64)
-    for row, codes in enumerate(rows):
-        places[row, : len(codes)] = [place[code] for code in codes]
-    return References(collate(list(place)), torch.from_numpy(places), torch.tensor(counts))
+    return References(collate(list(place), drop), *pad_rows([[place[code] for code in codes] for codes in rows]))
 
 
 def draw_references(
@@ -225,20 +225,19 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         self._of_image = self.train.of_images(self.captions)
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        captions, seed, rate = self.captions, self.config.seed, self.config.dropout.words
-        candidates, references = collate([captions[i] for i in chosen.tolist()]), None
+        captions, config, references = self.captions, self.config, None
+        draws, drops = (np.random.default_rng((config.seed, stream, step)) for stream in (4, 2))
+
+        def drop(ids: torch.Tensor) -> torch.Tensor:
+            return data.drop_words(ids, config.dropout.words, drops)
+
+        candidates = collate([captions[i] for i in chosen.tolist()], drop)
         if self.model.options.reads_references:
-            rng = np.random.default_rng((seed, 4, step))
             drawn = [
-                draw_references(captions[i], self._of_image[self.train.image_of[i]], self.config.references, rng)
+                draw_references(captions[i], self._of_image[self.train.image_of[i]], config.references, draws)
                 for i in chosen.tolist()
             ]
-            references = collate_references(drawn, self._empty)
-        rng = np.random.default_rng((seed, 2, step))
-        candidates = candidates._replace(ids=data.drop_words(candidates.ids, rate, rng))
-        if references is not None:
-            kept = data.drop_words(references.captions.ids, rate, rng)
-            references = references._replace(captions=references.captions._replace(ids=kept))
+            references = collate_references(drawn, self._empty, drop)
         return Batch(self.regions.take(self.train.image_of[chosen]), candidates, references)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:

@@ -40,12 +40,12 @@ def test_an_image_without_references_has_the_empty_one_and_padding_is_not_counte
     empty = CaptionCode((1, 3, 2))
     made = collate_references([[CODES[0], CODES[1]], [], [CODES[0]]], empty)
     assert made.counts.tolist() == [2, 1, 1]
-    ids = made.captions.ids[made.places]
+    ids = made.captions.words[0][made.places]
     assert ids[0, :, 1].tolist() == [10, 11]
     assert ids[1, 0].tolist() == [1, 3, 2]
     assert ids[2, 0, 1] == 10
-    assert len(made.captions.ids) == 3  # each distinct caption once
-    assert torch.equal(made.captions.lengths, torch.tensor([3, 3, 3]))
+    assert len(made.captions.words[0]) == 3  # each distinct caption once
+    assert torch.equal(made.captions.words[1], torch.tensor([3, 3, 3]))
 
 
 @pytest.fixture
