@@ -96,14 +96,6 @@ class Corpus:
         rank[np.fromiter(chain.from_iterable(orders), np.int64) + np.repeat(first, self.sizes)] = self.rank()
         return rank
 
-    def repeats(self, rank: IntArray) -> FloatArray:
-        """(items,) number of items with the same references in the same order, for the first of them; 0 for others."""
-        pairs = np.stack([self.reference, rank], axis=1).astype(np.int32)
-        rows = np.split(pairs, np.cumsum(self.sizes)[:-1])
-        first: dict[bytes, int] = {}
-        same = [first.setdefault(row.tobytes(), item) for item, row in enumerate(rows[: len(self.candidate)])]
-        return np.bincount(same, minlength=len(self.candidate)).astype(np.float64)
-
     @cached_property
     def subsequences(self) -> tuple[IntArray, IntArray, IntArray]:
         """(pairs,) words of the candidate, of the reference, and of their longest common subsequence.
@@ -207,7 +199,6 @@ def document_counts(corpus: Corpus, used: IntArray, times: FloatArray) -> Iterat
     A document is the set of an item's references among the pairs ``used``, ``times`` (items,) times.
     """
     shape = (len(corpus.candidate), len(corpus.ngrams.lengths))
-    used = used[times[corpus.item[used]] > 0]
     sets = csr_array((np.ones(len(used), np.int32), (corpus.item[used], corpus.reference[used])), shape)
     for counts in corpus.ngrams.counts:
         found = sets @ counts  # (items, n-grams)
@@ -271,8 +262,7 @@ def cider_d(
     penalty = np.exp(-((bigrams[ours] - bigrams[theirs]) ** 2) / (2 * sigma**2))
     items = len(corpus.candidate)
     documents = df.documents if df else max(1, items)
-    times = np.empty(0) if df else corpus.repeats(rank)
-    frequencies = [df.of(corpus.ngrams) if df else document_counts(corpus, pairs, times) for pairs in used]
+    frequencies = [df.of(corpus.ngrams) if df else document_counts(corpus, pairs, np.ones(items)) for pairs in used]
     total = np.zeros((len(steps), items))
     for counts in corpus.ngrams.counts[:orders]:
         # min(tf-idf, tf-idf') · tf-idf' of candidate and reference, without their common factor idf²
