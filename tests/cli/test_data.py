@@ -223,7 +223,7 @@ def test_all_published_data_sets_are_parsed_once_and_what_is_absent_is_named(
     assert (set(asked.values()), again["parsed"], again["datasets"]) == ({1}, 0, ["thumb", "nocaps"])
     (exported,) = found(*EXPORT, "nocaps.parses", "nocaps")["captions"]
     file = ParseFile(Path("nocaps.parses"), parser.SPICE_PARSER_VERSION)
-    assert exported["captions"] == exported["parses"] == len(file)
+    assert exported["captions"] == exported["parses"] == len(file.parses)
 
 
 def test_scores_read_parse_files_of_the_data_folder(

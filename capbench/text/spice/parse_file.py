@@ -16,7 +16,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,22 +58,25 @@ def write_parses(
     if Path(path).exists() and not replace:
         raise UsageError("already exists", code="exists", path=path, hint="Choose another name, or add --replace")
     facts = json.dumps([dataclasses.asdict(captions) for captions in sets])
-    with closing(_database(parses.items(), facts, parser)) as database, atomic_write(path, "wb") as stream:
+    with closing(sqlite3.connect(":memory:")) as database, atomic_write(path, "wb") as stream:
+        database.executescript(_TABLES)
+        database.execute("INSERT INTO facts VALUES (?, ?)", (parser, facts))
+        rows = ((key, zlib.compress(tuples)) for key, tuples in sorted(parses.items()))
+        database.executemany("INSERT INTO parses VALUES (?, ?)", rows)
+        database.commit()
         stream.write(database.serialize())
 
 
-def _database(parses: Iterable[tuple[bytes, bytes]], sets: str, parser: str) -> sqlite3.Connection:
-    database = sqlite3.connect(":memory:", check_same_thread=False)
-    database.executescript(_TABLES)
-    database.execute("INSERT INTO facts VALUES (?, ?)", (parser, sets))
-    rows = ((key, zlib.compress(tuples)) for key, tuples in sorted(parses))
-    database.executemany("INSERT INTO parses VALUES (?, ?)", rows)
-    database.commit()
-    return database
+def _content(database: bytes) -> tuple[str, str, dict[bytes, bytes]]:
+    """Parser and sets of a file, and compressed tuples by key."""
+    with closing(sqlite3.connect(":memory:")) as opened:
+        opened.deserialize(database or b"no database")  # which takes no empty bytes
+        ((parser, sets),) = opened.execute("SELECT parser, sets FROM facts")
+        return parser, sets, dict(opened.execute("SELECT key, tuples FROM parses"))
 
 
-def _database_of_0_2(content: bytes) -> sqlite3.Connection:
-    """The content of a file with a line with its SHA-256, a line of JSON, 16 bytes for each key, and bz2 blocks."""
+def _content_of_0_2(content: bytes) -> tuple[str, str, dict[bytes, bytes]]:
+    """The same of a file with a line with its SHA-256, a line of JSON, 16 bytes for each key, and bz2 blocks."""
     first, _, rest = content.partition(b"\n")
     if first != _FORMAT_OF_0_2 + hashlib.sha256(rest).hexdigest().encode():
         raise ValueError("its SHA-256 differs")
@@ -83,47 +86,30 @@ def _database_of_0_2(content: bytes) -> sqlite3.Connection:
     keys = [body[start : start + 16] for start in range(0, at, 16)]
     parses: list[bytes] = []
     for size in facts["blocks"]:
-        parses += bz2.decompress(body[at : at + size]).split(b"\n")
+        parses += map(zlib.compress, bz2.decompress(body[at : at + size]).split(b"\n"))
         at += size
-    return _database(zip(keys, parses, strict=True), json.dumps(facts["captions"]), facts["parser"])
+    return facts["parser"], json.dumps(facts["captions"]), dict(zip(keys, parses, strict=True))
 
 
 class ParseFile:
-    """A parse file of the required version of the parser; ``sets`` is the origin of its captions."""
+    """A parse file of the required version of the parser; ``sets``: its captions' origins; ``parses``: compressed tuples by key."""
 
     def __init__(self, path: str | os.PathLike[str], parser: str) -> None:
         self.path = Path(path)
         content = read_bytes(path)
+        read = _content_of_0_2 if content.startswith(_FORMAT_OF_0_2) else _content
         with self._readable():
-            if content.startswith(_FORMAT_OF_0_2):
-                self._database = _database_of_0_2(content)
-            else:
-                self._database = sqlite3.connect(":memory:", check_same_thread=False)
-                self._database.deserialize(content or b"no database")  # which takes no empty bytes
-            ((found, sets),) = self._database.execute("SELECT parser, sets FROM facts")
-            self._n = int(self._database.execute("SELECT count(*) FROM parses").fetchone()[0])
+            found, sets, self.parses = read(content)
             self.sets = tuple(CaptionSet(**captions) for captions in json.loads(sets))
         if found != parser:
             message = f"contains parses of {found}; this version of capbench uses {parser}"
             hint = "Remove it, or export the parses again with this version"
             raise DataError(message, code="wrong-version", value=found, path=self.path, hint=hint)
 
-    def __len__(self) -> int:
-        """Number of parses."""
-        return self._n
-
-    def get(self, keys: Collection[bytes]) -> dict[bytes, bytes]:
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """Tuples as JSON by key; keys that the file does not contain are omitted. Raises DataError: it is damaged."""
-        query = "SELECT key, tuples FROM parses WHERE key = ?"
         with self._readable():
-            rows = [row for key in keys for row in self._database.execute(query, (key,))]
-            return {key: zlib.decompress(tuples) for key, tuples in rows}
-
-    def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and tuples; errors are those of :meth:`get`."""
-        with self._readable():
-            for key, tuples in self._database.execute("SELECT key, tuples FROM parses ORDER BY key"):
-                yield key, zlib.decompress(tuples)
+            return {key: zlib.decompress(self.parses[key]) for key in keys if key in self.parses}
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
