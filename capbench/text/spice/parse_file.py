@@ -92,7 +92,7 @@ def _content_of_0_2(content: bytes) -> tuple[str, str, dict[bytes, bytes]]:
 
 
 class ParseFile:
-    """A parse file of the required version of the parser; ``sets``: its captions' origins; ``parses``: compressed tuples by key."""
+    """A parse file of this version of the parser; ``sets``: its captions' origins; ``parses``: compressed tuples."""
 
     def __init__(self, path: str | os.PathLike[str], parser: str) -> None:
         self.path = Path(path)
