@@ -89,6 +89,7 @@ def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Pa
     (tmp_path / "c.json").write_text('[{"image_id": "f8k_003", "caption": "a dog"}]', encoding="utf-8")
     (tmp_path / "r.json").write_text('{"f8k_003": ["a dog"]}', encoding="utf-8")
     (tmp_path / "scores.parquet").write_bytes(b"PAR1")
+    (tmp_path / "bert").mkdir()
     wanted = {
         "extract-features --data sample": "networks",
         "train scan scan-flickr8k-grid": "networks",
