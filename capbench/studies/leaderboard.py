@@ -105,7 +105,7 @@ class BoardRow(Strict):
     others: dict[str, PaperNumber] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)  # reasons by column whose data is installed
     signatures: dict[str, str] = Field(default_factory=dict)  # by *dataset/items*
-    overall: float | None = None  # of capbench rank, on the scale from 0 to 1; None for metrics that are not ranked
+    overall: float | None = None  # of capbench rank (capbench.stats.overall), from 0 to 1; None without a rank
     rank: int | None = None
     tasks: int = 0  # in capbench rank
     missing_tasks: int = 0

@@ -1,4 +1,4 @@
-"""Ranks metrics over many tasks (``capbench rank``), by the values and tests of :mod:`capbench.stats.tasks`.
+"""Ranks metrics over many tasks (``capbench rank``), by the values and tests of :mod:`capbench.stats.overall`.
 
 Two metrics are compared on the tasks that both have.
 """
@@ -23,9 +23,9 @@ from capbench.core.records import FloatArray, Judgements
 from capbench.core.typed_json import Strict
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
+from capbench.stats.overall import TaskData, TaskEffects, joint_labels, joint_tests, task_effects
 from capbench.stats.pairs import Correction, Pair
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
-from capbench.stats.tasks import TaskData, TaskEffects, joint_labels, joint_tests, task_effects
 from capbench.studies.all_protocols import ranks
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling

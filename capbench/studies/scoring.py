@@ -223,16 +223,13 @@ def load_scorable(
         except DataError as error:
             nothing_left = error
     for request in requests:
-        found = _unmet(dataset, selection, draws, request, resources)
+        found = _unmet(dataset, selection, draws, request, resources, cache)
         if found is None and request.label in joins:
             for part, joined in by_completeness(request, joins[request.label]):
                 columns = _unscored_columns(dataset, selection, part, joined, nothing_left)
                 unscored += [] if columns is None else [columns]
                 scorable += [part] if columns is None else []
             continue
-        if found is None:
-            found = _unmet_by_items(dataset, draws[0].items, request, resources)
-            found = found or _unworked(draws, request, resources, cache)
         unscored += [] if found is None else [found]
         scorable += [request] if found is None else []
     notes = [joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty]
@@ -289,23 +286,40 @@ def _unmet(
     draws: Sequence[Judgements],
     request: MetricRequest,
     resources: Resources,
+    cache: bool,
 ) -> Unscored | None:
-    """A request that requires images or inputs that are absent, or references that an item has not; else None."""
+    """A request that lacks an input, or something of an item, with the groups that have it; None if it lacks none."""
     inapplicable = imageless(dataset, request)
     if inapplicable is not None:
         return Unscored(request, inapplicable)
-    if unmet := unmet_needs(request.label, request.missing(resources)):
+    missing, items = request.missing(resources), draws[0].items
+    if unmet := unmet_needs(request.label, missing):
         return Unscored(request, unmet, input_missing=True)
-    items = draws[0].items
     without = sum(not item.references for item in items)
-    if not without or not request.needs_references:
-        return None
-    others = dataset.with_references
-    hint = "Choose a metric or column that works without references ('capbench metrics NAME' shows this)"
-    hint = f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint
-    where = f"{dataset.name}{f'/{selection.name}' if others else ''}"
-    message = f"{request.label} requires references, and {without:,} of {len(items):,} items of {where} have none"
-    return Unscored(request, MetricError(message, code="missing-references", value=request.label, hint=hint))
+    if without and request.needs_references:
+        others = dataset.with_references
+        hint = "Choose a metric or column that works without references ('capbench metrics NAME' shows this)"
+        hint = f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint
+        where = f"{dataset.name}{f'/{selection.name}' if others else ''}"
+        message = f"{request.label} requires references, and {without:,} of {len(items):,} items of {where} have none"
+        return Unscored(request, MetricError(message, code="missing-references", value=request.label, hint=hint))
+    if error := request.unmet_by(items, resources):
+        by_group: dict[str, list[Item]] = {}
+        for item in items:
+            by_group.setdefault(item.group, []).append(item)
+        groups = tuple(g for g, of_group in by_group.items() if g and request.unmet_by(of_group, resources) is None)
+        if groups:
+            names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
+            complete = f"group{'s' * bool(groups[1:])} {', '.join(groups)} {'lack' if groups[1:] else 'lacks'} nothing"
+            error.hint = f"{error.hint}; {complete}: request {names}"
+        return Unscored(request, error, groups=groups)
+    # Slow work may require something that is missing (SPICE's parser).
+    for judgements in draws if missing else ():
+        for work in slow_work(judgements.items, [request], resources, cache=cache).get(request.label, ()):
+            message = f"{work.unit} require {' and '.join(reason for _, reason in missing)}"
+            setup = SetupError(message, code=missing[0][0].code, value=request.label)
+            return Unscored(request, setup, input_missing=True)
+    return None
 
 
 def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> MetricError | None:
@@ -314,36 +328,3 @@ def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> Metri
         return None
     message = f"{request.label} requires images, and {dataset.name} rates captions against captions, without an image"
     return MetricError(message, code="unsupported", value=request.label, hint="Choose a metric that compares texts")
-
-
-def _unmet_by_items(
-    dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources
-) -> Unscored | None:
-    """A request that lacks something of some items, with the groups that have it; else None."""
-    error = request.unmet_by(items, resources)
-    if error is None:
-        return None
-    by_group: dict[str, list[Item]] = {}
-    for item in items:
-        by_group.setdefault(item.group, []).append(item)
-    groups = tuple(g for g, of_group in by_group.items() if g and request.unmet_by(of_group, resources) is None)
-    if groups:
-        names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
-        complete = f"group{'s' if groups[1:] else ''} {', '.join(groups)} {'lack' if groups[1:] else 'lacks'} nothing"
-        hint = f"{error.hint}; {complete}: request {names}"
-        error = type(error)(
-            error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
-        )
-    return Unscored(request, error, groups=groups)
-
-
-def _unworked(
-    draws: Sequence[Judgements], request: MetricRequest, resources: Resources, cache: bool
-) -> Unscored | None:
-    """A request whose slow work requires something that is missing (SPICE's parser); None without such work."""
-    for judgements in draws if (missing := request.missing(resources)) else ():
-        for work in slow_work(judgements.items, [request], resources, cache=cache).get(request.label, ()):
-            message = f"{work.unit} require {' and '.join(reason for _, reason in missing)}"
-            error = SetupError(message, code=missing[0][0].code, value=request.label)
-            return Unscored(request, error, input_missing=True)
-    return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
-from capbench.stats.tasks import TaskData, joint_labels, joint_tests
+from capbench.stats.overall import TaskData, joint_labels, joint_tests
 from scripts.bench.common import Goal, Row, Settings, Work, child
 
 PERMUTATIONS = 1000

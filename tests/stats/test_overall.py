@@ -11,10 +11,10 @@ import pytest
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
+from capbench.stats.overall import TaskData, joint_labels, joint_tests, task_effects
 from capbench.stats.resampling import Swaps, mean_statistic, observed_value
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems
-from capbench.stats.tasks import TaskData, joint_labels, joint_tests, task_effects
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from tests.errors import raises
