@@ -125,12 +125,12 @@ def explain(
 def _targets(name: str, kind: str | None) -> tuple[Path, Path]:
     """Paths of the page and the picture. Raises UsageError if a format differs from the extension of the name."""
     stem, dot, ending = name.rpartition(".")
-    own = ending.lower() if dot and ending.lower() in ("png", "svg", "pdf") else None
-    if kind is not None and own not in (None, kind):
+    named = ending.lower() if dot and ending.lower() in ("png", "svg", "pdf") else None
+    if kind is not None and named not in (None, kind):
         message = f"the formats of {name} and --format {kind} differ"
         raise UsageError(message, code="conflict", value=kind, hint="Omit one of the two")
-    name = stem if own or (dot and ending.lower() == "html") else name
-    return Path(f"{name}.html"), Path(f"{name}.{kind or own or 'png'}")
+    name = stem if named or (dot and ending.lower() == "html") else name
+    return Path(f"{name}.html"), Path(f"{name}.{kind or named or 'png'}")
 
 
 def _refuse(name: str, caller: Caller) -> NoReturn:

@@ -96,7 +96,7 @@ def _texts(name: str, root: DataRoot) -> list[str]:
                 raise
             continue
         texts |= dict.fromkeys(
-            text for judged in draws for item in judged.items for text in (item.candidate, *item.references)
+            text for draw in draws for item in draw.items for text in (item.candidate, *item.references)
         )
     return list(texts)
 

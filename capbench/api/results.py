@@ -57,7 +57,7 @@ class Judgements(records.Judgements):
             values = zip(ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist(), strict=True)
             return [{**_item(self.items[i]), "rating": value, "rater": rater} for i, value, rater in [*values][:limit]]
         pairs = self.preferences[human]
-        judged = zip(pairs.first.tolist(), pairs.second.tolist(), pairs.preferred.tolist(), pairs.group, strict=True)
+        rows = zip(pairs.first.tolist(), pairs.second.tolist(), pairs.preferred.tolist(), pairs.group, strict=True)
         return [
             {
                 "image": self.items[a].image,
@@ -66,7 +66,7 @@ class Judgements(records.Judgements):
                 "preferred": preferred,
                 "group": group,
             }
-            for a, b, preferred, group in [*judged][:limit]
+            for a, b, preferred, group in [*rows][:limit]
         ]
 
     def to_frame(self) -> pd.DataFrame:

@@ -150,7 +150,7 @@ def score(
         intervals = intervals_of_corpus(
             table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
         )
-        fixed = tuple(label for label, one in resampled.items() if one.metric.corpus_id())
+        fixed = tuple(label for label, statistics in resampled.items() if statistics.metric.corpus_id())
         scores = replace(scores, intervals=intervals, fixed=fixed)
     for row, missing_scores in scores.incomplete.items():
         caller.lack(f"{row.title} is not computed: {missing_scores}")
@@ -228,17 +228,17 @@ def _read_dataset(plan: Plan, draw: int, cache: bool, caller: Caller) -> _Read:
     """The items of a data set, with one sample of references."""
     caller.on_rows(plan.rows)
     ((opened, chosen),) = plan.protocols
-    judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=cache).require_all()
+    loaded = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=cache).require_all()
     items = f"{opened.name}/{chosen.items.name}"
-    judgements = judged.draws[_place(draw, len(judged.draws), items, caller)]
+    judgements = loaded.draws[_place(draw, len(loaded.draws), items, caller)]
     caller.tell(f"items: {with_version(items, opened.version)}: {chosen.items.description}")
     for line in judgements.notes:
         caller.tell(f"  {line}")
     unscored = {
-        key: entry.as_incomplete() for entry in judged.unscored if entry.of_file for key in entry.request.score_columns
+        key: entry.as_incomplete() for entry in loaded.unscored if entry.of_file for key in entry.request.score_columns
     }
     facts = {"notes": judgements.notes, "file_columns": opened.file_columns, "sample": plan.on_sample}
-    metrics = plan.rows, judged.requests, judged.resources
+    metrics = plan.rows, loaded.requests, loaded.resources
     return _Read(judgements.items, *metrics, opened.name, unscored, judgements.documents, facts)
 
 

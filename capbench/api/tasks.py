@@ -131,11 +131,11 @@ def references(
     computed = []
     for opened, chosen in plan.protocols:
         try:
-            judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
-            judged = judged.require_all() if study is None else judged
-            missing |= {f"{one.request.rows[0].title} on {chosen}": f"missing: {one.error}" for one in judged.unscored}
+            loaded = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.get("cache", True))
+            loaded = loaded.require_all() if study is None else loaded
+            missing |= {f"{gap.request.rows[0].title} on {chosen}": f"missing: {gap.error}" for gap in loaded.unscored}
             sample = plan.root.is_sample and opened.under_root
-            computed.append(reference_curves(judged, chosen, task, sample=sample, progress=caller.progress))
+            computed.append(reference_curves(loaded, chosen, task, sample=sample, progress=caller.progress))
         except CapbenchError as error:
             if study is None:
                 raise

@@ -156,12 +156,12 @@ def train_word_vectors(
     from capbench.training import word_vectors
 
     caller, root = python_caller(progress), find_root(settings.pop("data", None))
-    judged = settings.pop("include_judged", False)
+    include_judged = settings.pop("include_judged", False)
     options = word_vectors.WordVectorOptions.read("word-vectors", dict(settings))
     names = [captions] if isinstance(captions, str | os.PathLike) else captions
     corpora = [os.fspath(name) for name in names]
     caller.on_data(root, True)
-    return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=judged)
+    return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=include_judged)
 
 
 @checked

@@ -229,11 +229,11 @@ def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | N
     files = {path: known.files[path] for path in wanted.paths if not root.locate(path).exists()}
     if not files:
         return
-    own = url is None and all(file.url for file in files.values())
+    is_direct = url is None and all(file.url for file in files.values())
     sizes = [file.size for file in files.values() if file.size is not None]
-    size = f", {sum(sizes) / 1e6:.1f} MB" if own and len(sizes) == len(files) else ""
+    size = f", {sum(sizes) / 1e6:.1f} MB" if is_direct and len(sizes) == len(files) else ""
     common.note(f"{source.title}: {common.count(len(files), 'file')}{size}; terms: {source.terms}")
-    if own:
+    if is_direct:
         for path, file in files.items():
             if file.sha256 is not None:
                 common.note(f"  {path}: SHA-256 {file.sha256.value}")
@@ -283,17 +283,17 @@ def download(
     common.announce_root(root, json_output=json_output)
     done: list[Obtained] = []
     failed: dict[str, str] = {}
-    for one in wanted:
-        _print_download(one, root, known, url)
-    for one in wanted:
+    for files in wanted:
+        _print_download(files, root, known, url)
+    for files in wanted:
         try:
-            with common.bytes_progress(one.source) as step:
-                done.append(obtain(one, known, root, url=url, progress=step))
+            with common.bytes_progress(files.source) as step:
+                done.append(obtain(files, known, root, url=url, progress=step))
         except CapbenchError as error:
             if len(wanted) == 1:
                 raise
             # The other sources may still respond.
-            failed[one.source] = str(error)
+            failed[files.source] = str(error)
     new = [path for result in done for path in result.written]
     reports = [verify_file(root, path, known.files[path]) for path in new]
     absent = [path for result in done for path in result.absent]
@@ -341,8 +341,8 @@ def import_(
     except DataError as error:
         if json_output:
             # Its row is None if it concerns the whole file.
-            one = {"row": error.row, "message": error.message, "hint": error.hint or "", "count": 1}
-            problems = [one | {"rows": str(error.row or "")}]
+            of_file = {"row": error.row, "message": error.message, "hint": error.hint or "", "count": 1}
+            problems = [of_file | {"rows": str(error.row or "")}]
             if isinstance(error, ImportProblemsError):
                 problems = list(map(dataclasses.asdict, error.problems))
             common.answer(True, {"ok": False, "file": str(file), "problems": problems}, ())

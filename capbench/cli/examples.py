@@ -63,8 +63,8 @@ def examples(
     plan = plan_judged(target.dataset, metrics, target.protocol, inputs.values(), caller)
     ((opened, chosen),) = plan.protocols
     aggregation: Aggregation | None = "median" if chosen.statistic.aggregation == "unaggregated" else None
-    judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.cache)
-    rated = rated_scores(judged, chosen, aggregation, sample=plan.on_sample, progress=common.progress)
+    loaded = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=inputs.cache)
+    rated = rated_scores(loaded, chosen, aggregation, sample=plan.on_sample, progress=common.progress)
     for line in rated.notes:
         common.note(line)
     examples = choose_examples(rated, number=number, seed=seed)

@@ -120,8 +120,8 @@ def _print(result: Extracted, json_output: bool) -> None:
         f"{result.path}: {common.count(result.stored, 'image')}; {result.extracted:,} extracted now{quick}{before}"
     ]
     if result.extracted and seconds["network"] > 0:
-        network, whole = seconds["network"], seconds["total"] + seconds["finishing"]
-        lines.append(f"time: {whole:.1f} s, of it network {network:.1f} s ({100 * network / whole:.0f}%)")
+        network, total = seconds["network"], seconds["total"] + seconds["finishing"]
+        lines.append(f"time: {total:.1f} s, of it network {network:.1f} s ({100 * network / total:.0f}%)")
     common.answer(json_output, result.to_dict(), [*lines, f"signature: {result.signature}"])
     for failure in result.failed[:5]:
         common.warn(f"{failure.file or failure.image}: {failure.reason}")

@@ -257,7 +257,7 @@ def _print_rated(
     from capbench.reports.table import Cell, Column, Row, Table
 
     of_protocol = {"protocol": rated.protocol, "version": rated.version, "sample": rated.sample}
-    incomplete = {title: asdict(less) for title, less in rated.incomplete.items()}
+    incomplete = {title: asdict(entry) for title, entry in rated.incomplete.items()}
     result = {**of_protocol, **numbers, "signatures": dict(rated.signatures), "incomplete": incomplete}
     cells = tuple(Row(title, tuple(map(Cell, values))) for title, *values in rows)
     common.answer(call.json_output, result, [Table("", tuple(map(Column, heads[1:])), cells, head=heads[0])])
@@ -271,8 +271,8 @@ def _rated(call: _Call) -> RatedScores:
     caller = common.caller(json_output=call.json_output)
     plan = plan_judged(call.dataset, call.metrics(), call.protocol, call.values(), caller)
     ((opened, chosen),) = plan.protocols
-    judged = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=call.values().get("cache", True))
-    rated = rated_scores(judged, chosen, sample=plan.on_sample, progress=common.progress)
-    for line in (*rated.notes, *(f"{title}: {less}" for title, less in rated.incomplete.items())):
+    loaded = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=call.values().get("cache", True))
+    rated = rated_scores(loaded, chosen, sample=plan.on_sample, progress=common.progress)
+    for line in (*rated.notes, *(f"{title}: {entry}" for title, entry in rated.incomplete.items())):
         common.note(line)
     return rated

@@ -102,11 +102,11 @@ def _check(
     if images is not None:
         check_folder(images, "--image-root")
     checks = check_metric(metric, options=options, features=features, model=model, images=images)
-    count = {state: sum(one.state == state for one in checks) for state in ("passed", "skipped", "failed")}
+    count = {state: sum(check.state == state for check in checks) for state in ("passed", "skipped", "failed")}
     lines = []
-    for one in checks:
-        line = f"{one.state:7} {one.name}: {one.seen or one.promise}"
-        lines.append(f"{line}. {one.advice}" if one.advice else line)
+    for check in checks:
+        line = f"{check.state:7} {check.name}: {check.seen or check.promise}"
+        lines.append(f"{line}. {check.advice}" if check.advice else line)
     lines.append(f"{metric}: {', '.join(f'{number} {state}' for state, number in count.items())}")
     common.answer(json_output, {"metric": metric, "checks": list(map(dataclasses.asdict, checks))}, lines)
     if count["failed"]:

@@ -69,7 +69,7 @@ def list_(
     models = [_facts(name) for name in entries()]
     detectors = plugins.registered("capbench.detectors")
     listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
-    names = [one.name if one.point is None else f"{one.name} (of {one.package})" for one in detectors]
+    names = [plugin.name if plugin.point is None else f"{plugin.name} (of {plugin.package})" for plugin in detectors]
 
     def show() -> None:
         rows = [[model["name"], model["state"], ", ".join(model["for"]), model["title"]] for model in models]

@@ -86,7 +86,7 @@ def _group(hint: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
     if not is_typeddict(hint):
         return None
     hints = get_type_hints(hint, include_extras=True)
-    defaults = {name: False if _plain(one) is bool else None for name, one in hints.items() if declared(one, Help)}
+    defaults = {name: False if _plain(kind) is bool else None for name, kind in hints.items() if declared(kind, Help)}
     return functools.partial(_given, defaults), defaults
 
 

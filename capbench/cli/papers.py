@@ -108,9 +108,9 @@ def _examine(
             metrics = [named.metric for asked in study.metrics for named in resolve_metrics([asked])]
             names = {name for metric in metrics for name in (metric.name, *metric.columns)}
             options = {declared.name for metric in metrics for declared in metric.option_type.declared()}
-            own = _of_metrics(inputs, {"", *labels_of(study.metrics), *names}, options)
-            used |= set(map(" ".join, _texts(own)))
-            study = replace(with_inputs(study, own.values(), common.caller()), without=tuple(without))
+            fitting = _of_metrics(inputs, {"", *labels_of(study.metrics), *names}, options)
+            used |= set(map(" ".join, _texts(fitting)))
+            study = replace(with_inputs(study, fitting.values(), common.caller()), without=tuple(without))
             try:
                 looked = prospect(key, item, study, root)
             except StudyError as error:
@@ -120,7 +120,7 @@ def _examine(
                 common.note(f"{key} is left out: --without leaves no metric in it")
                 continue
             used |= {f"--without {name}" for name in looked.without}
-            flags = _flags(own, root)
+            flags = _flags(fitting, root)
             flags += [] if inputs.image_root is None else ["--image-root", str(inputs.image_root)]
             # The commands of an item without a study name the remaining metrics.
             flags += [word for name in looked.without if item.study for word in ("--without", name)]

@@ -203,7 +203,7 @@ def score(
     if out is not None:
         write_scores(table.with_categories, out, escape_formulas=escape_formulas)
         common.wrote(out)
-    failures = {n: one for n, one in verdict_of.items() if one["value"] is not None and not one["passed"]}
+    failures = {n: bar for n, bar in verdict_of.items() if bar["value"] is not None and not bar["passed"]}
     for name, failed in failures.items():
         common.note(f"{name}: the corpus score {failed['value']} is below {failed['bar']}")
     common.leave_if_incomplete(incomplete, code=common.BELOW_BAR if failures else 1)
@@ -237,8 +237,8 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
     if table.domains:
         heads = ["domain", "images", *(row.title for row in table.rows)]
         of_domain = [
-            [one["domain"], f"{one['images']:,}", *(f"{value:.4f}" for value in one["corpus"].values())]
-            for one in table.domains
+            [domain["domain"], f"{domain['images']:,}", *(f"{value:.4f}" for value in domain["corpus"].values())]
+            for domain in table.domains
         ]
         common.print_table(heads, of_domain, left=1, title="corpus scores by domain")
         dim("Document frequencies are those of each domain's own references.")

@@ -29,7 +29,7 @@ def check(
     from capbench.api.submitting import check_submission
 
     result = check_submission(submission, common.caller(json_output=json_output), data=data)
-    lines = [f"{one['file']}: covers {one['items']} (joined by {one['joined']})" for one in result.data]
+    lines = [f"{entry['file']}: covers {entry['items']} (joined by {entry['joined']})" for entry in result.data]
     for row in result.rows:
         place = f"{row.column}  {row.task}  {row.protocol}{', ' + row.group if row.group else ''}"
         if row.value is None:

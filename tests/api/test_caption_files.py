@@ -113,9 +113,9 @@ def test_nocaps_is_scored_by_domain_with_document_frequencies_of_each() -> None:
     for row in rows[:3]:
         assert_values(row["corpus"], f"nocaps_val.json, {row['domain']}, documents of its own")
     assert_values(rows[3]["corpus"], "nocaps_val.json, entire")
-    one = capbench.score(FILES / "results.json", FILES / "nocaps_val.json", METRICS, split="out-domain", restrict=True)
+    part = capbench.score(FILES / "results.json", FILES / "nocaps_val.json", METRICS, split="out-domain", restrict=True)
     assert_values(
-        {row.name: one.corpus[row.key] for row in one.rows}, "nocaps_val.json, out-domain, documents of its own"
+        {row.name: part.corpus[row.key] for row in part.rows}, "nocaps_val.json, out-domain, documents of its own"
     )
 
 

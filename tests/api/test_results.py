@@ -125,14 +125,14 @@ def test_a_score_file_without_all_scores_is_warned_of_and_leaves_the_other_metri
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = cb.score(dataset="flickr8k-expert", metrics=["bleu-1", "rouge-l"])
-        whole = cb.compare("flickr8k-expert", ["bleu-1", "rouge-l"], resamples=100)
+        complete = cb.compare("flickr8k-expert", ["bleu-1", "rouge-l"], resamples=100)
     item = table.items[0]
     part = tmp_path / "part.csv"
     pd.DataFrame([{"image": item.image, "caption": item.candidate, "mine": 1.0}]).to_csv(part, index=False)
     with pytest.warns(cb.CapbenchWarning, match="mine is undefined under") as caught:
         compared = cb.compare("flickr8k-expert", ["bleu-1", "rouge-l", "mine"], scores=part, resamples=100)
     assert [warning.filename for warning in caught] == [__file__]
-    assert compared.comparisons == whole.comparisons
+    assert compared.comparisons == complete.comparisons
     assert {cell.column for cell in compared.undefined} == {"mine"}
     assert "scores for 1 of 300" in str(compared)
     with pytest.warns(cb.CapbenchWarning, match="mine is not computed: scores for 1 of 300"):
@@ -148,11 +148,11 @@ def test_html_is_escaped_and_says_what_is_the_sample(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in html
     assert "synthetic sample" not in html
     result = cb.compare("flickr8k-expert", ["bleu-1", overlap], resamples=100)
-    for one in (result, cb.load("flickr8k-expert")):
-        page = one._repr_html_()
+    for shown in (result, cb.load("flickr8k-expert")):
+        page = shown._repr_html_()
         assert page.count("<table") == page.count("</table>") == 1
         assert "embedded synthetic sample" in page
-        assert "embedded synthetic sample" in repr(one)
+        assert "embedded synthetic sample" in repr(shown)
     evil = result.model_copy(update={"title": EVIL, "columns": {"bleu-1": EVIL, "overlap": "x"}})
     assert "<script" not in evil._repr_html_()
 
@@ -164,11 +164,11 @@ def test_results_are_pickled_and_told_in_one_line() -> None:
     assert pickle.loads(pickle.dumps(result)) == result
     assert pickle.loads(pickle.dumps(compared)) == compared
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(table))["bleu-1"], table["bleu-1"])
-    judged = cb.load("pascal-50s")
-    assert pickle.loads(pickle.dumps(judged)).to_frame().equals(judged.to_frame())
-    for one in (result, compared, table):
-        assert "\n" not in repr(one)
-        assert len(repr(one)) < 200
+    pairs = cb.load("pascal-50s")
+    assert pickle.loads(pickle.dumps(pairs)).to_frame().equals(pairs.to_frame())
+    for made in (result, compared, table):
+        assert "\n" not in repr(made)
+        assert len(repr(made)) < 200
     assert "BLEU-1" in str(result)
     assert result.value("bleu-1") == result.to_frame().set_index("column")["value"]["bleu-1"]
     assert "function:tests.api.test_results.overlap@unsigned" in str(compared)
@@ -230,10 +230,10 @@ def test_several_draws_and_metrics_with_a_missing_score(capbench: Capbench, inco
     spared = printed(capbench, "correlate", *flags, "--allow-missing")
     with warnings.catch_warnings():
         warnings.simplefilter("error", cb.CapbenchWarning)
-        whole = cb.correlate(
+        complete = cb.correlate(
             protocol=protocol, metrics=["bleu-1", "rouge-l", "mine"], scores=[incomplete], allow_missing=True
         )
-    assert plain(whole.model_dump(mode="json")) == spared
+    assert plain(complete.model_dump(mode="json")) == spared
 
 
 def test_a_study_file(capbench: Capbench, tmp_path: Path) -> None:

@@ -157,8 +157,8 @@ def test_names_are_split_at_commas() -> None:
     assert split_names("cider,") == ["cider"]
     assert split_names(",") == [","]
     Path("a,b.csv").touch()
-    for whole in ("a,b.csv", "a,b.csv@group", "mine=combination:a,b.csv"):
-        assert split_names(whole) == [whole]
+    for text in ("a,b.csv", "a,b.csv@group", "mine=combination:a,b.csv"):
+        assert split_names(text) == [text]
     assert split_names("c,a,b.csv") == ["c", "a", "b.csv"]
     # A column of a score file may contain a comma.
     Path("scores.csv").write_text('caption,"a,b",c\nx,1,2\n')

@@ -18,14 +18,14 @@ TWO = ("train", "combination", "-m", "cider", "-m", "rouge-l", "--folds", "5", "
 def test_what_it_writes_other_commands_read(found: Callable[..., Any]) -> None:
     told = found(*TWO, "--save", "text.json", "--out", "text.csv")
     assert told["combination"] == json.loads(Path("text.json").read_text(encoding="utf-8"))
-    own = next(c["value"] for c in told["comparison"]["cells"] if c["column"] == "combination" and not c["group"])
+    stated = next(c["value"] for c in told["comparison"]["cells"] if c["column"] == "combination" and not c["group"])
     with Path("text.csv").open(encoding="utf-8") as stream:
         assert {row["column"] for row in csv.DictReader(stream)} == {"combination"}
     again = found("correlate", "-d", "flickr8k-expert", "-m", "combination:text.json", "--scores", "honest=text.csv")
     values = {cell["column"]: cell["value"] for cell in again["cells"]}
-    assert values["honest"] == pytest.approx(own, abs=1e-12)
+    assert values["honest"] == pytest.approx(stated, abs=1e-12)
     assert set(values) == {"honest", "text"}
-    (overlap,) = (one for one in again["training"].popitem()[1] if not one["group"])
+    (overlap,) = (entry for entry in again["training"].popitem()[1] if not entry["group"])
     assert (overlap["label"], overlap["fitted"], overlap["photographs"], overlap["has_read"]) == ("text", 50, 50, True)
 
 

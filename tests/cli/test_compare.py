@@ -82,9 +82,9 @@ def test_its_number_is_the_statistic_of_its_ratings_alone(found: Callable[..., A
     values = {(c["protocol"].partition("/")[0], c["group"], c["column"]): c["value"] for c in cells}
     (judgements,) = (dataset := open_dataset("composite", find_root("sample"))).load(dataset.protocol().items)
     rated = judgements.ratings["correctness"]
-    own = [k for k, i in enumerate(rated.item.tolist()) if judgements.items[i].group == "8k"]
-    lengths = [len(judgements.items[rated.item[k]].candidate.split()) for k in own]
-    expected = scipy.stats.kendalltau(lengths, rated.value[own], variant="c").statistic
+    of_group = [k for k, i in enumerate(rated.item.tolist()) if judgements.items[i].group == "8k"]
+    lengths = [len(judgements.items[rated.item[k]].candidate.split()) for k in of_group]
+    expected = scipy.stats.kendalltau(lengths, rated.value[of_group], variant="c").statistic
     assert values["composite@8k", "", "length"] == pytest.approx(expected, abs=1e-12)
     for column in ("length", "cider"):  # document frequencies are those of the whole data set
         assert values["composite@8k", "", column] == pytest.approx(values["composite", "8k", column], abs=1e-12)

@@ -61,8 +61,8 @@ def test_all_pairs_are_compared_where_asked_and_systems_have_names(found: Callab
 
 def test_the_score_and_its_interval_are_those_of_score_bootstrap(found: Callable[..., Any]) -> None:
     intervals = found(*BOTH, "--seed", "4")["table"]["intervals"]
-    own = ("score", "--candidates", "good.json", "--references", "references.json", "-m", "bleu-4", "-m", "cider")
-    rows = found(*own, "--bootstrap", "--seed", "4")["scores"]
+    flags = ("score", "--candidates", "good.json", "--references", "references.json", "-m", "bleu-4", "-m", "cider")
+    rows = found(*flags, "--bootstrap", "--seed", "4")["scores"]
     assert [row["column"] for row in rows] == list(intervals)
     for row in rows:  # products of matrices of other shapes round the last digit otherwise
         theirs = intervals[row["column"]]["good"]

@@ -83,9 +83,9 @@ def test_metrics_that_cannot_run_are_no_ok(tmp_path: Path, pictures: bool) -> No
         (tmp_path / "flickr8k" / "images").mkdir(parents=True)
     checks = by_name(health._metrics(tmp_path))
     resources = Resources(data=str(tmp_path))
-    lacking = left_out_of_all(resources)
-    assert {name for name, check in checks.items() if check.state == "missing"} == lacking.keys()
-    assert {"tiger", "clipscore"} <= lacking.keys()
+    missing = left_out_of_all(resources)
+    assert {name for name, check in checks.items() if check.state == "missing"} == missing.keys()
+    assert {"tiger", "clipscore"} <= missing.keys()
     assert ("image files" in checks["clipscore"].detail) is not pictures
     ready = checks["metrics"].detail.removeprefix("ready: ").split(", ")
     assert ready == [request.label for request in resolve_metrics(["all"], resources=resources)]

@@ -72,8 +72,8 @@ def test_json_has_the_scores_that_score_gives(
     assert (printed["metric"], printed["image"], len(printed["candidates"])) == ("tiger", "f8k_005", 2)
     Path("c.json").write_text(json.dumps([{"image_id": "f8k_005", "caption": text} for text in captions[1:4:2]]))
     Path("r.json").write_text(json.dumps({"f8k_005": captions[5::2]}))
-    own = ("--candidates", "c.json", "--references", "r.json", "--out", "s.jsonl")
-    assert capbench("score", "-m", "tiger", *own, *given).code == 0
+    flags = ("--candidates", "c.json", "--references", "r.json", "--out", "s.jsonl")
+    assert capbench("score", "-m", "tiger", *flags, *given).code == 0
     rows = [json.loads(line) for line in Path("s.jsonl").read_text().splitlines()]
     for candidate in printed["candidates"]:
         expected = {r["column"]: r["value"] for r in rows if r["candidate"] == candidate["text"]}

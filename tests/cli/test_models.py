@@ -82,4 +82,4 @@ def test_download_shows_the_source_and_installs(
     assert f"{address} (1 MB); terms: " in ran.err
     assert f"SHA-256 {digest}" in ran.out
     again = found("models", "download", "scan-tiger")
-    assert [(one["sha256"], one["downloaded"]) for one in again] == [(digest, False)]
+    assert [(entry["sha256"], entry["downloaded"]) for entry in again] == [(digest, False)]

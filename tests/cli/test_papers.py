@@ -21,11 +21,11 @@ Calls = list[list[str]]
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Notes the commands of a run, which do nothing; REO's fails, and NNEval's lacks something."""
     noted: Calls = []
-    whole = cli_app.app
+    app = cli_app.app
 
     def call(*arguments: Any, **extra: Any) -> Any:
         if not arguments:  # the command of the test
-            return whole(**extra)
+            return app(**extra)
         noted.append(list(arguments[0]))
         print(f"printed by {arguments[0][0]}")
         if "reo-figure4" in arguments[0]:

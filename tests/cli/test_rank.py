@@ -104,15 +104,15 @@ def test_captions_of_one_image_come_from_the_data_set_and_scores_of_a_part_of_th
     capbench: Run, found: Callable[..., Any]
 ) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, mine]\ntitle: Captions\n"
-    whole = found("explore", "examples", study("whole", text.replace(", mine", "")), "--out", "one.json")
-    assert json.loads(Path("one.json").read_text()) == whole
-    assert len(whole["references"]) == 4
-    assert len(whole["scores"]["ROUGE-L"]) == len(whole["candidates"])
-    Path("mine.csv").write_text(f'image,caption,mine\ncoco_001,"{whole["candidates"][0]}",1\n', encoding="utf-8")
+    complete = found("explore", "examples", study("whole", text.replace(", mine", "")), "--out", "one.json")
+    assert json.loads(Path("one.json").read_text()) == complete
+    assert len(complete["references"]) == 4
+    assert len(complete["scores"]["ROUGE-L"]) == len(complete["candidates"])
+    Path("mine.csv").write_text(f'image,caption,mine\ncoco_001,"{complete["candidates"][0]}",1\n', encoding="utf-8")
     answer = found("explore", "examples", study("part", text), "--scores", "mine.csv", code=1)
-    assert (answer["scores"], list(answer["lacking"])) == (whole["scores"], ["mine"])
-    lacking = capbench("explore", "examples", study("none", text.replace(", mine", "").replace("coco_001", "gone")))
-    assert "hm-coco does not contain the image 'gone'" in lacking.err
+    assert (answer["scores"], list(answer["lacking"])) == (complete["scores"], ["mine"])
+    ran = capbench("explore", "examples", study("none", text.replace(", mine", "").replace("coco_001", "gone")))
+    assert "hm-coco does not contain the image 'gone'" in ran.err
 
 
 QUICK = ("--bootstrap", "100", "--permutations", "100")
