@@ -11,6 +11,7 @@ from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Resources
 
+_OF_FILES = ("damaged", "missing-key", "unreadable", "wrong-format", "wrong-shape", "wrong-version")
 FOR_ALL = ""  # Owner of options that apply to every metric that declares them
 
 
@@ -107,7 +108,7 @@ class MetricRequest:
             self.metric.check_captions(items)
             self.metric.check_items(items, resources, self.options, self.label)
         except CapbenchError as error:
-            if error.code in ("damaged", "wrong-format"):
+            if error.code in _OF_FILES:
                 raise
             return error
         return None

@@ -73,13 +73,10 @@ class Extraction:
         """
         slow = self.slow_work()
         quick = [run for key, run in self._runs.items() if key not in slow]
-        if self._spread is None:
-            self._extract(quick)
-        else:
-            of_files = [run for run in quick if any(isinstance(need, Scores) for need in run.metric.needs)]
-            spread_over = [run for run in quick if run not in of_files]
-            self._extract_on(self._spread, spread_over)
-            self._extract(of_files)
+        # Scores of files are read in this process, which has their rows.
+        of_files = [run for run in quick if any(isinstance(need, Scores) for need in run.metric.needs)]
+        self._extract([run for run in quick if run not in of_files], self._spread)
+        self._extract(of_files)
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
             if self._spread is None or work.run_on is None:
@@ -88,51 +85,44 @@ class Extraction:
                 work.run_on(self._spread, progress)
         self._extract([self._runs[key] for key in slow])
 
-    def _extract(self, runs: Sequence[_Run]) -> None:
-        for batch, alike in self._groups(runs):
-            for run in alike:
-                if missing := run.missing(batch):
-                    items = [self._distinct[place] for place in missing]
-                    run.keep(missing, run.metric.statistics(items, run.progress_of(missing)))
-
-    def _extract_on(self, spread: Engine, runs: Sequence[_Run]) -> None:
-        """Extract in other processes, one unit of work for each batch; only this process stores."""
-        works: list[_Work] = []
-        places: list[dict[int, list[int]]] = []
-        for batch, alike in self._groups(runs, spread=True):
-            missing = {number: left for number, run in enumerate(runs) if run in alike and (left := run.missing(batch))}
-            if missing:
-                works.append({number: [self._distinct[at] for at in left] for number, left in missing.items()})
-                places.append(missing)
+    def _extract(self, runs: Sequence[_Run], spread: Engine | None = None) -> None:
+        """Extract batch by batch, in other processes if ``spread`` is given; only this process stores."""
+        units: list[dict[int, list[int]]] = []  # by each run's number, indices of the items to extract together
+        by_kind: dict[tuple[int, bool], list[int]] = {}
+        for number, run in enumerate(runs):
+            size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
+            by_kind.setdefault((size, run.metric.by_image), []).append(number)
+        for kind, alike in by_kind.items():
+            for batch in _batches(self._distinct, *kind):
+                units.append({number: left for number in alike if (left := runs[number].missing(batch))})
+        units = list(filter(None, units))
+        works = ({number: [self._distinct[at] for at in of_run] for number, of_run in unit.items()} for unit in units)
+        if spread is None:
+            for unit, work in zip(units, works, strict=True):
+                for number, items in work.items():
+                    run = runs[number]
+                    run.keep(unit[number], run.metric.statistics(items, run.progress_of(unit[number])))
+            return
         failed: dict[int, str] = {}
         opener = partial(_extractor, [run.metric for run in runs])
-        for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
+        for place, rows in spread.run(opener, list(works), memory_mb=_WORKER_MB) if units else ():
             if isinstance(rows, PartFailure):
-                failed[unit] = rows.reason
+                failed[place] = rows.reason
                 continue
             for number, extracted in rows.items():
-                of_unit = places[unit][number]
-                runs[number].keep(of_unit, extracted)
-                runs[number].progress_of(of_unit)(len(of_unit))
+                of_run = units[place][number]
+                runs[number].keep(of_run, extracted)
+                runs[number].progress_of(of_run)(len(of_run))
         if failed:
-            images = sorted({item.image for unit in failed for items in works[unit].values() for item in items})
+            left = {self._distinct[at].image for place in failed for of_run in units[place].values() for at in of_run}
+            images = sorted(left)
             raise UnfinishedError(
-                f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
+                f"{len(failed):,} of {len(units):,} parts failed three times, of {len(images):,} images "
                 f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
                 f"{next(iter(failed.values()))}",
                 value=images[0],
                 hint="Scores of the other parts are cached. Fix the cause and run the same command again",
             )
-
-    def _groups(self, runs: Sequence[_Run], *, spread: bool = False) -> Iterator[tuple[list[int], list[_Run]]]:
-        """Batches of item indices, each with the metrics that use the same batches and can share work."""
-        by_kind: dict[tuple[int, bool], list[_Run]] = {}
-        for run in runs:
-            size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
-            by_kind.setdefault((size, run.metric.by_image), []).append(run)
-        for kind, alike in by_kind.items():
-            for batch in _batches(self._distinct, *kind):
-                yield batch, alike
 
     def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
         """(n, k) statistics of the distinct items, and (n) True for those from the cache."""

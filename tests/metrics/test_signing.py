@@ -9,15 +9,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import capbench
 from capbench.core.errors import CapbenchWarning
+from capbench.core.options import Choice, Flag
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
-from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.registry import metric_names
+from capbench.metrics.requests import metric_class, resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.signing import code_signature
 
@@ -115,3 +119,18 @@ def test_an_edited_formula_in_a_checkout_is_scored_anew(tmp_path: Path) -> None:
     assert _cider_of(tmp_path) == (2 * before, False)
     (package / "metrics" / "meteor.py").write_text("", encoding="utf-8")  # not a part of CIDEr
     assert _cider_of(tmp_path) == (2 * before, True)
+
+
+def test_every_signed_value_of_an_option_changes_the_signature() -> None:
+    for name in metric_names():
+        options = metric_class(name).option_type()
+        for declared in options.declared():
+            kind, default = declared.kind, declared.default
+            values: list[Any] = [2 * default or 1] if isinstance(default, int | float) else []
+            if isinstance(kind, Choice):
+                values = [choice for choice in kind.choices if default not in (None, choice)]
+            if isinstance(kind, Flag):
+                values = [not default]
+            for value in values if declared.sign_as != "" else []:
+                changed = replace(options, **{declared.name: value})
+                assert changed.signature_parts() != options.signature_parts(), (name, declared.name, value)
