@@ -61,6 +61,10 @@ class CaptionTraining(Training):
     no batch has two captions of an image as each other's negatives."""
     memory_mb: Number = 4096.0  # maximum size of features in memory; larger ones are read batch by batch
 
+    def dev_captions(self) -> int | None:
+        """Number of captions of each dev image, the first ones; None: all."""
+        return None
+
 
 @dataclass(frozen=True)
 class Pairs:

@@ -77,10 +77,6 @@ class MatchingTraining(data.CaptionTraining):
         if self.loss.hardest_after and not self.loss.hardest:
             yield "'loss.hardest_after' does nothing without 'loss.hardest: true'"
 
-    def dev_captions(self) -> int | None:
-        """Number of captions of each dev image, the first ones; None: all."""
-        return None
-
 
 # Losses on (b, b) similarities: row i is image i, column j is caption j, matching pairs are on the diagonal.
 
@@ -109,15 +105,35 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
 
 
 class CaptionTask(Task[M, B], Generic[M, B]):
-    """A task whose batches are captions with their images."""
+    """A task whose batches are captions with their images: reads both, with ``more`` of the images besides features."""
 
-    def __init__(self, config: Any, train: data.Pairs, regions: Regions, model: M, device: torch.device) -> None:
-        self.config, self.train, self.regions, self.device = config, train, regions, device
-        self.model = model.to(device)
-        self.optimiser = adam(self.model, config.optimiser)
-        self.steps_per_epoch = len(self._order(0))
+    def __init__(
+        self,
+        config: Any,
+        root: DataRoot | None,
+        device: torch.device,
+        watcher: Watcher,
+        more: More | None = None,
+    ) -> None:
+        self.config, self.device = config, device
+        self.train, self.dev_pairs = data.training_pairs(config, root, watcher.say)
+        self.sample = self.dev_pairs.sample(config.evaluation.images, config.dev_captions())
+        self.regions, kind, named = open_regions(config, root, self.train, more)
+        self.dev_regions, *_ = open_regions(config, root, self.sample, more)
+        where = "in memory" if self.regions.in_memory else "read batch by batch"
+        n, each, columns = self.regions.shape
+        watcher.say(f"features: {n:,} x {each} regions x {columns}, {where}")
+        self.data = {"captions": self.train.fingerprint(), "dev captions": self.sample.fingerprint()}
+        self.data |= {"features": named, "regions": f"{each} x {columns}"}
+        self._facts = {"features": kind, KEY: data.training_record(self.train, self.dev_pairs).to_json()}
         # Useful if features are read from disk, or if a GPU computes at the same time.
-        self.prefetch = device.type == "cuda" or not regions.in_memory
+        self.prefetch = device.type == "cuda" or not self.regions.in_memory
+
+    def start(self, model: M) -> None:
+        """Make the optimiser of the network."""
+        self.model = model.to(self.device)
+        self.optimiser = adam(self.model, self.config.optimiser)
+        self.steps_per_epoch = len(self._order(0))
 
     def _order(self, epoch: int) -> list[NDArray[np.int64]]:
         return self.train.batches(self.config.batch, self.config.order, self.config.seed, epoch)
@@ -131,8 +147,8 @@ class CaptionTask(Task[M, B], Generic[M, B]):
         """The batch of some captions; its random numbers are determined by seed and step."""
 
     def facts(self) -> dict[str, Any]:
-        """The features' mean, for ``image=mean``."""
-        return {MEAN_KEY: mean_to_text(self.regions.mean())}
+        """With the features' mean, for ``image=mean``."""
+        return {MEAN_KEY: mean_to_text(self.regions.mean()), **self._facts}
 
 
 class Reader(Generic[E]):
@@ -167,28 +183,16 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
     def __init__(
         self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher, reader: Reader[E]
     ) -> None:
-        self.config, self.device = config, device
-        train, dev = data.training_pairs(config, root, watcher.say)
-        sample = dev.sample(config.evaluation.images, config.dev_captions())
-        texts = [*train.captions, *dev.captions, *reader.texts([*train.captions, *sample.captions])]
+        super().__init__(config, root, device, watcher, reader.more)
+        captions = self.train.captions, self.sample.captions
+        texts = [*captions[0], *self.dev_pairs.captions, *reader.texts([text for part in captions for text in part])]
         self.vocabulary = data.build_vocabulary(texts, config.vocabulary.min_count, watcher.say)
-        regions, self.kind_of_features, named = open_regions(config, root, train, reader.more)
-        dev_regions, _, dev_named = open_regions(config, root, sample, reader.more)
-        self.captions = reader.encode(train.captions, self.vocabulary)
-        self.dev = Split(sample, reader.encode(sample.captions, self.vocabulary), dev_regions)
-        where = "in memory" if regions.in_memory else "read batch by batch"
-        n, each, columns = regions.shape
-        watcher.say(f"features: {n:,} x {each} regions x {columns}, {where}")
-        self.data = {"captions": train.fingerprint(), "dev captions": sample.fingerprint()}
-        self.data |= {"vocabulary": self.vocabulary.sha256, "features": named, "regions": f"{each} x {columns}"}
-        self.data |= {} if dev_named == named else {"dev features": dev_named}
-        self.options = replace(config.network, vocabulary_size=len(self.vocabulary), image_dim=columns)
-        model = self.network(self.options, torch.Generator().manual_seed(config.seed))
-        self.record = data.training_record(train, dev)
-        super().__init__(config, train, regions, model, device)
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "features": self.kind_of_features, KEY: self.record.to_json()}
+        self.captions, dev = (reader.encode(part, self.vocabulary) for part in captions)
+        self.dev = Split(self.sample, dev, self.dev_regions)
+        self.data["vocabulary"] = self.vocabulary.sha256
+        sizes = {"vocabulary_size": len(self.vocabulary), "image_dim": self.regions.shape[2]}
+        self.options = replace(config.network, **sizes)
+        self.start(self.network(self.options, torch.Generator().manual_seed(config.seed)))
 
     def save(self, path: Path, model: M, facts: Mapping[str, Any]) -> None:
         write_trained(path, model, self.vocabulary, facts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
@@ -34,11 +34,10 @@ from capbench.metrics.vilbert.network import Connection, Heads, Streams, Vilbert
 from capbench.text.vocabulary import pad_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training import data, settings
-from capbench.training.features import Regions, open_regions
-from capbench.training.matching import CaptionTask, info_nce
+from capbench.training.features import Regions
+from capbench.training.matching import CaptionTask, Split, info_nce
 from capbench.training.trainer import Watcher
 from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
-from capbench.weights.training_files import KEY
 
 
 class PieceOptions(settings.Section):
@@ -91,6 +90,9 @@ class VilbertTraining(data.CaptionTraining):
     precision: Literal["float32", "amp-bfloat16"] = "float32"
     """``amp-bfloat16``: large products in bfloat16, on a GPU and on processors that support it; weights in float32."""
 
+    def dev_captions(self) -> int:
+        return 2
+
     def deciding(self) -> dict[str, Any]:
         """As for all trainings, without the folder of ``text_start``: its weights and word pieces count as data."""
         return {key: value for key, value in super().deciding().items() if key != "text_start.folder"}
@@ -113,40 +115,25 @@ class VilbertTraining(data.CaptionTraining):
 # Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
 
 
-@dataclass(frozen=True, eq=False)
-class PiecedSplit:
-    """A split with its captions as word pieces and its images as the network reads them (:func:`image_rows`)."""
-
-    pairs: data.Pairs
-    captions: list[list[int]]  # word pieces, ``[CLS]`` first, in the order of ``pairs.captions``
-    regions: Regions  # features, places and, with ``region_target: classes``, probabilities, by ``pairs.images``
-
-    def images(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of some images; the mean's target is 0."""
-        regions, places, *shares = self.regions.take(chosen)
-        features = torch.cat((regions.mean(dim=1, keepdim=True), regions), dim=1)
-        places = torch.cat((torch.tensor(WHOLE).expand(len(places), 1, 5), places), dim=1)
-        targets = features
-        if shares:  # they are rounded to half precision
-            targets = functional.pad(shares[0] / shares[0].sum(dim=2, keepdim=True), (0, 0, 1, 0))
-        return features, places, targets
+def shown(regions: Regions, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+    """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of some images; the mean's target is 0."""
+    read, places, *shares = regions.take(chosen)
+    features = torch.cat((read.mean(dim=1, keepdim=True), read), dim=1)
+    places = torch.cat((torch.tensor(WHOLE).expand(len(places), 1, 5), places), dim=1)
+    targets = features
+    if shares:  # they are rounded to half precision
+        targets = functional.pad(shares[0] / shares[0].sum(dim=2, keepdim=True), (0, 0, 1, 0))
+    return features, places, targets
 
 
-def read_split(
-    config: VilbertTraining, root: DataRoot | None, pairs: data.Pairs, pieces: WordPieces
-) -> tuple[PiecedSplit, str | None, str]:
-    """A split for training or evaluation, and its features' kind and identity (:func:`open_regions`)."""
-
-    def more(regions: RegionFeatures) -> list[NDArray[Any]]:
-        shares = [regions.class_probabilities] if config.loss.region_target == "classes" else []
-        if regions.boxes is None or any(of is None for of in shares):
-            message = "the network reads boxes, and with 'region_target: classes' class probabilities"
-            hint = "Import the features with boxes, and with --class-probabilities"
-            raise FeatureError(message, code="wrong-features", value=regions.image, hint=hint)
-        return [places_of(regions), *(cast(NDArray[Any], of) for of in shares)]
-
-    regions, kind, named = open_regions(config, root, pairs, more)
-    return PiecedSplit(pairs, [pieces.sequence(t, config.pieces.longest) for t in pairs.captions], regions), kind, named
+def _inputs(classes: bool, regions: RegionFeatures) -> list[NDArray[Any]]:
+    """What the network reads of an image besides features: places and, as targets, probabilities of ``classes``."""
+    shares = [regions.class_probabilities] if classes else []
+    if regions.boxes is None or any(of is None for of in shares):
+        message = "the network reads boxes, and with 'region_target: classes' class probabilities"
+        hint = "Import the features with boxes, and with --class-probabilities"
+        raise FeatureError(message, code="wrong-features", value=regions.image, hint=hint)
+    return [places_of(regions), *(cast(NDArray[Any], of) for of in shares)]
 
 
 # Batches: masking, and pairs of captions of the same image.
@@ -184,7 +171,9 @@ class Batch(NamedTuple):
     image_of: Tensor  # (b,) int64 index of each image in the split
 
 
-def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+def make_batch(
+    split: Split[list[int]], specials: Specials, chosen: NDArray[np.int64], rng: np.random.Generator
+) -> Batch:
     """The batch of some captions, each with another caption of its image."""
     counts, firsts = np.bincount(split.pairs.image_of), split.pairs.firsts()
     image_of = split.pairs.image_of[chosen]
@@ -194,7 +183,7 @@ def make_batch(split: PiecedSplit, specials: Specials, chosen: NDArray[np.int64]
     second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
     ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
     ids[: len(chosen)], words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
-    features, places, targets = split.images(image_of)
+    features, places, targets = shown(split.regions, image_of)
     hidden = rng.random(features.shape[:2]) < _SELECTED
     hidden[:, 0] = False  # the mean of all regions
     zeroed = torch.from_numpy(hidden & (rng.random(hidden.shape) < _ZEROED))
@@ -347,29 +336,29 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     config: VilbertTraining
 
     def __init__(self, config: VilbertTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
-        train, dev = data.training_pairs(config, root, watcher.say)
-        folder = config.text_start.folder
+        classes = config.loss.region_target == "classes"
+        super().__init__(config, root, device, watcher, partial(_inputs, classes))
+        folder, longest = config.text_start.folder, config.pieces.longest
         if bert := None if folder is None else data.locate(folder, root, "a BERT"):
             self._pieces = read_word_pieces(bert / VOCABULARY)
             if MASK not in self._pieces.places:
                 message = f"has no {MASK}, which training requires"
                 raise DataError(message, code="missing-value", value=MASK, path=bert / VOCABULARY)
         else:
-            self._pieces = learn_word_pieces(train.captions, config.pieces.size)
+            self._pieces = learn_word_pieces(self.train.captions, config.pieces.size)
         watcher.say(f"word pieces: {len(self._pieces):,}")
-        longest = config.pieces.longest
-        cut = sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in train.captions)
+        cut = sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in self.train.captions)
         if cut:
             watcher.say(f"{cut:,} training captions have more than {longest} word pieces and are truncated")
-        sample = dev.sample(config.evaluation.images, 2)  # the first two captions of each image
-        self._split, features, named = read_split(config, root, train, self._pieces)
-        self._dev, *_ = read_split(config, root, sample, self._pieces)
+        splits = (self.train, self.regions), (self.sample, self.dev_regions)
+        self._split, self.dev = (
+            Split(pairs, [self._pieces.sequence(text, longest) for text in pairs.captions], regions)
+            for pairs, regions in splits
+        )
         self._specials = specials_of(self._pieces)
-        self._trials = draw_trials(sample)
-        regions = self._split.regions
-        _, each, columns = regions.shape
-        outputs = self._split.images(np.zeros(1, np.int64))[2].shape[2]
-        sizes = {"vocabulary_size": len(self._pieces), "feature_dim": columns, "region_outputs": outputs}
+        self._trials = draw_trials(self.sample)
+        outputs = shown(self.regions, np.zeros(1, np.int64))[2].shape[2]
+        sizes = {"vocabulary_size": len(self._pieces), "feature_dim": self.regions.shape[2], "region_outputs": outputs}
         options = dataclasses.replace(config.network, **sizes)
         model = VilbertLearner(options, torch.Generator().manual_seed(config.seed), config.initial)
         if config.word_start.epochs:
@@ -379,20 +368,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if bert is not None:
             tensors, started["text_start"] = read_bert(bert, model.network)
             model.network.load_state_dict(tensors, strict=False)
-        super().__init__(config, train, regions, model, device)
-        first = regions.take(range(min(1000, regions.shape[0])))[0]
-        classes = config.loss.region_target == "classes"
+        self.start(model)
+        first = self.regions.take(range(min(1000, self.regions.shape[0])))[0]
         # The mean over columns.
         self._variance = None if classes else float(first.flatten(0, 1).var(dim=0, correction=0).mean())
-        self.data = {"captions": train.fingerprint(), "dev captions": sample.fingerprint(), "features": named}
-        self.data |= {"pieces": self._pieces.sha256, "regions": f"{each} x {columns}", **started}
+        self.data |= {"pieces": self._pieces.sha256, **started}
         if classes:
             self.data["region targets"] = f"probabilities of {outputs} classes, background included"
-        record = data.training_record(train, dev).to_json()
-        self._facts = {"features": features, "longest": longest, KEY: record, **started}
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), **self._facts}
+        self._facts |= {"longest": longest, **started}
 
     @torch.no_grad()
     def _start_from_vectors(self, config: VilbertTraining, model: VilbertLearner) -> None:
@@ -502,8 +485,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
     def _compared(self, model: VilbertLearner, trials: NDArray[np.int64]) -> Tensor:
         """(2, q) outcomes of some trials (4, q) for :data:`_ACCURACIES`: 1 won, ½ tied, 0 lost."""
-        dev, texts = self._dev, len(trials) - 1
-        features, places, _ = (tensor.to(self.device) for tensor in dev.images(trials[0]))
+        dev, texts = self.dev, len(trials) - 1
+        features, places, _ = (tensor.to(self.device) for tensor in shown(dev.regions, trials[0]))
         numbers, mask = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
         ids, present = torch.from_numpy(numbers).to(self.device), torch.from_numpy(mask).to(self.device)
         scored = present & torch.from_numpy(np.isin(numbers, self._specials.ordinary)).to(self.device)

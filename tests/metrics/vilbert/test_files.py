@@ -221,7 +221,7 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
     for memory_mb in (100, 0):
         data = prepare(settings(world, **changes, memory_mb=memory_mb))
         assert data.model.network.options.region_outputs == 5
-        _, _, targets = data._split.images(np.array([3, 0]))
+        _, _, targets = vilbert_train.shown(data._split.regions, np.array([3, 0]))
         for row, place in enumerate((3, 0)):
             expected = given[data._split.pairs.images[place]].astype(np.float64)
             expected /= expected.sum(axis=1, keepdims=True)
@@ -234,7 +234,7 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
 
 
 def test_trials_ask_for_captions_of_other_images(data: VilbertTask) -> None:
-    pairs = data._dev.pairs
+    pairs = data.dev.pairs
     image, reference, own, foreign = draw_trials(pairs)
     assert (pairs.image_of[reference] == image).all()
     assert (pairs.image_of[own] == image).all()
