@@ -137,11 +137,12 @@ def study_of(
             answers=True,
             practices=not protocols,
         )
-    from capbench.studies.study_file import find_study, load_study
+    from capbench.core.yaml import find_config
+    from capbench.studies.study_file import load_study
 
     if asked(metrics) or protocols:
         refuse_with_study({"metrics": asked(metrics), "protocol": protocols}, caller)
-    study = load_study(find_study(os.fspath(file)))
+    study = load_study(find_config(os.fspath(file)))
     if datasets:
         study = replace(study, protocols=_of_datasets(study, datasets, caller))
     if study.task is not None:

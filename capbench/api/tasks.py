@@ -28,6 +28,7 @@ from capbench.api.resolve import (
 )
 from capbench.core.arguments import PathGiven
 from capbench.core.errors import CapbenchError, UsageError
+from capbench.core.yaml import find_config
 from capbench.datasets.captions import load_split
 from capbench.datasets.root import find_root
 from capbench.metrics.metric_request import MetricRequest
@@ -36,7 +37,7 @@ from capbench.studies.references import ReferenceResult, curve_protocol, referen
 from capbench.studies.retrieval import MetricRetrieval, RetrievalResult, draw_gallery, metric_retrieval
 from capbench.studies.scoring import load_scorable
 from capbench.studies.study import CurveTask, RetrievalTask, Study, Task
-from capbench.studies.study_file import find_study, load_study
+from capbench.studies.study_file import load_study
 
 TaskType = TypeVar("TaskType", bound=Task)
 
@@ -49,7 +50,7 @@ def study_of_task(
         flag = caller.spelled("columns")
         hint = f"Omit {flag}, or use 'capbench data import'"
         raise UsageError(f"{flag} excludes a study file with a task", code="conflict", value=flag, hint=hint)
-    study = load_study(find_study(file))
+    study = load_study(find_config(file))
     if not isinstance(study.task, task):
         command = "correlate" if study.task is None else study.task.command
         hint = f"Run 'capbench {command} {file}'"

@@ -79,8 +79,9 @@ def plan_training(
     changes: Sequence[str] = (),  # settings that override the file's, ``key=value``
 ) -> Plan:
     """Resolve a training."""
+    from capbench.core.yaml import find_config
     from capbench.datasets.root import find_root
-    from capbench.training.settings import find_training, load_training
+    from capbench.training.settings import load_training
 
     task, seed, variant, out = trainable(network), run.get("seed"), run.get("variant"), run.get("out")
     if variant is not None:
@@ -89,7 +90,8 @@ def plan_training(
     named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
     changed = [f"{name}={json.dumps(value)}" for name, value in named.items() if value is not None]  # JSON is YAML
     of_variant = task.variants.get(variant or "", ())
-    loaded = load_training(task.settings, find_training(os.fspath(config)), [*of_variant, *changes, *changed])
+    file = find_config(os.fspath(config), "train", "training")
+    loaded = load_training(task.settings, file, [*of_variant, *changes, *changed])
     name = "-".join([loaded.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])])
     return Plan(task, loaded, find_root(run.get("data")), Path("results/train") / name if out is None else Path(out))
 

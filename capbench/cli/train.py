@@ -127,10 +127,10 @@ for _name, _help in _NETWORKS.items():
 
 
 def _list_trainings(network: str, json_output: bool) -> None:
-    from capbench.training.settings import shipped_trainings
+    from capbench.core.yaml import shipped_files
 
     known = {}
-    for name, path in shipped_trainings().items():
+    for name, path in shipped_files("train").items():
         head = itertools.takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
         text = " ".join(" ".join(line.lstrip("# ") for line in head).split())
         if name.startswith(f"{network}-") or f"capbench train {network} " in text:

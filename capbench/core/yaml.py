@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from capbench.core.errors import DataError, StudyError
+from capbench.core.errors import DataError, StudyError, suggest
 from capbench.core.files import read_text
 
 _TAG = "tag:yaml.org,2002:"
@@ -81,3 +81,20 @@ def shipped_configs() -> Path:
     package = Path(__file__).resolve().parent.parent
     installed = package / "_configs"
     return installed if installed.is_dir() else package.parent / "configs"
+
+
+def shipped_files(folder: str = "") -> dict[str, Path]:
+    """The study files, or the files of a folder next to them (``tasks``, ``train``), by name."""
+    return {path.stem: path for path in sorted((shipped_configs() / folder).glob("*.yaml"))}
+
+
+def find_config(name: str | os.PathLike[str], folder: str = "", kind: str = "study") -> Path:
+    """The path of a settings file: the path itself, or that of a file shipped in ``configs/`` by its name."""
+    path, shipped = Path(name), shipped_files(folder)
+    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
+        return path
+    # 'configs/tiger-table1.yaml' works in any folder, also without a checkout.
+    if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs") / folder):
+        return shipped[path.stem]
+    hint = suggest(path.stem, list(shipped))
+    raise StudyError(f"there is no such {kind} file", code="missing-file", path=name, hint=hint)

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from capbench.core.errors import StudyError, check_choice
 from capbench.core.typed_json import Strict, validated
+from capbench.core.yaml import find_config
 from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
@@ -24,7 +25,7 @@ from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.scoring import load_scorable
 from capbench.studies.study import RetrievalTask, Study
-from capbench.studies.study_file import find_study, load_study
+from capbench.studies.study_file import load_study
 from capbench.text.spice.scene_graph import any_known
 
 
@@ -76,7 +77,7 @@ def choose_items(names: Sequence[str]) -> dict[str, PaperItem]:
 def item_study(key: str, item: PaperItem) -> Study:
     """The study of an item: the one that it names, or one with its metrics and protocols."""
     if item.study:
-        return load_study(find_study(item.study))
+        return load_study(find_config(item.study))
     return Study(name=key, title=item.title, protocols=item.protocols, metrics=item.metrics)
 
 

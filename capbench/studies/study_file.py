@@ -6,31 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from capbench.core.errors import StudyError, suggest
-from capbench.core.yaml import read_yaml, shipped_configs
+from capbench.core.errors import suggest
+from capbench.core.yaml import read_yaml
 from capbench.metrics.from_file import ScoresEntry
 from capbench.studies.study import NO_KEYS, TASKS, Problems, Study, problems_in
 
 SCHEMA_VERSION = 1
 _KEYS = tuple(entry.name for entry in fields(Study) if entry.name not in NO_KEYS)
-
-
-def find_study(name: str | os.PathLike[str], folder: str = "", kind: str = "study") -> Path:
-    """The path of a study (or task) file: the path itself, or that of a file shipped in ``configs/`` by its name."""
-    path, shipped_in = Path(name), Path("configs") / folder
-    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
-        return path
-    shipped = {p.stem: p for p in sorted((shipped_configs() / folder).glob("*.yaml"))}
-    # 'configs/tiger-table1.yaml' works in any folder, also without a checkout.
-    if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), shipped_in):
-        return shipped[path.stem]
-    hint = suggest(path.stem, list(shipped))
-    raise StudyError(f"there is no such {kind} file", code="missing-file", path=name, hint=hint)
 
 
 def load_study(path: str | os.PathLike[str]) -> Study:

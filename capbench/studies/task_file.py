@@ -11,12 +11,11 @@ from pydantic import Field
 
 from capbench.core.errors import ProtocolError, StudyError, suggest
 from capbench.core.typed_json import Strict, validated
-from capbench.core.yaml import read_yaml
+from capbench.core.yaml import find_config, read_yaml
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.studies.study import Problems
-from capbench.studies.study_file import find_study
 
 DEFAULT_TASKS = "default"  # name of the shipped tasks that are used if no others are named
 
@@ -52,7 +51,7 @@ class RankedTask:
 
 def load_tasks(name: str | os.PathLike[str]) -> TaskFile:
     """Read a task file, by its path or the name of a shipped one. Raises StudyError."""
-    path = find_study(name, "tasks", "task")
+    path = find_config(name, "tasks", "task")
     raw = read_yaml(path, "a task file (a mapping with 'schema', 'name', 'tasks')")
     return validated(TaskFile, raw, path, error=StudyError, code="invalid", hint="See docs/rank.md")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from capbench.core.errors import ModelError, UsageError, count
+from capbench.core.errors import ModelError, UsageError
 from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
@@ -288,7 +287,7 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
 
     @classmethod
     def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
-        begin, device = time.monotonic(), torch.device(choose_device(config.device))
+        device = torch.device(choose_device(config.device))
         loaded = cls.load(model, *filter(None, [asked.vocabulary]), device=str(device))
         chosen: Split[list[int]] = split_for(config, asked, loaded, Reader())
         if (images := len(chosen.pairs.images)) % asked.folds:
@@ -296,8 +295,6 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
             raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
         with asked.watcher.bar("comparing captions", len(chosen.captions)) as step:
             found = recalls(loaded.network, chosen, device, asked.folds, step)
-        sizes = f"{count(found.images, 'image')} x {count(found.captions, 'caption')}"
-        asked.watcher.say(f"{sizes} in {time.monotonic() - begin:.1f} s, data included")
         return {"folds": asked.folds, **found.to_dict(), "sha256": loaded.sha256}
 
 

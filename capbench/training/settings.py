@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -26,7 +25,7 @@ from pydantic import (
 
 from capbench.core.errors import StudyError, UsageError, suggest
 from capbench.core.options import Options
-from capbench.core.yaml import parse_value, read_yaml, shipped_configs
+from capbench.core.yaml import parse_value, read_yaml
 
 Text = Annotated[str, Field(pattern=r"\S")]
 Number = Annotated[float, Field(ge=0, le=1e30)]
@@ -138,22 +137,6 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 T = TypeVar("T", bound=Training)
-
-
-def shipped_trainings() -> dict[str, Path]:
-    """Training files that are part of capbench, by name."""
-    return {path.stem: path for path in sorted((shipped_configs() / "train").glob("*.yaml"))}
-
-
-def find_training(name: str) -> Path:
-    """A training file by its path, or by the name of a shipped one."""
-    path, shipped = Path(name), shipped_trainings()
-    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises without permission
-        return path
-    if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs/train")):
-        return shipped[path.stem]
-    message, hint = "there is no such training file", suggest(path.stem, list(shipped))
-    raise StudyError(message, code="unknown-name", value=path.stem, path=name, hint=hint)
 
 
 def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence[str] = ()) -> T:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.yaml import find_config
 from capbench.datasets.root import DataRoot
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
-from capbench.studies.study_file import find_study, load_study
+from capbench.studies.study_file import load_study
 from tests.conftest import share_paraphrases
 
 pytestmark = [pytest.mark.real_data, pytest.mark.java]
@@ -95,7 +96,7 @@ def test_every_protocol_gives_the_printed_numbers(items: str, real_data: Path) -
 
 @pytest.mark.parametrize("name", ["tiger-table1", "tiger-table2"])
 def test_the_published_tables_agree_with_the_papers(name: str, real_data: Path) -> None:
-    result = run(load_study(find_study(name)), real_data)
+    result = run(load_study(find_config(name)), real_data)
     compared = [cell for cell in result.cells if cell.published is not None]
     # Random draws of references differ by a point or two on PASCAL-50S; correlations hardly at all.
     tolerance = 0.0015 if name == "tiger-table1" else 0.025
@@ -134,7 +135,7 @@ def test_differences_beyond_rounding_and_three_standard_errors_are_marked_or_not
     name: str, marked: set[tuple[str, str]], expected_notes: set[tuple[str, str]], real_data: Path
 ) -> None:
     metrics = ("bleu-1", "bleu-4", "meteor", "rouge-l", "cider")
-    study = Study("t", "t", load_study(find_study(name)).protocols, metrics, published=name)
+    study = Study("t", "t", load_study(find_config(name)).protocols, metrics, published=name)
     cells = [cell for cell in run(study, real_data).cells if cell.published is not None]
     noted = {(cell.column, cell.protocol) for cell in cells if cell.published_note}
     assert noted == expected_notes

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import StudyError, UsageError
-from capbench.core.yaml import read_yaml, shipped_configs
+from capbench.core.yaml import find_config, read_yaml, shipped_configs
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
 from capbench.metrics.from_file import ScoresEntry
 from capbench.studies.study import BootstrapSettings, CurveTask, Study, TestSettings, misfit, with_statistics
-from capbench.studies.study_file import find_study, load_study, study_schema
+from capbench.studies.study_file import load_study, study_schema
 from scripts import make_study_schema
 from tests.errors import raises
 
@@ -137,13 +137,13 @@ def test_shipped_studies_are_found_by_name_load_and_fit_the_schema(
     paths = list(shipped_configs().glob("*.yaml"))
     assert {"demo", "tiger-table1", "tiger-table2"} <= {path.stem for path in paths}
     for path in paths:
-        assert load_study(find_study(path.stem)).name == path.stem
-        assert find_study(f"configs/{path.stem}.yaml") == find_study(path.stem)
+        assert load_study(find_config(path.stem)).name == path.stem
+        assert find_config(f"configs/{path.stem}.yaml") == find_config(path.stem)
         assert list(validator.iter_errors(read_yaml(path, "study"))) == []
     for wrong in ({"schema": 1}, {"schema": 1, "name": "a", "metricz": []}, {"schema": 2, "name": "a"}):
         assert list(validator.iter_errors(wrong))
     with raises(StudyError, "missing-file", path="tiger-tabel1"):
-        find_study("tiger-tabel1")
+        find_config("tiger-tabel1")
 
 
 def test_the_schema_of_the_documentation_is_that_of_the_model() -> None:
