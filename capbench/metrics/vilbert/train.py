@@ -127,7 +127,7 @@ def shown(regions: Regions, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, 
 
 
 def _inputs(classes: bool, regions: RegionFeatures) -> list[NDArray[Any]]:
-    """What the network reads of an image besides features: places and, as targets, probabilities of ``classes``."""
+    """The inputs of an image besides features: places and, as targets, probabilities of ``classes``."""
     shares = [regions.class_probabilities] if classes else []
     if regions.boxes is None or any(of is None for of in shares):
         message = "the network reads boxes, and with 'region_target: classes' class probabilities"
