@@ -45,7 +45,7 @@ from capbench.core.errors import DataError, FeatureError, UsageError, suggest
 from capbench.core.files import sha256_file
 from capbench.core.records import image_id
 from capbench.features.importers.arrays import array_names, load_arrays
-from capbench.features.records import RegionFeatures
+from capbench.features.records import RegionFeatures, check_names, flat_dtype
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter, check_new
 
@@ -53,21 +53,13 @@ _BOXES = "boxes_normalised_xyxy"
 
 
 @dataclass(frozen=True, eq=False)
-class ImageBoxes:
-    """The boxes of one image: (n, 4) x1, y1, x2, y2 as fractions; (n,) classes and their scores, or None."""
-
-    boxes: NDArray[np.float32]
-    class_ids: NDArray[np.int32] | None
-    class_scores: NDArray[np.float32] | None
-
-
-@dataclass(frozen=True, eq=False)
 class BoxFile:
-    """Boxes by image id; names by class id, or None; ``classes`` is their number, else the largest id plus one."""
+    """Boxes by image id, as fractions, with features of no meaning; names by class id, or None; ``classes`` is their
+    number, else the largest id plus one."""
 
     path: Path
     sha256: str
-    images: Mapping[str, ImageBoxes]
+    images: Mapping[str, RegionFeatures]
     class_names: tuple[str, ...] | None
     classes: int
 
@@ -88,7 +80,9 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
             message = f"has shape {arrays[name].shape} of {arrays[name].dtype}, but requires {shape}"
             raise DataError(message, code="wrong-shape", value=name, path=f"{file}[{name}]")
     counts = arrays.get("num_boxes", np.full(len(names), most[0]))
-    images: dict[str, ImageBoxes] = {}
+    class_names = tuple(str(name) for name in arrays["class_names"].reshape(-1)) if "class_names" in arrays else None
+    flat = [name for name in ("class_ids", "class_scores") if name in arrays]
+    images: dict[str, RegionFeatures] = {}
     for i, (name, count) in enumerate(zip(names, counts.tolist(), strict=True)):
         image = name if ids else image_id(name)
         bad = partial(DataError, path=file, row=f"image '{image}'")
@@ -97,22 +91,15 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
         if not 1 <= count <= most[0]:
             raise bad(f"has {count} boxes of {most[0]}", code="out-of-range", value=count, hint="Remove the image")
         boxes = arrays[_BOXES][i, :count].astype(np.float32)
-        if not np.isfinite(boxes).all():
-            raise bad("has a box that is NaN or infinite", code="not-a-number")
-        if (boxes < -1e-3).any() or (boxes > 1 + 1e-3).any():
-            raise bad("has a box that exceeds the image", code="out-of-range", hint="Write fractions from 0 to 1")
-        if (boxes[:, :2] > boxes[:, 2:]).any():
-            raise bad("has a box that ends before it begins", code="wrong-value", hint="Write x1, y1, x2, y2")
-        scores = arrays["class_scores"][i, :count].astype(np.float32) if "class_scores" in arrays else None
-        if scores is not None and not ((scores >= 0) & (scores <= 1)).all():
-            raise bad("has a class score that is not between 0 and 1", code="out-of-range")
-        classes = arrays["class_ids"][i, :count].astype(np.int32) if "class_ids" in arrays else None
-        images[image] = ImageBoxes(boxes.clip(0, 1), classes, scores)
-    class_names = tuple(str(name) for name in arrays["class_names"].reshape(-1)) if "class_names" in arrays else None
+        fields = {name: arrays[name][i, :count].astype(flat_dtype(name)) for name in flat}
+        images[image] = RegionFeatures(image, 1, 1, boxes, np.zeros((count, 1), dtype=np.float32), **fields)
+        try:
+            images[image].check()
+            check_names(images[image], class_names, None)
+        except FeatureError as error:
+            raise bad(error.message, code=error.code, value=error.value, hint=error.hint) from error
+        boxes.clip(0, 1, out=boxes)
     largest = max((int(one.class_ids.max()) for one in images.values() if one.class_ids is not None), default=-1)
-    if class_names is not None and largest >= len(class_names):
-        message = f"a box has the class {largest}, but there are {len(class_names)} names"
-        raise DataError(message, code="out-of-range", value=largest, path=file)
     return BoxFile(file, sha256_file(file), images, class_names, len(class_names or ()) or largest + 1)
 
 
@@ -140,35 +127,36 @@ class BoxPooling:
         columns = f" class columns {self.boxes.classes} x {self.scale:g}" if self.classes else ""
         return f"{self.boxes.path.name} {self.boxes.sha256[:12]}{top}{columns}"
 
-    def of(self, image: str) -> ImageBoxes:
+    def of(self, image: str) -> RegionFeatures:
         """The boxes of an image. Raises DataError if the file has none."""
-        boxes = self.boxes.images.get(image)
-        if boxes is None:
+        regions = self.boxes.images.get(image)
+        if regions is None:
             message, hint = f"has no boxes of image '{image}'", "Pool a store of the file's images only"
             raise DataError(message, code="missing-image", value=image, path=self.boxes.path, hint=hint)
-        top = slice(self.top)
-        ids, scores = boxes.class_ids, boxes.class_scores
-        return ImageBoxes(boxes.boxes[top], None if ids is None else ids[top], None if scores is None else scores[top])
+        arrays = {name: array[: self.top] for name, array in vars(regions).items() if isinstance(array, np.ndarray)}
+        return dataclasses.replace(regions, **arrays)
 
     def pool(self, cells: RegionFeatures, shape: tuple[int, int]) -> RegionFeatures:
         """The boxes of one image with their features, classes and scores."""
         rows, columns = shape
-        boxes = self.of(cells.image)
+        detected = self.of(cells.image)
+        boxes = detected.boxes
+        assert boxes is not None
         grid = cells.features.reshape(rows, columns, -1).astype(np.float64)
         x, y = _edges(cells, shape)
-        across = _cover(boxes.boxes[:, [0, 2]].astype(np.float64), x)
-        down = _cover(boxes.boxes[:, [1, 3]].astype(np.float64), y)
+        across = _cover(boxes[:, [0, 2]].astype(np.float64), x)
+        down = _cover(boxes[:, [1, 3]].astype(np.float64), y)
         means = np.einsum("ni,nj,ijd->nd", down, across, grid, optimize=True)
         features = means.astype(cells.features.dtype)
         if self.classes:
-            assert boxes.class_ids is not None
-            assert boxes.class_scores is not None
+            assert detected.class_ids is not None
+            assert detected.class_scores is not None
             named = np.zeros((len(features), self.boxes.classes), dtype=features.dtype)
-            named[np.arange(len(features)), boxes.class_ids] = boxes.class_scores * self.scale
+            named[np.arange(len(features)), detected.class_ids] = detected.class_scores * self.scale
             features = np.concatenate([features, named], axis=1)
         width, height = cells.width or 1, cells.height or 1
-        pixels = boxes.boxes * np.array([width, height, width, height], dtype=np.float32)
-        return RegionFeatures(cells.image, width, height, pixels, features, boxes.class_ids, boxes.class_scores)
+        pixels = boxes * np.array([width, height, width, height], dtype=np.float32)
+        return dataclasses.replace(detected, width=width, height=height, boxes=pixels, features=features)
 
     def without_classes(self, windows: RegionFeatures) -> RegionFeatures:
         """Windows with class columns of 0, since they have no detected class."""

@@ -28,23 +28,22 @@ _LOOKED_UP_AT_ONCE = 65_536  # number of items whose cached rows are in memory a
 class Extraction:
     """Statistics of distinct items under several metrics, each extracted once.
 
-    ``items``: all items, repeats included, for ``prepare``; ``index``: (items) index of each among the distinct ones;
-    ``documents``: all items of the data set, for corpus statistics, if ``items`` are a part of them.
+    ``items``: all items, repeats included, for ``prepare``; ``documents``: all items of the data set, for corpus
+    statistics, if ``items`` are a part of them. ``distinct``: each item once; ``index``: (items) its index among these.
     """
 
     def __init__(
         self,
         items: Sequence[Item],
-        distinct: Sequence[Item],
-        index: IntArray,
         store: Cache,
-        progress: Progress,
+        progress: Progress = lambda _: None,
         spread: Engine | None = None,
         documents: Sequence[Item] | None = None,
     ) -> None:
-        self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
+        self._items, self._store, self._progress = items, store, progress
         self._spread, self._documents = spread, documents
-        self._repeats = np.bincount(index, minlength=len(distinct))
+        self.distinct, self.index = _distinct(items)
+        self._repeats = np.bincount(self.index)
         self._runs: dict[str, _Run] = {}
 
     def add(self, metric: Metric, label: str, shown: int = 1) -> None:
@@ -58,7 +57,7 @@ class Extraction:
             metric.prepare(self._documents)
         key = _space(metric)
         if key not in self._runs:
-            self._runs[key] = _Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
+            self._runs[key] = _Run(metric, label, self.distinct, self._repeats, self._store, self._progress)
         self._runs[key].shown += shown
 
     def slow_work(self) -> dict[str, SlowWork]:
@@ -73,10 +72,10 @@ class Extraction:
         """
         slow = self.slow_work()
         quick = [run for key, run in self._runs.items() if key not in slow]
-        # Scores of files are read in this process, which has their rows.
-        of_files = [run for run in quick if any(isinstance(need, Scores) for need in run.metric.needs)]
-        self._extract([run for run in quick if run not in of_files], self._spread)
-        self._extract(of_files)
+        here = [run for run in quick if not self._spread or any(isinstance(need, Scores) for need in run.metric.needs)]
+        if self._spread is not None:
+            self._extract_on(self._spread, [run for run in quick if run not in here])
+        self._extract(here)
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
             if self._spread is None or work.run_on is None:
@@ -85,44 +84,44 @@ class Extraction:
                 work.run_on(self._spread, progress)
         self._extract([self._runs[key] for key in slow])
 
-    def _extract(self, runs: Sequence[_Run], spread: Engine | None = None) -> None:
-        """Extract batch by batch, in other processes if ``spread`` is given; only this process stores."""
-        units: list[dict[int, list[int]]] = []  # by each run's number, indices of the items to extract together
-        by_kind: dict[tuple[int, bool], list[int]] = {}
-        for number, run in enumerate(runs):
-            size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
-            by_kind.setdefault((size, run.metric.by_image), []).append(number)
-        for kind, alike in by_kind.items():
-            for batch in _batches(self._distinct, *kind):
-                units.append({number: left for number in alike if (left := runs[number].missing(batch))})
-        units = list(filter(None, units))
-        works = ({number: [self._distinct[at] for at in of_run] for number, of_run in unit.items()} for unit in units)
-        if spread is None:
-            for unit, work in zip(units, works, strict=True):
-                for number, items in work.items():
-                    run = runs[number]
-                    run.keep(unit[number], run.metric.statistics(items, run.progress_of(unit[number])))
-            return
+    def _extract(self, runs: Sequence[_Run]) -> None:
+        for run, places in self._parts(runs):
+            items = [self.distinct[place] for place in places]
+            run.keep(places, run.metric.statistics(items, run.progress_of(places)))
+
+    def _extract_on(self, spread: Engine, runs: Sequence[_Run]) -> None:
+        """Extract in other processes, one unit of work for each batch; only this process stores."""
+        parts = list(self._parts(runs, spread=True))
+        works = [(runs.index(run), [self.distinct[place] for place in places]) for run, places in parts]
         failed: dict[int, str] = {}
         opener = partial(_extractor, [run.metric for run in runs])
-        for place, rows in spread.run(opener, list(works), memory_mb=_WORKER_MB) if units else ():
+        for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
+            run, places = parts[unit]
             if isinstance(rows, PartFailure):
-                failed[place] = rows.reason
+                failed[unit] = rows.reason
                 continue
-            for number, extracted in rows.items():
-                of_run = units[place][number]
-                runs[number].keep(of_run, extracted)
-                runs[number].progress_of(of_run)(len(of_run))
+            run.keep(places, rows)
+            run.progress_of(places)(len(places))
         if failed:
-            left = {self._distinct[at].image for place in failed for of_run in units[place].values() for at in of_run}
-            images = sorted(left)
+            images = sorted({item.image for unit in failed for item in works[unit][1]})
             raise UnfinishedError(
-                f"{len(failed):,} of {len(units):,} parts failed three times, of {len(images):,} images "
+                f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
                 f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
                 f"{next(iter(failed.values()))}",
                 value=images[0],
                 hint="Scores of the other parts are cached. Fix the cause and run the same command again",
             )
+
+    def _parts(self, runs: Sequence[_Run], *, spread: bool = False) -> Iterator[tuple[_Run, list[int]]]:
+        """Metrics with the indices of items to extract at once; metrics of equal batches alternate, to share work."""
+        by_kind: dict[tuple[int, bool], list[_Run]] = {}
+        for run in runs:
+            size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
+            by_kind.setdefault((size, run.metric.by_image), []).append(run)
+        for kind, alike in by_kind.items():
+            for batch in _batches(self.distinct, *kind):
+                left = ((run, [place for place in batch if not run.done[place]]) for run in alike)
+                yield from ((run, places) for run, places in left if places)
 
     def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
         """(n, k) statistics of the distinct items, and (n) True for those from the cache."""
@@ -130,14 +129,28 @@ class Extraction:
             run = self._runs[_space(metric)]
             return run.rows, run.known
         columns: list[Mapping[str, FloatArray]] = []
-        known = np.ones(len(self._distinct), dtype=bool)
+        known = np.ones(len(self.distinct), dtype=bool)
         for input_metric in metric.inputs():
             statistics, of_part = self.of(input_metric)
             columns.append(input_metric.scores(statistics))
             known &= of_part
         combined = np.asarray(metric.combine_each(columns), dtype=np.float64)
-        _check_statistics(metric, combined, self._distinct)
+        _check_statistics(metric, combined, self.distinct)
         return combined, known
+
+
+def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
+    """Each item once, the last of equal ones at the first's position; and (items,) the index of each in this list."""
+    place_of_key: dict[bytes, int] = {}
+    index = np.empty(len(items), dtype=np.int64)
+    distinct: list[Item] = []
+    for place, item in enumerate(items):
+        at = index[place] = place_of_key.setdefault(item.key, len(distinct))
+        if at == len(distinct):
+            distinct.append(item)
+        else:
+            distinct[at] = item
+    return distinct, index
 
 
 def _space(metric: Metric) -> str:
@@ -169,7 +182,8 @@ def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[
 class _Run:
     """Statistics of distinct items under one metric: cached ones and those still to extract.
 
-    ``shown``: number of times that its items count as progress; ``known``: (n) True for items from the cache.
+    ``shown``: number of times that its items count as progress; ``known``: (n) True for items from the cache; ``done``:
+    (n) True for these and those that are extracted.
     """
 
     def __init__(
@@ -182,7 +196,7 @@ class _Run:
         self._store = store if may_be_cached(metric) else Cache("scores", enabled=False)
         self._space = _space(metric)
         self._keys = [metric.cache_key(item) for item in items]
-        self._done = np.zeros(len(items), dtype=bool)
+        self.done = np.zeros(len(items), dtype=bool)
         self._part: Progress | None = None  # created when work begins, so that its time excludes waiting
 
     def look_up(self) -> SlowWork | None:
@@ -206,10 +220,6 @@ class _Run:
         self.metric.open(left)
         return self.metric.slow_work(left)
 
-    def missing(self, batch: Sequence[int]) -> list[int]:
-        """The indices in a batch whose items are not extracted yet."""
-        return [i for i in batch if not self._done[i]]
-
     def keep(self, places: Sequence[int], extracted: FloatArray) -> None:
         """Store extracted statistics (places, k) in memory and in the cache."""
         _check_statistics(self.metric, extracted, [self._items[place] for place in places])
@@ -218,14 +228,14 @@ class _Run:
         self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(places, rows, strict=True)))
 
     def _set(self, places: Sequence[int], rows: FloatArray) -> None:
-        if not self._done.any():
+        if not self.done.any():
             self.rows = np.empty((len(self._items), rows.shape[1]))
         if rows.shape[1] != self.rows.shape[1]:
             message = f"{self.metric.name} returned statistics of different widths under one signature"
             hint = "Clear the cache folder, or run with --no-cache"
             raise MetricError(message, code="wrong-shape", value=rows.shape[1], hint=hint)
         self.rows[places] = rows
-        self._done[places] = True
+        self.done[places] = True
 
     def progress_of(self, places: Sequence[int]) -> Progress:
         """Progress over these items, which is also reported as progress over all items."""
@@ -243,18 +253,13 @@ class _Run:
             self._progress(self.shown * count)
 
 
-_Work = Mapping[int, Sequence[Item]]  # A unit of work for another process: by each metric's index, items to extract
+def _extractor(metrics: Sequence[Metric]) -> Callable[[tuple[int, Sequence[Item]]], FloatArray]:
+    """The function that extracts a unit's statistics in a worker: those of some items under one of the metrics."""
 
-
-def _extractor(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray]]:
-    """The function that extracts a unit's statistics in a worker, by the metrics' indices."""
-
-    def extract(work: _Work) -> dict[int, FloatArray]:
-        rows: dict[int, FloatArray] = {}
-        for number, items in work.items():
-            metrics[number].open(items)
-            rows[number] = metrics[number].statistics(items, lambda _: None)
-        return rows
+    def extract(work: tuple[int, Sequence[Item]]) -> FloatArray:
+        number, items = work
+        metrics[number].open(items)
+        return metrics[number].statistics(items, lambda _: None)
 
     return extract
 

@@ -82,7 +82,6 @@ def score(
         hint = "Choose other items or another file"
         raise DataError(message, code="missing-caption", value=dataset, hint=hint)
     resources = complete(resources, cache=cache, items=items)
-    distinct, index = _distinct(items)
     values: dict[ScoreColumn, FloatArray] = {}
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
@@ -92,7 +91,8 @@ def score(
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
-        extraction = Extraction(items, distinct, index, store, progress or (lambda _: None), spread, documents)
+        extraction = Extraction(items, store, progress or (lambda _: None), spread, documents)
+        distinct, index = extraction.distinct, extraction.index
         metrics = [request.make(resources) for request in requests]
         for request, metric in zip(requests, metrics, strict=True):
             extraction.add(metric, request.label)
@@ -121,20 +121,6 @@ def score(
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions, trained_on)
 
 
-def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
-    """Each item once, the last of equal ones at the first's position; and (items,) the index of each in this list."""
-    place_of_key: dict[bytes, int] = {}
-    index = np.empty(len(items), dtype=np.int64)
-    distinct: list[Item] = []
-    for place, item in enumerate(items):
-        at = index[place] = place_of_key.setdefault(item.key, len(distinct))
-        if at == len(distinct):
-            distinct.append(item)
-        else:
-            distinct[at] = item
-    return distinct, index
-
-
 def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
     """Indices of the items of each group."""
     places: dict[str, list[int]] = {}
@@ -155,20 +141,18 @@ def slow_work(
 ) -> dict[str, tuple[SlowWork, ...]]:
     """Slow work before scoring these items, by label; labels without slow work are omitted."""
     resources = complete(resources, cache=cache, items=items)
-    distinct, _ = _distinct(items)
     works: dict[str, tuple[SlowWork, ...]] = {}
     with Cache("scores", enabled=cache) as store:
         for request in requests:
             if not _may_be_slow(request.metric):
                 continue
             metric = request.make(resources)
-            index = np.arange(len(distinct))
+            extraction = Extraction(items, store, documents=documents)
             # Prepares only the inputs with slow work: preparing the others may take long.
             for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
                 if _may_be_slow(type(plain)):
-                    extraction = Extraction(items, distinct, index, store, lambda _: None, documents=documents)
                     extraction.add(plain, request.label)
-                    works[request.label] = (*works.get(request.label, ()), *extraction.slow_work().values())
+            works[request.label] = tuple(extraction.slow_work().values())
     return {label: of_label for label, of_label in works.items() if of_label}
 
 

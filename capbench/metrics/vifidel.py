@@ -20,7 +20,7 @@ from capbench.core.options import Choice, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
 from capbench.features.class_names import KNOWN, class_names
-from capbench.features.pooling import ImageBoxes, read_boxes
+from capbench.features.pooling import read_boxes
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric
@@ -308,7 +308,7 @@ def _class_names(option: str | None, known: Sequence[str] | None, path: Path) ->
     return names
 
 
-def _named(image: str, regions: ImageBoxes | RegionFeatures, names: Sequence[str], path: Path) -> list[ObjectLabel]:
+def _named(image: str, regions: RegionFeatures, names: Sequence[str], path: Path) -> list[ObjectLabel]:
     ids, scores = regions.class_ids, regions.class_scores
     if ids is None:
         raise DataError("has no 'class_ids'", code="missing-key", value="class_ids", path=path)

@@ -10,8 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from capbench.core.errors import ModelError
 from capbench.features.detectors import sample as module
 from capbench.features.detectors.base import load_detector
+from tests.errors import raises
 
 
 @dataclass(frozen=True)
@@ -62,3 +64,14 @@ def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[Pictu
             names = detector.attribute_names[regions.attribute_ids[best]], detector.class_names[regions.class_ids[best]]
             found.append(np.abs(regions.boxes[best] - box).max() < 8 and names == label)
     assert np.mean(found) > 0.95
+
+
+def test_damaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytearray(module.sample_weights().read_bytes())
+    content[-1] ^= 1
+    damaged = tmp_path / "sample_detector.safetensors"
+    damaged.write_bytes(content)
+    damaged.with_suffix(".json").write_bytes(module.sample_weights().with_suffix(".json").read_bytes())
+    monkeypatch.setattr(module, "sample_weights", lambda: damaged)
+    with raises(ModelError, "damaged", path=damaged):
+        load_detector("sample")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 from capbench.core import plugins
@@ -113,10 +114,19 @@ def test_without_references_a_metric_keeps_its_reference_free_columns() -> None:
         assert "(--references FILE)" in note
 
 
-@pytest.mark.parametrize(("content", "code"), [(b"not HDF5", "wrong-format"), (b"\x89HDF\r\n\x1a\n", "damaged")])
-def test_a_damaged_feature_file_is_not_something_that_items_lack(tmp_path: Path, content: bytes, code: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(b"not HDF5", "wrong-format"), (b"\x89HDF\r\n\x1a\n", "damaged"), (99, "wrong-version"), (1, "missing-key")],
+)
+def test_a_damaged_feature_file_is_not_something_that_items_lack(
+    tmp_path: Path, content: bytes | int, code: str
+) -> None:
     features = tmp_path / "regions.h5"
-    features.write_bytes(content)
+    if isinstance(content, bytes):
+        features.write_bytes(content)
+    else:
+        with h5py.File(features, "w") as file:
+            file.attrs.update(format="capbench-features", version=content)
     (tiger,) = resolve_metrics(["tiger"])
     with raises(FeatureError, code):
         tiger.unmet_by([Item("dog", "a dog", ("a dog runs",))], Resources(features=str(features)))

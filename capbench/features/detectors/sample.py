@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor, nn
 
+from capbench.core.errors import ModelError
 from capbench.core.files import read_json
 from capbench.core.options import Count, option
 from capbench.features.detectors import boxes as bx
@@ -134,6 +135,9 @@ class SampleDetector(Network):
         card = sample_card()
         network = SampleFRCNN(len(card["classes"]), len(card["colours"]))
         if checkpoint is not None:
+            if checkpoint.path == sample_weights() and checkpoint.sha256 != card["sha256"]:
+                message, hint = "differs from the published file", "Install capbench again"
+                raise ModelError(message, code="damaged", path=checkpoint.path, hint=hint)
             fit_state(network, checkpoint.tensors, checkpoint.path)
         return network
 
