@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capbench.core.errors import CapbenchError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, DataError, FeatureError, ModelError, UsageError
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Resources
@@ -108,7 +108,7 @@ class MetricRequest:
             self.metric.check_captions(items)
             self.metric.check_items(items, resources, self.options, self.label)
         except CapbenchError as error:
-            if error.code in _OF_FILES:
+            if isinstance(error, DataError | FeatureError) and error.code in _OF_FILES:
                 raise
             return error
         return None
