@@ -27,7 +27,7 @@ from capbench.core.records import caption_key, image_id
 from capbench.datasets.judgement_files import parse_caption, parse_image
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file
-from capbench.datasets.user.captions import CANDIDATE_FORM, candidate_records
+from capbench.datasets.user.captions import CANDIDATE_FORM, TEXT_KEYS, candidate_records
 
 _FLICKR8K_SPLITS = ("train", "dev", "test")
 _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
@@ -139,7 +139,6 @@ def _lines(path: Path) -> list[str]:
 
 _OUTPUTS = "generated_captions.txt"
 _HUMAN_SHARE = 0.5
-_TEXT_KEYS = ("caption", "candidate", "prediction")
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         return read_folders(path)
     by_image: dict[str, list[str]] = {}
     for row, record in candidate_records(path):
-        text = next((record[key] for key in _TEXT_KEYS if record.get(key)), None)
+        text = next((record[key] for key in TEXT_KEYS if record.get(key)), None)
         if text is None:
             raise DataError("has no 'caption'", code="missing-key", path=path, row=row, hint=CANDIDATE_FORM)
         image = parse_image(str(image_field(record, path, row)), "image", path=path, row=row)

@@ -21,7 +21,6 @@ list of ``image``, ``caption`` and ``human`` (FLEUR).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -63,17 +62,12 @@ class RatedCandidate(Row):
     thoroughness: Rating | None = None  # None unless a table has this column
 
 
-@dataclass(frozen=True)
-class Export:
-    """Three candidates per image of an export, the number of rows without an image at its end, and of blank ratings."""
-
-    candidates: tuple[RatedCandidate, ...]
-    skipped: int
-    blank: int
+Exports = Mapping[Path, tuple[Sequence[RatedCandidate], int]]
+"""Three candidates per image of each export, and the number of rows without an image at its end."""
 
 
-def read_export(path: Path, subset: str) -> Export:
-    """Read one export."""
+def read_export(path: Path, subset: str) -> tuple[list[RatedCandidate], int]:
+    """Read one export; see :data:`Exports`."""
     table = read_table(path)
     numbers = range(1, CANDIDATES + 1)
     needed = ["Input.image_url", *(f"Input.text{n}" for n in numbers), *(f"Answer.Q{n}Answer" for n in numbers)]
@@ -98,9 +92,7 @@ def read_export(path: Path, subset: str) -> Export:
             cells |= {"candidate": record.get(f"Input.text{position + 1}", "")}
             cells |= {"correctness": None if answer.lower() == "nan" else answer}
             candidates.append(parsed(RatedCandidate, cells, path, number))
-    candidates = distinct(candidates, ["image", "position"], path)
-    skipped = len(table.numbers) + table.blank - len(rows)
-    return Export(tuple(candidates), skipped, sum(candidate.rating is None for candidate in candidates))
+    return distinct(candidates, ["image", "position"], path), len(table.numbers) + table.blank - len(rows)
 
 
 def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
@@ -222,7 +214,7 @@ class Composite(Dataset):
         table, as_json = self.root.path / _TABLE, self.root.path / _JSON
         if len(exports) == len(SUBSETS):
             read = {path: read_export(path, subset) for subset, path in exports.items()}
-            rated = [c for export in read.values() for c in export.candidates if c.rating is not None]
+            rated = [c for candidates, _ in read.values() for c in candidates if c.rating is not None]
             path, notes = exports["8k"], _skipped_notes(read, "correctness")
         elif table.is_file():
             return read_rows(table, RatedCandidate, ["subset", "image", "position"], quotes=False), []
@@ -256,7 +248,7 @@ class Composite(Dataset):
         notes = _skipped_notes(read, "thoroughness")
         for subset, path in exports.items():
             unrated = 0
-            for candidate in read[path].candidates:
+            for candidate in read[path][0]:
                 if candidate.rating is None:
                     continue
                 if (subset, candidate.image) not in images:
@@ -303,12 +295,12 @@ class Composite(Dataset):
         return read_captions_file(path)
 
 
-def _skipped_notes(exports: Mapping[Path, Export], aspect: str) -> list[str]:
-    skipped = sum(export.skipped for export in exports.values())
+def _skipped_notes(exports: Exports, aspect: str) -> list[str]:
+    skipped = sum(of_export for _, of_export in exports.values())
     notes = [f"{skipped} rows without an image at the ends of the {aspect} exports are skipped"] if skipped else []
-    for path, export in exports.items():
-        if export.blank:
-            notes.append(f"{path.name}: {export.blank} candidates have no {aspect} rating")
+    for path, (candidates, _) in exports.items():
+        if blank := sum(candidate.rating is None for candidate in candidates):
+            notes.append(f"{path.name}: {blank} candidates have no {aspect} rating")
     return notes
 
 

@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from capbench.core.errors import ERROR_CODES, DataError
 from capbench.core.records import image_id
-from capbench.datasets.tables import Number, Table, read_table
+from capbench.datasets.tables import Number, read_table
 
 HINT = "Correct that row, or download the file again"
 
@@ -101,11 +101,7 @@ _CODES = {
 
 def read_rows(path: Path, model: type[M], unique: Sequence[str] = (), **how: Any) -> list[M]:
     """All rows of a file; rows equal in the fields ``unique`` must be equal, and count once."""
-    return rows_of(read_table(path, **how), model, unique)
-
-
-def rows_of(table: Table, model: type[M], unique: Sequence[str] = ()) -> list[M]:
-    """Like :func:`read_rows`, for rows that were already read."""
+    table = read_table(path, **how)
     for name, field in model.model_fields.items() if table.decimals else ():
         alias = field.validation_alias or name
         accepted = alias.choices if isinstance(alias, AliasChoices) else [alias]
@@ -116,10 +112,10 @@ def rows_of(table: Table, model: type[M], unique: Sequence[str] = ()) -> list[M]
         ):
             hint = f"Its columns are {', '.join(table.columns)[:200]}"
             problem = f"has no column '{accepted[0]}'"
-            raise DataError(problem, code="missing-column", value=accepted[0], path=table.path, row=1, hint=hint)
+            raise DataError(problem, code="missing-column", value=accepted[0], path=path, row=1, hint=hint)
     records = zip(table.numbers, table.records(), strict=True)
-    rows = (parsed(model, record, table.path, number, table.columns) for number, record in records)
-    return distinct(rows, unique, table.path)
+    rows = (parsed(model, record, path, number, table.columns) for number, record in records)
+    return distinct(rows, unique, path)
 
 
 def parsed(model: type[M], record: dict[str, Any], path: Path, number: Number, columns: Container[str] = ()) -> M:

@@ -29,9 +29,9 @@ from capbench.datasets.user.caption_readers import (
 
 _MOST_LISTED = 3
 _RECORD_KEYS = frozenset({"image", "image_id", "caption", "candidate"})
-_TEXT_KEYS = ("caption", "candidate", "prediction")
+TEXT_KEYS = ("caption", "candidate", "prediction")
 _IMAGE_COLUMNS = ("image", "image_id", "image_name", "file_name", "filename", "id")
-_CAPTION_COLUMNS = (*_TEXT_KEYS, "reference", "text")
+_CAPTION_COLUMNS = (*TEXT_KEYS, "reference", "text")
 _REFERENCE_COLUMN = re.compile(r"ref(?:erence)?_?(\d{1,9})", re.ASCII)
 CANDIDATE_FORM = (
     'Candidates are {"image": "caption"} in JSON, {"image_id": …, "caption": "…"} in a JSON list (COCO results), on '
@@ -139,7 +139,7 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
                 hint = "Add references for it, or remove the candidate"
                 raise DataError(problem, code="missing-references", value=name, path=path, row=row, hint=hint)
             image, texts, group = found, references[found], references.groups.get(found, "")
-        key = next((key for key in _TEXT_KEYS if key in record), None)
+        key = next((key for key in TEXT_KEYS if key in record), None)
         if key is None:
             raise DataError("has no 'caption'", code="missing-caption", path=path, row=row, hint=CANDIDATE_FORM)
         text = _caption(record[key], key, path, row, empty=True)
