@@ -24,7 +24,6 @@ class LeftOut:
     item: IntArray  # (n,) item of each rating
     rating: FloatArray  # (n,) the rating
     others: FloatArray  # (n,) mean of the other ratings of the same item: the other raters as a metric
-    single: int  # number of items that are excluded because they have only one rating
 
 
 def leave_one_rater_out(
@@ -51,7 +50,7 @@ def leave_one_rater_out(
         raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")
     codes, items, values = codes[several], items[several], values[several]
     others = merged((sums[codes] - values) / (sizes[codes] - 1), magnitudes[codes])
-    return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
+    return LeftOut(items, values, others)
 
 
 def pairwise_tau_b(item: IntArray, value: FloatArray, rater: IntArray) -> tuple[float, int] | None:

@@ -210,10 +210,6 @@ class Sentinels(Strict):
             made.append(tests)
         return made
 
-    def cell(self, name: str, group: str = "") -> Cell | None:
-        """The cell of a sentinel, or None if there is none."""
-        return next((c for c in self.cells if (c.column, c.group) == (name, group)), None)
-
     def tests_of(self, group: str = "") -> Tests | None:
         """The tests of a group, or None if there are none."""
         return next((tests for tests in self.tests if tests.group == group), None)
