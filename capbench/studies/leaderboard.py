@@ -1,5 +1,7 @@
 """Leaderboard: a ranking (:mod:`capbench.studies.ranking`) with published numbers next to it.
 
+Overall values and tests are those of the ranking (:mod:`capbench.stats.overall`).
+
 Every column is a task: a protocol, or one of its groups. A published number is in a column only if it was computed
 under the protocol of this column; all others are in a second table.
 """
