@@ -12,7 +12,6 @@ import pytest
 
 from capbench.core.files import read_json, read_text
 from scripts.result_tables import PAGES, ROOT, with_numbers, written
-from tests.test_snippets import parse, words_of
 
 RESULTS = ROOT / "results"
 
@@ -79,6 +78,8 @@ MAKEFILES = sorted(path.stem for path in (ROOT / "scripts/reproduce").glob("*.mk
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("page", MAKEFILES)
 def test_all_commands_of_a_page_can_be_parsed(page: str, tmp_path: Path) -> None:
+    from tests.test_snippets import parse, words_of
+
     shutil.copytree(ROOT / "scripts/reproduce", tmp_path / "scripts/reproduce")
     (tmp_path / "vectors.bin").touch()
     given = ["CAPBENCH_DATA=data", "VECTORS=vectors.bin", "CAPBENCH=capbench"]
