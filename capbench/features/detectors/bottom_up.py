@@ -64,6 +64,10 @@ class CaffeOptions(BottomUpOptions):
     nms: float = option(0.3, Number(0, 1), "maximum IoU of regions within a class")
     rpn_min_size: float = option(16.0, Number(0), "minimum side of a proposal in pixels of the image")
 
+    def mode(self) -> str:
+        """A description for a fingerprint."""
+        return f"caffe {self.threshold:g} nms {self.nms:g} {self.min_boxes}-{self.max_boxes}"
+
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpHFOptions(HFOptions, BottomUpOptions):
@@ -79,6 +83,7 @@ class _BottomUp(Network):
     preprocessor: ShortestEdge
     random = "random-2"
     code: ClassVar[Literal["caffe", "detectron2"]]
+    deltas: ClassVar[str] = ""  # how boxes are moved, for the fingerprint
     default_anchors: Tensor
     untrained: ClassVar[BottomUpConfig]
 
@@ -101,8 +106,7 @@ class _BottomUp(Network):
         self.attribute_names = read_names(o.attributes, max(config.attribute_outputs - 1, 0), "attributes")
         self.preprocessor = ShortestEdge(o.shorter, o.longer, caffe=self.code == "caffe")
         self.preprocessing = self.preprocessor.line()
-        selection, deltas = self.selection()
-        self.mode = f"{selection}, rpn 0.7 6000-{o.rpn_after} min {o.rpn_min_size:g}{deltas}"
+        self.mode = f"{o.mode()}, rpn 0.7 6000-{o.rpn_after} min {o.rpn_min_size:g}{self.deltas}"
         self.mode += ", anchors of the weights" if of_weights else ""
 
     @classmethod
@@ -137,10 +141,6 @@ class _BottomUp(Network):
         return records
 
     @abc.abstractmethod
-    def selection(self) -> tuple[str, str]:
-        """The selection of regions, and of their boxes, for the fingerprint."""
-
-    @abc.abstractmethod
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         """The selected regions."""
 
@@ -158,10 +158,6 @@ class BottomUpCaffe(_BottomUp):
     options: CaffeOptions
     default_anchors = bx.caffe_anchors()
     untrained = BottomUpConfig(objectness=2, box_outputs=1601)
-
-    def selection(self) -> tuple[str, str]:
-        o = self.options
-        return f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}", ""
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         limits = {name: getattr(self.options, name) for name in ("threshold", "nms", "min_boxes", "max_boxes")}
@@ -187,6 +183,7 @@ class BottomUpHF(_BottomUp):
 
     name = "bottom-up-hf"
     code = "detectron2"
+    deltas = f", deltas {','.join(f'{weight:g}' for weight in DELTA_WEIGHTS)}"
     options_class = BottomUpHFOptions
     options: BottomUpHFOptions
     default_anchors = bx.centred_anchors()
@@ -199,9 +196,6 @@ class BottomUpHF(_BottomUp):
             message = "these weights number the background first, as Caffe's do"
             raise ModelError(message, code="wrong-weights", hint="Use the detector bottom-up-caffe")
         return network
-
-    def selection(self) -> tuple[str, str]:
-        return self.options.mode(), f", deltas {','.join(f'{weight:g}' for weight in DELTA_WEIGHTS)}"
 
     def choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         return hf_chosen(image, self.options, regions, outputs.classes, outputs.boxes)
