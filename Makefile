@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP) ## Extract region features of the embedded synthetic sample, score, correlate, write a page of it
 	$(BIN)/capbench extract-features --data sample --out features/sample.h5
-	$(BIN)/capbench correlate configs/demo.yaml --data sample --report results/demo/report.html
+	$(BIN)/capbench correlate configs/demo.yaml --data sample --report results/sample/demo/report.html
 
 test: $(STAMP) ## Run the tests, all but the slow ones; what was skipped is listed with the reason
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)

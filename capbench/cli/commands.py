@@ -121,12 +121,13 @@ class Command(TyperCommand):
         for place, word in enumerate(args[:end]):
             filled.append(word)
             following = "".join(args[place + 1 : place + 2])
-            if word in names and word in _OPTIONAL_VALUES and not _NUMBER.fullmatch(following):
+            if word in names and word in _OPTIONAL_VALUES and not NUMBER.fullmatch(following):
                 filled.append(_OPTIONAL_VALUES[word])
         return filled + args[end:]
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+# A decimal number; float() also accepts 1_0 and digits of other scripts.
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def _is_other(parameter: Any) -> bool:

@@ -18,8 +18,6 @@ from capbench.core.errors import UsageError, check_choice
 if TYPE_CHECKING:
     from capbench.api.systems import SystemInputs
 
-_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
-
 
 def compare_systems(
     *,
@@ -46,6 +44,7 @@ def compare_systems(
 
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
+    from capbench.api.systems import SYSTEM_METRICS
     from capbench.api.systems import compare_systems as compare
     from capbench.core.files import check_writable, json_text, write_text
     from capbench.reports.systems import systems_csv, systems_document
@@ -70,7 +69,7 @@ def compare_systems(
         hint = "Write NAME=FILE"
         raise UsageError(f"{empty[0]}= names no file", code="missing-file", value=f"{empty[0]}=", hint=hint)
     files = [(name or Path(file).stem, Path(file)) for name, file in given]
-    comparison = compare(files, references, metric or _METRICS, progress=caller, **values)
+    comparison = compare(files, references, metric or SYSTEM_METRICS, progress=caller, **values)
     table = comparison.table
     used, noun = (table.permutations, "permutations") if table.permutations else (table.resamples, "resamples")
     if drawn is not None and used > drawn:

@@ -283,17 +283,17 @@ def download(
     common.announce_root(root, json_output=json_output)
     done: list[Obtained] = []
     failed: dict[str, str] = {}
-    for files in wanted:
-        _print_download(files, root, known, url)
-    for files in wanted:
+    for part in wanted:
+        _print_download(part, root, known, url)
+    for part in wanted:
         try:
-            with common.bytes_progress(files.source) as step:
-                done.append(obtain(files, known, root, url=url, progress=step))
+            with common.bytes_progress(part.source) as step:
+                done.append(obtain(part, known, root, url=url, progress=step))
         except CapbenchError as error:
             if len(wanted) == 1:
                 raise
             # The other sources may still respond.
-            failed[files.source] = str(error)
+            failed[part.source] = str(error)
     new = [path for result in done for path in result.written]
     reports = [verify_file(root, path, known.files[path]) for path in new]
     absent = [path for result in done for path in result.absent]

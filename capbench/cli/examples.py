@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ from annotated_types import Ge
 from capbench.cli import common
 from capbench.cli.options import LeftOut, ScoringInputs, Target
 from capbench.core.arguments import Help, Seed
-from capbench.core.errors import UsageError
+from capbench.core.errors import check_choice
 
 if TYPE_CHECKING:
     from capbench.datasets.protocol import Aggregation
@@ -39,26 +38,24 @@ def examples(
     Example: capbench explore examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
     from capbench.api.agreement import plan_judged
-    from capbench.core.files import write_text
+    from capbench.api.checking import refuse_with_study, refuse_without
+    from capbench.core.files import json_text, write_text
     from capbench.reports.examples import examples_document, examples_lines, examples_page, examples_table
     from capbench.reports.markup import markdown
     from capbench.studies.examples import choose_examples, rated_scores
     from capbench.studies.scoring import load_scorable
 
     endings = (".md", ".html", ".json") if study is None else (".json",)
-    if out is not None and out.suffix.lower() not in endings:
-        message, hint = f"--out {out.name} has an unknown extension", f"Use {', '.join(endings)}"
-        raise UsageError(message, code="wrong-value", value=out.suffix, hint=hint)
-    left_out.refuse_without_study(study)
+    if out is not None:
+        check_choice("ending of --out", out.suffix.lower(), endings, code="wrong-value")
     caller = common.caller(json_output=json_output)
     if study is not None:
-        from capbench.api.checking import refuse_with_study
         from capbench.cli.explain import run_study
 
         refuse_with_study({"metrics": metric, **target.changed()}, caller)
-
         run_study(study, inputs, left_out, out, json_output=json_output)
         return
+    refuse_without(left_out.names, caller)
     metrics = [metric] if metric else [] if inputs.scores else ["cider"]
     plan = plan_judged(target.dataset, metrics, target.protocol, inputs.values(), caller)
     ((opened, chosen),) = plan.protocols
@@ -71,7 +68,7 @@ def examples(
     common.answer(json_output, examples, [*examples_lines(examples), "", *examples_table(examples).notes])
     if out is not None:
         made = {".md": lambda: markdown(examples_document(examples)), ".html": lambda: examples_page(examples)}
-        as_json = json.dumps(examples.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
-        write_text(out, made.get(out.suffix.lower(), lambda: as_json)())
+        made[".json"] = lambda: json_text(examples.model_dump(mode="json")) + "\n"
+        write_text(out, made[out.suffix.lower()]())
         common.wrote(out)
     common.leave_if_incomplete(rated.incomplete)

@@ -88,11 +88,10 @@ def explain(
 
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
     """Score the captions of a study's image with all its metrics: ``capbench explore examples STUDY``."""
-    import json
     from dataclasses import replace
 
     from capbench.api.tasks import plan_task
-    from capbench.core.files import write_text
+    from capbench.core.files import write_json
     from capbench.studies.explained import score_image
     from capbench.studies.published.tables import load_published
     from capbench.studies.study import ImageTask
@@ -107,7 +106,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     published = load_published(plan.study.published) if plan.study.published else None
     common.answer(json_output, scored.to_dict(), lambda: _print(scored, published, waiting))
     if out is not None:
-        write_text(out, json.dumps(scored.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        write_json(out, scored.to_dict())
         common.wrote(out)
     common.leave_if_waiting(waiting)
 

@@ -206,7 +206,7 @@ def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
 
 def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     from capbench.api.agreement import plan_agreement, study_of
-    from capbench.api.checking import refuse_with_study
+    from capbench.api.checking import refuse_with_study, refuse_without
     from capbench.api.resolve import resolve_study
     from capbench.api.tasks import study_of_task
     from capbench.reports.curves import layers_table
@@ -219,9 +219,9 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     if call.scores:
         raise UsageError("--scores: a score file has no layers", code="unsupported", hint="Omit --scores")
     study, task = str(call.files("one study file")[0]) if call.inputs else None, LayerTask()
-    call.refuse_without_study(study)
     inputs, caller = call.values(), common.caller(json_output=call.json_output)
     if study is None:
+        refuse_without(call.names, caller)
         metrics = call.metrics() or ["vilbertscore"]
         plan = plan_agreement(study_of(call.dataset, metrics, call.protocol, inputs, caller), inputs, caller)
     else:

@@ -425,10 +425,3 @@ class LeftOut(OptionGroup):
     def names(self) -> tuple[str, ...]:
         """Their names."""
         return tuple(self.without or ())
-
-    def refuse_without_study(self, study: str | None) -> None:
-        """Raise UsageError if metrics are left out although no study file is named."""
-        from capbench.api.checking import refuse_without
-
-        if study is None:
-            refuse_without(self.names, common.caller())

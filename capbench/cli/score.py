@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
+from capbench.cli.commands import NUMBER
 from capbench.cli.options import ScoringInputs, SpreadPlace
 from capbench.core.arguments import Bootstrap, Categories, Draw, Help, KeepFirst, Restrict, Seed, Split
-from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice, suggest
+from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from capbench.metrics.metric_request import Row
 
 _STDIN = "standard input"
-# A decimal number; float() also accepts 1_0 and digits of other scripts.
-_LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 @contextlib.contextmanager
@@ -86,7 +84,7 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
         parts = [listed] if listed.rpartition("=")[0] in exact else [part.strip() for part in listed.split(",")]
         for text in parts:
             name, _, value = text.rpartition("=")
-            limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
+            limit = float(value) if NUMBER.fullmatch(value.strip()) else math.nan
             found = exact.get(name) or folded.get(name.casefold()) or []
             choice = f"Name one of {', '.join(found)}"
             for wrong, problem, code, value, hint in (
@@ -142,13 +140,11 @@ def score(
     """
     from capbench.api.scoring import score as compute
     from capbench.core.files import check_writable
-    from capbench.metrics.scoring import write_scores
+    from capbench.metrics.scoring import check_ending, write_scores
 
     if bootstrap is None:
         common.refuse_options({"seed": seed}, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
-    ending = None if out is None else out.suffix.lower()
-    if ending is not None:
-        check_choice("ending of --out", ending, (".csv", ".jsonl", ".parquet"), code="wrong-value")
+    ending = None if out is None else check_ending(out)
     if escape_formulas and ending != ".csv":
         hint = "Add --out FILE.csv, or omit it"
         raise UsageError("--escape-formulas requires a CSV file", code="missing-option", hint=hint)
