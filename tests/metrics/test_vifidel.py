@@ -186,10 +186,6 @@ def test_class_numbers_need_names(vectors: Path, tmp_path: Path) -> None:
     named = Vifidel(resources, vectors=str(vectors), classes="coco-80")
     assert named.used_labels("1") == ["person", "bicycle"]
     assert "|classes:coco-80" in named.signature()
-    (tmp_path / "names.txt").write_text("dog\n")
-    one = Vifidel(resources, vectors=str(vectors), classes=str(tmp_path / "names.txt"))
-    with raises(DataError, "out-of-range", path=tmp_path / "s.h5", value=1):
-        one.used_labels("1")
 
 
 def test_items_and_options_that_cannot_be_scored(vectors: Path, tmp_path: Path) -> None:
