@@ -206,14 +206,12 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
             )
         sizes = np.zeros((len(entries), 2), dtype="<i4")
         sums = np.zeros(len(entries), dtype="<u4")
-        done = 0
-        for block in _blocks(entries, counts, header):
-            for i, regions in enumerate(block, start=done):
+        for first, last in blocks(header, counts.tolist()):
+            block = [entry.read(entry.image) for entry in entries[first:last]]
+            for i, regions in enumerate(block, start=first):
                 sizes[i], sums[i] = (regions.width, regions.height), checksum(regions)
-            rows = slice(int(offsets[done]), int(offsets[done + len(block)]))
             for name, dataset in arrays.items():
-                dataset[rows] = np.concatenate([getattr(regions, name) for regions in block])
-            done += len(block)
+                dataset[offsets[first] : offsets[last]] = np.concatenate([getattr(regions, name) for regions in block])
             progress(len(block))
         file.create_dataset("image_sizes", data=sizes)
         file.create_dataset("checksums", data=sums)
@@ -239,15 +237,12 @@ def _make_matrix(file: h5py.File, name: str, header: Header, total: int, size: i
     )
 
 
-def _blocks(entries: Sequence[Entry], counts: Any, header: Header) -> Iterator[list[RegionFeatures]]:
+def blocks(header: Header, counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last + 1 of the images to read and write at once, some 8 MB, from the images' numbers of regions."""
     row_bytes = (header.feature_size + header.probabilities) * np.dtype(header.dtype).itemsize
-    block: list[RegionFeatures] = []
-    block_bytes = 0
-    for entry, count in zip(entries, counts, strict=True):
-        block.append(entry.read(entry.image))
-        block_bytes += int(count) * row_bytes
-        if block_bytes >= _BLOCK_BYTES:
-            yield block
-            block, block_bytes = [], 0
-    if block:
-        yield block
+    first, size = 0, 0
+    for last, count in enumerate(counts, start=1):
+        size += count * row_bytes
+        if size >= _BLOCK_BYTES or last == len(counts):
+            yield first, last
+            first, size = last, 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from capbench.core.coco_names import CocoNames, coco_number
 from capbench.core.errors import FeatureError, MissingFeaturesError, suggest
-from capbench.features.layout import DTYPES, FORMAT, VERSIONS, Header, checksum
+from capbench.features.layout import DTYPES, FORMAT, VERSIONS, Header, blocks, checksum
 from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures, flat_dtype
 
 if TYPE_CHECKING:
@@ -89,9 +89,6 @@ def read_header(file: h5py.File, path: Path) -> Header:
 
 def _names(dataset: h5py.Dataset | None) -> tuple[str, ...] | None:
     return None if dataset is None else tuple(raw.decode() for raw in dataset[()].tolist())
-
-
-_BLOCK_BYTES = 16 << 20
 
 
 class _Index(NamedTuple):
@@ -281,16 +278,9 @@ class FeatureStore:
     def __iter__(self) -> Iterator[RegionFeatures]:
         """All images, file by file in the order of their ids, read in blocks. Raises FeatureError if one is damaged."""
         self._check_disjoint()
-        row_bytes = (self.feature_size + self.header.probabilities) * np.dtype(self.header.dtype).itemsize
         for file in self._files:
-            first, block_bytes = 0, 0
-            for i in range(len(file.index().ids)):
-                block_bytes += file.count(i) * row_bytes
-                if block_bytes >= _BLOCK_BYTES:
-                    yield from file.read(first, i + 1)
-                    first, block_bytes = i + 1, 0
-            if first < len(file.index().ids):
-                yield from file.read(first, len(file.index().ids))
+            for first, last in blocks(self.header, np.diff(file.index().offsets).tolist()):
+                yield from file.read(first, last)
 
     def regions(self, image: str) -> int:
         """Number of regions of an image, without reading them. Raises FeatureError if the store has no such image."""
