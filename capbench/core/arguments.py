@@ -62,7 +62,7 @@ def strict(settings: type[T]) -> type[T]:
 def declared(annotation: object, kind: type[Any]) -> Any:
     """The first object of a class, such as :class:`Help`, among the metadata of an annotation; None if none has one."""
     found = [entry for entry in getattr(annotation, "__metadata__", ()) if isinstance(entry, kind)]
-    found += [one for part in get_args(annotation) if (one := declared(part, kind)) is not None]
+    found += [first for part in get_args(annotation) if (first := declared(part, kind)) is not None]
     return found[0] if found else None
 
 

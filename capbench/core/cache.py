@@ -186,5 +186,5 @@ def packed_texts(texts: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 def unpacked_texts(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """The texts that :func:`packed_texts` packed."""
-    whole, ends = arrays["texts"].tobytes(), arrays["ends"].tolist()
-    return [whole[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip([0, *ends], ends, strict=False)]
+    joined, ends = arrays["texts"].tobytes(), arrays["ends"].tolist()
+    return [joined[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip([0, *ends], ends, strict=False)]

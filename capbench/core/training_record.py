@@ -108,20 +108,20 @@ class TrainingRecord:
     fitted: Digests | None = None
     unrecorded: tuple[str, ...] = ()  # names of files that it was made from and that have no record
     # how captions of judged images were treated, JSON values; empty if the training did not decide it
-    judged: Mapping[str, Any] | None = None
+    treatment: Mapping[str, Any] | None = None
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Names of files whose training images are not recorded: this one, or files that it was made from."""
-        own = self.photographs is None and self.fitted is None
-        return tuple(dict.fromkeys([*([self.name] if own else []), *self.unrecorded]))
+        unnamed = self.photographs is None and self.fitted is None
+        return tuple(dict.fromkeys([*([self.name] if unnamed else []), *self.unrecorded]))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without the name."""
         digests = {key: getattr(self, key) for key in ("photographs", "captions", "selected")}
         texts = {key: value.text() for key, value in digests.items() if value is not None and value.size == _SIZE}
         unrecorded = self.unrecorded if "photographs" in texts else self.missing
-        more = {"selected_by": self.selected_by, "unrecorded": list(unrecorded), "judged": self.judged}
+        more = {"selected_by": self.selected_by, "unrecorded": list(unrecorded), "judged": self.treatment}
         return {**texts, **{key: value for key, value in more.items() if value}}
 
     @classmethod
@@ -130,13 +130,13 @@ class TrainingRecord:
         if not isinstance(raw, dict):
             raise ValueError("is not an object")
         digests = {key: Digests.of_text(raw[key]) for key in ("photographs", "captions", "selected") if key in raw}
-        judged = raw.get("judged")
+        treatment = raw.get("judged")
         return cls(
             name,
             **digests,
             selected_by=str(raw.get("selected_by", "")),
             unrecorded=tuple(map(str, raw.get("unrecorded", ()))),
-            judged=judged if isinstance(judged, dict) else None,
+            treatment=treatment if isinstance(treatment, dict) else None,
         )
 
 
@@ -144,7 +144,7 @@ def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecor
     """The photographs and captions that all of one or more files were made from; ``name`` is their ensemble's."""
 
     def shared(key: str) -> Digests | None:
-        each: list[Digests] = [known for one in records if (known := getattr(one, key)) is not None]
+        each: list[Digests] = [known for record in records if (known := getattr(record, key)) is not None]
         if len(each) < len(records):  # what is not recorded leaves nothing
             return None
         same = [known.values for known in each if known.size == each[0].size]  # others are of an earlier version
@@ -153,9 +153,9 @@ def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecor
     return TrainingRecord(
         name,
         **{key: shared(key) for key in ("photographs", "captions", "selected", "fitted")},
-        selected_by=next((one.selected_by for one in records if one.selected_by), ""),
-        unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)),
-        judged=records[0].judged,
+        selected_by=next((record.selected_by for record in records if record.selected_by), ""),
+        unrecorded=tuple(dict.fromkeys(each for record in records for each in record.missing)),
+        treatment=records[0].treatment,
     )
 
 
@@ -215,13 +215,13 @@ def training_overlap(
     ids = list(images.values())
 
     def number(key: str, names: Sequence[str]) -> int | None:
-        recorded: list[Digests] = [digests for one in records if (digests := getattr(one, key)) is not None]
+        recorded: list[Digests] = [digests for record in records if (digests := getattr(record, key)) is not None]
         known = [each.has(names) if key == "captions" else each.has_photographs(names) for each in recorded]
         return int(np.logical_or.reduce(known).sum()) if known else None
 
-    judged, others = (list(dict.fromkeys(map(caption_key, of))) for of in (candidates, texts))
+    scored, compared = (list(dict.fromkeys(map(caption_key, of))) for of in (candidates, texts))
     trained, selected, fitted = (number(key, ids) or 0 for key in ("photographs", "selected", "fitted"))
-    read_candidates, read_references = number("captions", judged), number("captions", others)
+    read_candidates, read_references = number("captions", scored), number("captions", compared)
     read = (read_candidates or 0) + (read_references or 0)
     return TrainingOverlap(
         label,
@@ -233,14 +233,14 @@ def training_overlap(
         selected,
         next((record.selected_by for record in records if record.selected_by), ""),
         fitted,
-        len(judged),
+        len(scored),
         read_candidates,
-        len(others),
+        len(compared),
         read_references,
-        trained + selected + fitted > 0 or read >= max(1, BY_CHANCE * (len(judged) + len(others))),
+        trained + selected + fitted > 0 or read >= max(1, BY_CHANCE * (len(scored) + len(compared))),
     )
 
 
 def overlap_lines(overlaps: Iterable[TrainingOverlap]) -> list[str]:
     """One line for each metric whose training overlaps with all items, or is not recorded, after its label."""
-    return [f"{one.label}: {line}" for one in overlaps if not one.group and (line := one.line())]
+    return [f"{overlap.label}: {line}" for overlap in overlaps if not overlap.group and (line := overlap.line())]

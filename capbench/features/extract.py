@@ -97,9 +97,9 @@ class Shard:
             raise UsageError(f"'{text}' is not a shard", code="wrong-value", value=text, hint=hint)
         return cls(int(index), int(count))
 
-    def path(self, whole: Path) -> Path:
+    def path(self, store: Path) -> Path:
         """The file of this shard: ``a.h5`` → ``a.shard-1-of-4.h5``."""
-        return whole.with_name(f"{whole.stem}.shard-{self.index}-of-{self.count}{whole.suffix}")
+        return store.with_name(f"{store.stem}.shard-{self.index}-of-{self.count}{store.suffix}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +315,7 @@ def _detect(detector: Detector, prepared: Sequence[tuple[ImageFile, Any]], secon
     except FeatureError as error:  # NaN or no boxes in one image, which must not affect the others
         if len(usable) == 1:
             return [*failures, _failure(usable[0][0], error)]
-        return [*failures, *(outcome for one in usable for outcome in _detect(detector, [one], seconds))]
+        return [*failures, *(outcome for image in usable for outcome in _detect(detector, [image], seconds))]
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise

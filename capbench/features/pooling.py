@@ -99,7 +99,7 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
         except FeatureError as error:
             raise bad(error.message, code=error.code, value=error.value, hint=error.hint) from error
         boxes.clip(0, 1, out=boxes)
-    largest = max((int(one.class_ids.max()) for one in images.values() if one.class_ids is not None), default=-1)
+    largest = max((int(boxes.class_ids.max()) for boxes in images.values() if boxes.class_ids is not None), default=-1)
     return BoxFile(file, sha256_file(file), images, class_names, len(class_names or ()) or largest + 1)
 
 
@@ -116,7 +116,7 @@ class BoxPooling:
 
     def __post_init__(self) -> None:
         images = self.boxes.images.values()
-        if self.classes and any(one.class_ids is None or one.class_scores is None for one in images):
+        if self.classes and any(boxes.class_ids is None or boxes.class_scores is None for boxes in images):
             message = "has no 'class_ids' and 'class_scores' for class columns"
             raise DataError(
                 message, code="missing-key", value="class_ids", path=self.boxes.path, hint="Omit --class-columns"

@@ -224,7 +224,7 @@ class Fingerprint:
 
     def differences(self, other: Fingerprint) -> str:
         """The fields that differ from another fingerprint's: ``mode 'caffe' against 'hf'``."""
-        ours, theirs = ({**one.to_dict()["versions"], **one.to_dict(), "versions": None} for one in (self, other))
+        ours, theirs = ({**facts["versions"], **facts, "versions": None} for facts in (self.to_dict(), other.to_dict()))
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         return ", ".join(f"{n} '{_short(ours.get(n))}' against '{_short(theirs.get(n))}'" for n in names)
 

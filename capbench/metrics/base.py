@@ -315,7 +315,7 @@ class CombinedMetric(Metric):
         return np.stack(steps)
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        records = [*super().training_records(), *(one for it in self.inputs() for one in it.training_records())]
+        records = [*super().training_records(), *(record for it in self.inputs() for record in it.training_records())]
         return tuple(dict.fromkeys(records))
 
 

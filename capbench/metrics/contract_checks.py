@@ -189,15 +189,15 @@ def _repeatable(subject: _Subject) -> None:
 def _batches(subject: _Subject) -> None:
     """Statistics of an item depend neither on the rest of its batch nor on the order of the items."""
     metric = subject.prepared()
-    whole = subject.statistics(metric)
+    expected = subject.statistics(metric)
     advice = "Compute each item separately; what depends on all items, but not on their order, belongs in prepare()"
     for size in (1, max(2, len(subject.items) // 2)):
         starts = range(0, len(subject.items), size)
         parts = np.concatenate([subject.statistics(metric, subject.items[at : at + size]) for at in starts])
-        subject.same(whole, parts, f"batches of {size}", advice)
+        subject.same(expected, parts, f"batches of {size}", advice)
     backwards = list(reversed(subject.items))
     found = subject.statistics(subject.prepared(backwards), backwards)[::-1]
-    subject.same(whole, found, "the items in reverse order", advice)
+    subject.same(expected, found, "the items in reverse order", advice)
 
 
 def _pickling(subject: _Subject) -> str | None:

@@ -150,19 +150,19 @@ class FunctionScores(Metric):
         if the function fails on the first of them: it may read the picture, the region features, or neither."""
         cls._check_references(items)
         given = cls.given(resources, label)
-        lacking: list[CapbenchError] = []
+        unmet: list[CapbenchError] = []
         for need in (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ():
             try:
                 need.check_items(items, given, cls.option_type())
             except (MissingFeaturesError, MissingFileError) as lack:
-                lacking.append(lack)
-        for image in [error.value for error in lacking]:
+                unmet.append(lack)
+        for image in [error.value for error in unmet]:
             try:
                 cls(given).statistics([next(item for item in items if item.image == image)], lambda _: None)
             except MetricError as failure:
                 cause = failure.__cause__
                 read = FeatureError if isinstance(cause, FeatureError) else MissingFileError
-                error = next((error for error in lacking if isinstance(error, read)), lacking[0])
+                error = next((error for error in unmet if isinstance(error, read)), unmet[0])
                 why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
                 message = f"{error.message}; without, the function {cls.name} fails ({why})"
                 raise type(error)(

@@ -65,7 +65,7 @@ class PairMetric(Metric):
 
         A metric whose pairs depend on all references (idf) returns None instead.
         """
-        own = int(self.against_image)
+        of_image = int(self.against_image)
         compared = self._compared(sweep.items, lambda _: None)
 
         def of_draw(orders: Sequence[Sequence[int]]) -> FloatArray:
@@ -74,7 +74,7 @@ class PairMetric(Metric):
             return np.array(
                 [
                     [
-                        self.reduce([*rows[:own], *(rows[own + place] for place in order[:count])])
+                        self.reduce([*rows[:of_image], *(rows[of_image + place] for place in order[:count])])
                         for rows, order in each
                     ]
                     for count in sweep.counts

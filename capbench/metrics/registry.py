@@ -92,9 +92,9 @@ def load_network(path: str | os.PathLike[str]) -> Any:
     from capbench.weights.arrays import read_metadata
 
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
-    own: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, faier.Faier.kind: faier.load_faier}
-    own |= {leic.Leic.kind: leic.load_leic, vilbert.KIND: vilbert.load_vilbert}
-    for kind, load in own.items():
+    loaders: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, faier.Faier.kind: faier.load_faier}
+    loaders |= {leic.Leic.kind: leic.load_leic, vilbert.KIND: vilbert.load_vilbert}
+    for kind, load in loaders.items():
         if family in ("", kind.partition("/")[0]):
             return load(path)
     for name in plugins.names("capbench.trainers"):

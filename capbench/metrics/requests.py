@@ -65,7 +65,7 @@ def resolve_metrics(
     resources: Resources | None = None,  # the resources, for ``all``
     titles: Mapping[str, str] | None = None,  # titles of main columns by label
     # score files in the same table, which may be the only ones that declare an option for all
-    beside: Sequence[MetricRequest] = (),
+    of_files: Sequence[MetricRequest] = (),
 ) -> tuple[MetricRequest, ...]:
     """Turn names into requests, one for each label, with the columns in the requested order."""
     options = options or {}
@@ -90,7 +90,7 @@ def resolve_metrics(
             if label:
                 _check_label(label, cls)
             wanted.setdefault(key, {}).update(dict.fromkeys([column] if column else _offered(cls, key, resources)))
-    chosen = _options_by_label(options, classes, beside)
+    chosen = _options_by_label(options, classes, of_files)
     return tuple(
         MetricRequest(
             classes[label],
@@ -156,7 +156,7 @@ def _check_label(label: str, cls: type[Metric]) -> None:
 
 
 def _options_by_label(
-    options: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Metric]], beside: Sequence[MetricRequest]
+    options: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Metric]], of_files: Sequence[MetricRequest]
 ) -> dict[str, dict[str, Any]]:
     """Checked options of each label: those of the label override those of its metric, which override those for all."""
     by_metric: dict[str, dict[str, Any]] = {}
@@ -170,7 +170,7 @@ def _options_by_label(
         if ":" in owner:
             metric = metric_class(owner).name
         if metric not in metrics:
-            hint = suggest(owner, [*classes, *(request.label for request in beside)])
+            hint = suggest(owner, [*classes, *(request.label for request in of_files)])
             message = f"there is an option for '{owner}', which is not a requested metric or score file"
             raise UsageError(message, code="unknown-name", value=owner, hint=hint)
         for option, value in values.items():
@@ -182,7 +182,7 @@ def _options_by_label(
     declared = {label: [d.name for d in cls.option_type.declared()] for label, cls in classes.items()}
     for_all = options.get(FOR_ALL, {})
     known = {name for names in declared.values() for name in names}
-    known |= {d.name for request in beside for d in request.metric.option_type.declared()}
+    known |= {d.name for request in of_files for d in request.metric.option_type.declared()}
     for option in (name for name in for_all if name not in known):
         raise _unknown_option(f"none of the metrics has an option '{option}'", option, sorted(known))
     for label, cls in classes.items():

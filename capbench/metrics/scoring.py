@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 def warnings_of_captions(items: Sequence[Item], requests: Sequence[MetricRequest]) -> list[str]:
     """Warnings about a user's captions under some metrics; see :func:`caption_warnings`."""
-    from_items = [one.metric.name for one in requests if one.options.get("df", "items") in ("items", "images")]
+    from_items = [asked.metric.name for asked in requests if asked.options.get("df", "items") in ("items", "images")]
     return caption_warnings(items, from_items)
 
 

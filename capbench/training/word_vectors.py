@@ -110,5 +110,5 @@ def train_caption_vectors(
     write_word2vec(out, words, matrix)
     facts = {"included": True} if include_judged else {"left_out": sorted(judged), "images": number}
     photographs = photographs_of(image for image in images if image in remaining)
-    write_training_record(out, TrainingRecord(out.name, photographs, captions_of(texts), judged=facts))
+    write_training_record(out, TrainingRecord(out.name, photographs, captions_of(texts), treatment=facts))
     return TrainedVectors(out, len(words), options.dimension, len(texts), sha256_file(out), number)

@@ -179,11 +179,11 @@ def test_an_option_without_a_name_is_for_files_too(two: Path) -> None:
     (request,), problems = requests_of_files([ScoresEntry(str(two))], options)
     assert problems == []
     assert values(request)["good"] == [-0.5, -0.25, -0.5]
-    assert [r.label for r in resolve_metrics(["cider"], options, beside=[request])] == ["cider"]
+    assert [r.label for r in resolve_metrics(["cider"], options, of_files=[request])] == ["cider"]
     with raises(UsageError, "unknown-option", value="higher"):
         resolve_metrics(["cider"], options)
     with raises(UsageError, "unknown-name", value="bad"):
-        resolve_metrics(["cider"], {"bad": {"higher": "worse"}}, beside=[request])
+        resolve_metrics(["cider"], {"bad": {"higher": "worse"}}, of_files=[request])
 
 
 def test_columns_that_are_not_requested_have_no_effect(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_pa
         result = CliRunner().invoke(app, ["train", "word-vectors", *options, "--epochs", "1", *flags])
         assert result.exit_code == 0, result.output
         record = read_training_record(out)
-        overlap = training_overlap("wmd", [record], items)
-        found[name] = (overlap.trained, overlap.read_candidates, overlap.has_read, record.judged, len(WordVectors(out)))
+        made = training_overlap("wmd", [record], items)
+        found[name] = made.trained, made.read_candidates, made.has_read, record.treatment, len(WordVectors(out))
     assert found == {
         "without": (0, 0, False, {"left_out": ["mine"], "images": 1}, 9),
         "with": (1, 2, True, {"included": True}, 11),

@@ -67,7 +67,7 @@ def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iter
                 break
             image = text.partition(b"\t")[0]
             try:
-                regions = _parse(text, names, path, row, whole=line.endswith(b"\n"))
+                regions = _parse(text, names, path, row, complete=line.endswith(b"\n"))
             except DataError as error:
                 if len(broken) > _MOST_DAMAGED or image == names[0].encode():  # another format
                     raise
@@ -82,13 +82,13 @@ def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iter
             damaged += [row for row, _ in problems]
 
 
-def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: bool) -> RegionFeatures:
-    again = "Get the file again" if whole else "The file is truncated: get it again"
+def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, complete: bool) -> RegionFeatures:
+    again = "Get the file again" if complete else "The file is truncated: get it again"
     columns = line.count(b"\t") + 1
     if columns != len(names):
-        hint = f"Use tabs as separators, without a header: {', '.join(names)}" if whole else again
+        hint = f"Use tabs as separators, without a header: {', '.join(names)}" if complete else again
         message = f"has {columns} column{'s' if columns != 1 else ''}, not {len(names)}"
-        code = "wrong-format" if whole else "damaged"
+        code = "wrong-format" if complete else "damaged"
         raise DataError(message, code=code, value=columns, path=path, row=row, hint=hint)
     cell = dict(zip(names, map(_bare, line.split(b"\t")), strict=True))
     lxmert = len(names) == 10
@@ -109,7 +109,7 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: 
             message = "is a header, which this format does not have"
             raise DataError(message, code="wrong-format", path=path, row=1, hint="Remove it") from None
         invalid = invalid_field(error, path, row, again)
-        invalid.code = invalid.code if whole else "damaged"
+        invalid.code = invalid.code if complete else "damaged"
         raise invalid from None
     return RegionFeatures(image_id(name), width, height, boxes, features, **flat)
 
