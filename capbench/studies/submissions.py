@@ -27,6 +27,7 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.registry import metric_columns
 from capbench.metrics.score_files import ScoreFile, read_score_file
 from capbench.metrics.score_joining import Join, join
+from capbench.stats.ties import is_constant
 from capbench.studies.task_file import RankedTask
 
 SUMS = "SHA256SUMS"  # file with the checksums of a folder of cards, in the format of ``sha256sum``
@@ -194,12 +195,15 @@ def load_submission(path: Path) -> Submission:
     files = tuple(read_score_file(path.parent / name, label="") for name in card.files)
     columns = {file.path: tuple(column for column in card.columns if column in file.columns) for file in files}
     counts = Counter(column for of_file in columns.values() for column in of_file)
-    wrong = [f"the file '{file.path.name}' has none" for file in files if not columns[file.path]]
-    wrong += [f"'{name}' is in {count(counts[name], 'file')}" for name in card.columns if counts[name] != 1]
-    if wrong:
-        message = f"each column of the card should be in one of its files: {'; '.join(wrong)}"
+    wrong = [name for name in card.columns if counts[name] != 1]
+    unused = [file.path.name for file in files if not columns[file.path]]
+    if wrong or unused:
+        told = [f"'{name}' is in {count(counts[name], 'file')}" for name in wrong]
+        told += [f"the file '{name}' has none" for name in unused]
+        message = f"each column of the card should be in one of its files: {'; '.join(told)}"
         hint = "Correct 'columns' or 'files', and put the rows of all data sets into one file"
-        raise DataError(message, code="mismatch", path=path, hint=hint)
+        code = "duplicate" if any(counts[name] > 1 for name in wrong) else "missing-column"
+        raise DataError(message, code=code, value=[*wrong, *unused][0], path=path, hint=hint)
     return Submission(path, card, files, columns)
 
 
@@ -226,7 +230,7 @@ def committed_columns(path: Path) -> set[str]:
 def covered_data(submission: Submission, tasks: Sequence[RankedTask], root: DataRoot) -> list[Covered]:
     """The data sets of tasks (those whose files are installed) that the score files cover completely.
 
-    Raises DataError if a file has scores for a part of a data set, or a row matches no item.
+    Raises DataError if a file has scores for a part of a data set, a row matches no item, or a column is constant.
     """
     draws: dict[str, tuple[str, list[tuple[Item, ...]]]] = {}
     for task in tasks:
@@ -252,6 +256,10 @@ def _covered(
         if any(len(joined.missing) for joined in joins):
             partial.append((name, joins))
             continue
+        for column in columns:
+            if all(is_constant(joined.values[column]) for joined in joins):
+                message = f"'{column}' has the same score for all items of {name}"
+                raise DataError(message, code="undefined", value=column, path=file.path, hint="Check the scores")
         unused &= ~np.any([_used(joined) for joined in joins], axis=0)
         captions = tuple(item for items in of_draws for item in items)
         covered.append(Covered(name, dataset, captions, joins[0].way, file.path))

@@ -94,17 +94,26 @@ def _altered(folder: Path) -> None:
     path.write_text(f"{text[:-2]}{(int(text[-2]) + 1) % 10}\n", "utf-8")
 
 
+def _twice(folder: Path) -> None:
+    rows = rows_of("flickr8k-expert")
+    scores = submit(folder, rows) / "scores.csv"
+    shutil.copy(scores, folder / "again.csv")
+    submit(folder, rows, files=dict.fromkeys(("scores.csv", "again.csv"), sha256_file(scores)))
+
+
 @pytest.mark.parametrize(
     ("write", "code", "file"),
     [
         (_altered, "damaged", "scores.csv"),
+        (_twice, "duplicate", "card.yaml"),
         (changed(lambda rows: rows[:-1]), "missing-scores", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "")]), "missing-scores", "scores.csv"),
         (changed(lambda rows: [*rows, ("dog:00000000:00000000", "1")]), "unknown-item", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "nan")]), "not-a-number", "scores.csv"),
+        (changed(lambda rows: [(name, "1") for name, _ in rows]), "undefined", "scores.csv"),
         (lambda folder: submit(folder, rows_of("flickr8k-expert"), "CIDEr"), "duplicate", "card.yaml"),
         (lambda folder: submit(folder, [], files={}), "missing-key", "card.yaml"),
-        (lambda folder: submit(folder, [("a", "1")], columns={"a": {}}), "mismatch", "card.yaml"),
+        (lambda folder: submit(folder, [("a", "1")], columns={"a": {}}), "missing-column", "card.yaml"),
         (
             lambda folder: submit(folder, rows_of("flickr8k-expert"), training_images=["no-corpus"]),
             "unknown-name",
