@@ -102,7 +102,7 @@ def test_json_by_source_counts_blank_ratings_and_numbers_the_candidates_of_an_im
     path = tmp_path / "composite.json"
     write_json(path, {"coco": coco, "flickr8k": [{"image": "c.jpg", "caption": "text", "human": 1}]})
     rated, blank = read_composite_json(path)
-    found = [(one.subset, one.image, one.position, one.rating) for one in rated]
+    found = [(row.subset, row.image, row.position, row.rating) for row in rated]
     assert (found, blank) == ([("8k", "c", 0, 1), ("coco", "b", 0, 2), ("coco", "a", 0, 4), ("coco", "a", 1, 3)], 2)
 
 

@@ -32,13 +32,13 @@ def sentence(number: int) -> str:
 
 
 def sits_rows() -> list[str]:
-    own = [
+    known = [
         f"{sentence(n)},{image},{5 - 0.2 * place:g},c2i_original"
         for image, numbers in NUMBERS.items()
         for place, n in enumerate(numbers)
     ]
     # A crossed caption comes first, as in the published file: the text of 44 is known only from later rows.
-    return [f"{sentence(44)},{FIRST},1.5,c2i_intrasim", *own, f"{sentence(3)},{SECOND},0.5,c2i_intrasim"]
+    return [f"{sentence(44)},{FIRST},1.5,c2i_intrasim", *known, f"{sentence(3)},{SECOND},0.5,c2i_intrasim"]
 
 
 def sts_rows() -> list[str]:
@@ -55,16 +55,16 @@ def build(folder: Path, place: str = "cxc", split: str = "val") -> Path:
 
 def load(folder: Path, name: str, items: str) -> Judgements:
     dataset = open_dataset(name, root(folder))
-    (judged,) = dataset.load(dataset.selections[items])
-    return judged
+    (loaded,) = dataset.load(dataset.selections[items])
+    return loaded
 
 
 @pytest.mark.parametrize(
     ("place", "split", "suffix"), [("cxc", "val", ""), ("open/cxc", "val", ""), ("cxc", "test", "@test")]
 )
 def test_captions_are_joined_in_the_order_of_their_numbers(place: str, split: str, suffix: str, tmp_path: Path) -> None:
-    judged = load(build(tmp_path, place, split), f"cxc-sits{suffix}", "own-caption-out")
-    by_id = {(item.image, item.candidate_id): item for item in judged.items}
+    loaded = load(build(tmp_path, place, split), f"cxc-sits{suffix}", "own-caption-out")
+    by_id = {(item.image, item.candidate_id): item for item in loaded.items}
     ours = CAPTIONS[FIRST]
     image = FIRST.removesuffix(".jpg")
     for place_, number in enumerate((3, 9, 12, 21, 100)):  # ascending as numbers, not as text
@@ -73,20 +73,20 @@ def test_captions_are_joined_in_the_order_of_their_numbers(place: str, split: st
         assert item.references == tuple(text for text in ours[:5] if text != item.candidate)
         assert item.group == "own"
     # The sixth caption is neither rated nor a reference.
-    crossed = judged.items[0]
+    crossed = loaded.items[0]
     assert (crossed.image, crossed.group, crossed.candidate) == (image, "crossed", CAPTIONS[SECOND][4])
     assert crossed.references == tuple(ours[:5])
-    assert judged.ratings["rating"].value[[0, 1, 11]].tolist() == [1.5, 5.0, 0.5]
-    assert judged.dataset == f"cxc-sits{suffix}"
+    assert loaded.ratings["rating"].value[[0, 1, 11]].tolist() == [1.5, 5.0, 0.5]
+    assert loaded.dataset == f"cxc-sits{suffix}"
 
 
 def test_both_directions_have_the_ratings_once(tmp_path: Path) -> None:
-    judged = load(build(tmp_path), "cxc-sts", "both-directions")
-    assert judged.ratings["rating"].item.tolist() == [0, 1, 2, 3]
-    assert judged.reverse is not None
-    assert judged.reverse.tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
-    for item, place in zip(judged.items, judged.reverse.tolist(), strict=True):
-        other = judged.items[place]
+    loaded = load(build(tmp_path), "cxc-sts", "both-directions")
+    assert loaded.ratings["rating"].item.tolist() == [0, 1, 2, 3]
+    assert loaded.reverse is not None
+    assert loaded.reverse.tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
+    for item, place in zip(loaded.items, loaded.reverse.tolist(), strict=True):
+        other = loaded.items[place]
         assert (item.candidate, item.references) == (other.references[0], (other.candidate,))
         assert item.group == other.group
     part = open_dataset("cxc-sts@crossed", root(tmp_path))
@@ -107,12 +107,12 @@ def load_sample(name: str, items: str) -> Judgements:
 
 def test_both_directions_average_scores_before_the_correlation(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     # A score that is not symmetric: the candidate's share of the letters, from a file of both directions.
-    judged = load_sample("cxc-sts", "both-directions")
+    loaded = load_sample("cxc-sts", "both-directions")
 
     def share(candidate: str, reference: str) -> float:
         return len(candidate) ** 2 / (len(candidate) + len(reference))
 
-    score = {item.key: share(item.candidate, item.references[0]) for item in judged.items}
+    score = {item.key: share(item.candidate, item.references[0]) for item in loaded.items}
     folder = tmp_path / "items"
     capbench("data", "items", "cxc-sts/both-directions", "-o", folder)
     records = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
@@ -129,17 +129,17 @@ def test_both_directions_average_scores_before_the_correlation(capbench: Callabl
         for cell in json.loads(ran.out)["cells"]
         if not cell["group"]
     }
-    human = judged.ratings["rating"].value
+    human = loaded.ratings["rating"].value
     n = len(human)
-    one, other = (np.array([score[item.key] for item in part]) for part in (judged.items[:n], judged.items[n:]))
-    assert values["first-to-second/spearman"] == pytest.approx(stats.spearmanr(one, human).statistic, abs=1e-12)
+    way, back = (np.array([score[item.key] for item in part]) for part in (loaded.items[:n], loaded.items[n:]))
+    assert values["first-to-second/spearman"] == pytest.approx(stats.spearmanr(way, human).statistic, abs=1e-12)
     assert values["both-directions/spearman"] == pytest.approx(
-        stats.spearmanr((one + other) / 2, human).statistic, abs=1e-12
+        stats.spearmanr((way + back) / 2, human).statistic, abs=1e-12
     )
     assert values["both-directions/tau-b"] == pytest.approx(
-        stats.kendalltau((one + other) / 2, human).statistic, abs=1e-12
+        stats.kendalltau((way + back) / 2, human).statistic, abs=1e-12
     )
-    halves = [stats.spearmanr(scores, human).statistic for scores in (one, other)]
+    halves = [stats.spearmanr(scores, human).statistic for scores in (way, back)]
     assert abs(values["both-directions/spearman"] - np.mean(halves)) > 1e-3  # not a mean of coefficients
     # Without the scores of one direction of a pair, the pair is left out as a whole.
     write(file, "\n".join(rows[:-1]) + "\n")
@@ -147,8 +147,8 @@ def test_both_directions_average_scores_before_the_correlation(capbench: Callabl
         capbench("correlate", "-d", "cxc-sts", "-p", protocols[1], "--scores", file, "--allow-missing", "--json").out
     )
     (cell,) = [cell for cell in left["cells"] if not cell["group"]]
-    gone = next(i for i, item in enumerate(judged.items) if item.references == tuple(texts[-1]) and
+    gone = next(i for i, item in enumerate(loaded.items) if item.references == tuple(texts[-1]) and
                 item.candidate == records[-1]["caption"]) % n  # fmt: skip
     keep = np.delete(np.arange(n), gone)
     assert cell["n"] == n - 1
-    assert cell["value"] == pytest.approx(stats.spearmanr(((one + other) / 2)[keep], human[keep]).statistic, abs=1e-12)
+    assert cell["value"] == pytest.approx(stats.spearmanr(((way + back) / 2)[keep], human[keep]).statistic, abs=1e-12)

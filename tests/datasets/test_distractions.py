@@ -17,8 +17,8 @@ TOKEN = "flickr8k/Flickr8k.token.txt"
 
 def load(folder: Path, name: str = "distractions", selection: str = "own-caption-out") -> Judgements:
     dataset = open_dataset(name, root(folder))
-    (judged,) = dataset.load(dataset.selections[selection])
-    return judged
+    (loaded,) = dataset.load(dataset.selections[selection])
+    return loaded
 
 
 def test_other_captions_than_those_of_the_pairs_are_refused(sample: Path, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_only_pairs_whose_noun_is_an_object_of_the_scene_graph_stay(
     monkeypatch.setattr(
         scene_graph, "tuples", lambda tokens, **_: iter([(("sea",), ("sea", "boat", "in")) for _ in tokens])
     )
-    judged = load(sample, selection="in-scene-graph")
-    assert all(" sea" in item.candidate for item in judged.items[::2])
-    assert judged.notes[-1].startswith(f"{55 - len(judged.items) // 2} of 55 pairs ")
-    assert 0 < len(judged.items) < 110
+    loaded = load(sample, selection="in-scene-graph")
+    assert all(" sea" in item.candidate for item in loaded.items[::2])
+    assert loaded.notes[-1].startswith(f"{55 - len(loaded.items) // 2} of 55 pairs ")
+    assert 0 < len(loaded.items) < 110

@@ -21,8 +21,8 @@ def small(url: str, sha256: str = "", **source: str) -> Catalog:
     needs = [{"role": "all", "any_of": [["d/a.txt", "d/b.txt"]]}]
     stated = {"sha256": {"value": sha256, "status": "official", "seen_in": "x"}} if sha256 else {}
     files = {f"d/{name}.txt": {"what": name, "source": "s", **stated} for name in "ab"}
-    one = {"title": "One", "citation": "c", "what": "w", "needs": needs}
-    return Catalog.model_validate({"schema": 1, "sources": {"s": facts}, "datasets": {"one": one}, "files": files})
+    entry = {"title": "One", "citation": "c", "what": "w", "needs": needs}
+    return Catalog.model_validate({"schema": 1, "sources": {"s": facts}, "datasets": {"one": entry}, "files": files})
 
 
 @pytest.fixture

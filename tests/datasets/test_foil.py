@@ -48,9 +48,9 @@ def load(folder: Path, selection: str = "own-caption-out") -> list[Judgements]:
 
 
 def test_own_caption_is_no_reference_whatever_its_capitals(folder: Path) -> None:
-    judged = load(folder)[0]
-    assert judged.items[0].references == ("a kite in the wind", "Somebody flies a kite")
-    assert judged.items[0].references == judged.items[1].references
+    loaded = load(folder)[0]
+    assert loaded.items[0].references == ("a kite in the wind", "Somebody flies a kite")
+    assert loaded.items[0].references == loaded.items[1].references
     assert load(folder, "all-references")[0].items[0].references == tuple(CAPTIONS["one.jpg"])
 
 
@@ -74,9 +74,9 @@ def test_pairs_of_unknown_origin_keep_all_references_and_are_told(folder: Path) 
     data = pairs()
     data["11"] = entry("one.jpg", "a plane in the sky", "a train in the sky", ("plane", "train"))
     write_json(folder / FOIL, data)
-    judged = load(folder)[0]
-    assert judged.items[0].references == tuple(CAPTIONS["one.jpg"])
-    assert judged.notes[-1].startswith("1 pairs ")
+    loaded = load(folder)[0]
+    assert loaded.items[0].references == tuple(CAPTIONS["one.jpg"])
+    assert loaded.notes[-1].startswith("1 pairs ")
 
 
 # The whole test set, in the form of COCO's captions
@@ -106,7 +106,7 @@ def foil_of(annotation: int, image: int, caption: str, right: str, wrong: str) -
 
 
 @pytest.fixture
-def whole(folder: Path) -> Path:
+def full(folder: Path) -> Path:
     write_json(folder / FULL, coco_form())
     return folder
 
@@ -115,9 +115,9 @@ def load_full(folder: Path, selection: str = "own-caption-out") -> Judgements:
     return FoilFull(root(folder)).load(FoilFull.selections[selection])[0]
 
 
-def test_every_foil_of_a_caption_is_a_pair_with_it(whole: Path) -> None:
-    judged = load_full(whole)
-    assert [item.candidate for item in judged.items] == [
+def test_every_foil_of_a_caption_is_a_pair_with_it(full: Path) -> None:
+    loaded = load_full(full)
+    assert [item.candidate for item in loaded.items] == [
         "A red kite over a hill.",
         "A red ball over a hill.",
         "A red kite over a hill.",
@@ -125,10 +125,10 @@ def test_every_foil_of_a_caption_is_a_pair_with_it(whole: Path) -> None:
         "Boats near the shore .",
         "trains near the shore .",
     ]
-    assert [item.candidate_id for item in judged.items][1:4] == ["70.1#foil", "70.2#caption", "70.2#foil"]
-    assert judged.preferences["right"].preferred.tolist() == [1, 1, 1]
-    assert judged.items[3].references == ("a kite in the wind", "Somebody flies a kite")
-    assert judged.notes[0].startswith("1 of 4 pairs are left out")
+    assert [item.candidate_id for item in loaded.items][1:4] == ["70.1#foil", "70.2#caption", "70.2#foil"]
+    assert loaded.preferences["right"].preferred.tolist() == [1, 1, 1]
+    assert loaded.items[3].references == ("a kite in the wind", "Somebody flies a kite")
+    assert loaded.notes[0].startswith("1 of 4 pairs are left out")
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_every_foil_of_a_caption_is_a_pair_with_it(whole: Path) -> None:
     ],
 )
 def test_a_wrong_annotation_is_named(
-    place: int, change: dict[str, Any], code: str, row: str, value: object, whole: Path
+    place: int, change: dict[str, Any], code: str, row: str, value: object, full: Path
 ) -> None:
     data = coco_form()
     data["annotations"][place].update(change)
-    write_json(whole / FULL, data)
-    with raises(DataError, code, path=whole / "foil/foilv1.0_test_2017.json", row=row, value=value):
-        read_foil_annotations(whole / FULL)
+    write_json(full / FULL, data)
+    with raises(DataError, code, path=full / "foil/foilv1.0_test_2017.json", row=row, value=value):
+        read_foil_annotations(full / FULL)

@@ -28,25 +28,25 @@ def load(name: str, root: DataRoot) -> Judgements:
 
 
 def test_only_the_groups_items_and_ratings_stay_and_they_belong_together(root: DataRoot) -> None:
-    whole = load("composite", root)
-    for group in whole.groups:
+    every = load("composite", root)
+    for group in every.groups:
         part = load(f"composite@{group}", root)
-        own = [i for i, item in enumerate(whole.items) if item.group == group]
-        assert [item.candidate_id for item in part.items] == [whole.items[i].candidate_id for i in own]
-        assert [item.references for item in part.items] == [whole.items[i].references for i in own]
+        at = [i for i, item in enumerate(every.items) if item.group == group]
+        assert [item.candidate_id for item in part.items] == [every.items[i].candidate_id for i in at]
+        assert [item.references for item in part.items] == [every.items[i].references for i in at]
         for aspect in ("correctness", "thoroughness", "both"):
-            ratings, all_ratings = part.ratings[aspect], whole.ratings[aspect]
+            ratings, all_ratings = part.ratings[aspect], every.ratings[aspect]
             said = [
-                (whole.items[i].candidate_id, value, rater)
+                (every.items[i].candidate_id, value, rater)
                 for i, value, rater in zip(
                     all_ratings.item.tolist(), all_ratings.value.tolist(), all_ratings.rater.tolist(), strict=True
                 )
-                if whole.items[i].group == group
+                if every.items[i].group == group
             ]
             found = zip(ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist(), strict=True)
             assert [(part.items[i].candidate_id, value, rater) for i, value, rater in found] == said
             assert ratings.scale == all_ratings.scale
-    assert sum(len(load(f"composite@{g}", root).items) for g in whole.groups) == len(whole.items)
+    assert sum(len(load(f"composite@{g}", root).items) for g in every.groups) == len(every.items)
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,22 @@ def test_a_group_that_is_not_there_is_refused_before_files_are_read(
 
 
 def test_pairs_of_a_group_keep_votes_and_order(root: DataRoot) -> None:
-    whole, part = load("pascal-50s", root), load("pascal-50s@HM", root)
+    every, part = load("pascal-50s", root), load("pascal-50s@HM", root)
     for label in ("direct", "consensus"):
-        pairs, all_pairs = part.preferences[label], whole.preferences[label]
-        own = [i for i, group in enumerate(all_pairs.group) if group == "HM"]
-        assert pairs.preferred.tolist() == all_pairs.preferred[own].tolist()
-        assert pairs.votes.tolist() == all_pairs.votes[own].tolist()
+        pairs, all_pairs = part.preferences[label], every.preferences[label]
+        at = [i for i, group in enumerate(all_pairs.group) if group == "HM"]
+        assert pairs.preferred.tolist() == all_pairs.preferred[at].tolist()
+        assert pairs.votes.tolist() == all_pairs.votes[at].tolist()
         assert set(pairs.group) == {""}
         for side in ("first", "second"):
             names = [part.items[i].candidate_id for i in getattr(pairs, side)]
-            assert names == [whole.items[i].candidate_id for i in getattr(all_pairs, side)[own]]
+            assert names == [every.items[i].candidate_id for i in getattr(all_pairs, side)[at]]
 
 
 def test_a_group_of_pairs_is_taken_where_no_item_has_it(root: DataRoot) -> None:
     colour = load("flickr8k-swaps@colour", root)
-    whole = load("flickr8k-swaps", root)
-    n = whole.preferences["attribute"].group.count("colour")
+    every = load("flickr8k-swaps", root)
+    n = every.preferences["attribute"].group.count("colour")
     assert len(colour.items) == 2 * n
     assert len(colour.preferences["attribute"]) == len(colour.preferences["component"]) == n
     assert set(colour.preferences["component"].group) == {""}
@@ -112,7 +112,7 @@ ROWS = [
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "ra@2" / "mine.jsonl"
     path.parent.mkdir()
     rows = [
@@ -125,8 +125,8 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("group", ["out/door", "out%2Fdoor"])
-def test_groups_of_a_users_file_are_named_so_that_ids_can_be_read_again(group: str, own: Path, root: DataRoot) -> None:
-    opened = open_dataset(f"{own}@{group}", root)
+def test_groups_of_a_users_file_are_named_so_that_ids_can_be_read_again(group: str, file: Path, root: DataRoot) -> None:
+    opened = open_dataset(f"{file}@{group}", root)
     assert str(opened.protocol()) == "mine.jsonl@out%2Fdoor/as-given/tau-b"
     assert opened.title == "mine.jsonl, out/door"
     assert not opened.under_root
@@ -134,7 +134,7 @@ def test_groups_of_a_users_file_are_named_so_that_ids_can_be_read_again(group: s
     assert [item.candidate for item in part.items] == ["a red kite", "two boats", "a lake"]
     assert part.ratings["rating"].value.tolist() == [4.0, 1.0, 5.0]
     assert part.items[0].references == ("a kite",)
-    assert str(open_dataset(f"{own}@8k@night", root).protocol()) == "mine.jsonl@8k@night/as-given/tau-b"
+    assert str(open_dataset(f"{file}@8k@night", root).protocol()) == "mine.jsonl@8k@night/as-given/tau-b"
 
 
 @pytest.mark.parametrize(

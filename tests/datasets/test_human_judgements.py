@@ -46,8 +46,8 @@ def expert_json(folder: Path) -> dict[str, Any]:
 
 def same(first: Judgements, second: Judgements, aspect: str) -> bool:
     """Whether items and ratings are the same; candidates have other names."""
-    triples = [[(item.image, item.candidate, item.references) for item in judged.items] for judged in (first, second)]
-    ratings = [judged.ratings[aspect] for judged in (first, second)]
+    triples = [[(item.image, item.candidate, item.references) for item in loaded.items] for loaded in (first, second)]
+    ratings = [loaded.ratings[aspect] for loaded in (first, second)]
     return triples[0] == triples[1] and ratings[0].value.tolist() == ratings[1].value.tolist()
 
 
@@ -65,11 +65,11 @@ def test_shares_of_yes_in_json_are_any_numbers_from_0_to_1(share: float, code: s
     write_json(tmp_path / CROWD, data)
     crowd = Flickr8kCrowdFlower(root(tmp_path))
     with raises(DataError, code, row="entry 'x'", value=share) if code else contextlib.nullcontext():
-        (judged,) = crowd.load(crowd.selections["own-reference-out"])
-        assert judged.ratings["share-of-yes"].value.tolist() == [share]
+        (loaded,) = crowd.load(crowd.selections["own-reference-out"])
+        assert loaded.ratings["share-of-yes"].value.tolist() == [share]
 
 
-def judged(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a kite")) -> dict[str, Any]:
+def entry(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a kite")) -> dict[str, Any]:
     entries = [{"caption": c, "rating": r} for c, r in zip(captions, ratings, strict=True)]
     return {"x": {"human_judgement": entries, "ground_truth": ["a red kite"], "image_path": "x.jpg"}}
 
@@ -78,11 +78,11 @@ def judged(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a
     ("data", "code", "row", "value"),
     [
         ([], "missing-value", None, None),
-        (judged(1, 2, "3"), "not-a-number", "entry 'x'", "3"),
-        (judged(1, 2, 5), "out-of-range", "entry 'x'", 5),
-        (judged(1, 2, captions=("a kite", "a kite")), "mismatch", "entry 'x'", None),
-        (judged(1, 2, 3, captions=("a", "a", "b")), "mismatch", "entry 'x'", None),
-        ({"x": judged(1, 1, 1)["x"], "x.jpg": judged(1, 1, 2)["x"]}, "duplicate", "entry 'x.jpg'", None),
+        (entry(1, 2, "3"), "not-a-number", "entry 'x'", "3"),
+        (entry(1, 2, 5), "out-of-range", "entry 'x'", 5),
+        (entry(1, 2, captions=("a kite", "a kite")), "mismatch", "entry 'x'", None),
+        (entry(1, 2, 3, captions=("a", "a", "b")), "mismatch", "entry 'x'", None),
+        ({"x": entry(1, 1, 1)["x"], "x.jpg": entry(1, 1, 2)["x"]}, "duplicate", "entry 'x.jpg'", None),
     ],
 )
 def test_a_wrong_entry_is_named(data: object, code: str, row: str | None, value: object, tmp_path: Path) -> None:

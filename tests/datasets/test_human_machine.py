@@ -48,9 +48,9 @@ def load(folder: Path, name: str = "hm-coco") -> Judgements:
 
 
 def test_each_machine_caption_is_paired_with_the_human_caption_of_its_image(folder: Path) -> None:
-    judged = load(folder)
-    pairs = judged.preferences["human"]
-    texts = [item.candidate for item in judged.items]
+    loaded = load(folder)
+    pairs = loaded.preferences["human"]
+    texts = [item.candidate for item in loaded.items]
     assert [(texts[a], texts[b]) for a, b in zip(pairs.first, pairs.second, strict=True)] == [
         ("a red kite flies", "a kite in the WIND ."),
         ("a red kite flies", "a red kite flies ."),
@@ -58,18 +58,18 @@ def test_each_machine_caption_is_paired_with_the_human_caption_of_its_image(fold
         ("Two boats .", "a boat ."),
     ]
     assert pairs.preferred.tolist() == [1, 1, 1, 1]
-    assert [item.group for item in judged.items] == ["human", "machine", "machine"] * 2
-    assert [item.system for item in judged.items[:3]] == ["human", "machine 1", "machine 2"]
+    assert [item.group for item in loaded.items] == ["human", "machine", "machine"] * 2
+    assert [item.system for item in loaded.items[:3]] == ["human", "machine 1", "machine 2"]
 
 
 @pytest.mark.real_data
 def test_human_columns_of_table_2_are_the_papers_within_a_hundredth(real_data: Path) -> None:
     """The paper took other human captions of the same images: theirs are .629, .195 and .466."""
-    judged = load(real_data)
+    loaded = load(real_data)
     requests = resolve_metrics(["bleu-1", "bleu-4", "rouge-l"])
     protocol = HmCoco(root(real_data)).protocol("mean")
     rows = [row for request in requests for row in request.rows]
-    table = score(judged.items, requests, dataset="x", cache=False, by_group=True)
-    cells, _ = evaluate(protocol, [judged], [table], rows)
+    table = score(loaded.items, requests, dataset="x", cache=False, by_group=True)
+    cells, _ = evaluate(protocol, [loaded], [table], rows)
     values = {cell.column: cell.value for cell in cells if cell.group == "human"}
     assert values == pytest.approx({"bleu-1": 0.629, "bleu-4": 0.195, "rouge-l": 0.466}, abs=0.01)

@@ -26,14 +26,14 @@ def test_verdicts_that_do_not_fit_are_refused(tmp_path: Path, verdicts: object, 
 
 @pytest.mark.real_data
 def test_published_verdicts_and_the_accuracy_of_the_longer_description(real_data: Path) -> None:
-    (judged,) = ImageInWords(root(real_data)).load(ImageInWords.selections["all-pairs"])
-    assert judged.notes[0].startswith("1,060 of 2,060 verdicts are left out")
-    pairs = judged.preferences["verdicts"]
+    (loaded,) = ImageInWords(root(real_data)).load(ImageInWords.selections["all-pairs"])
+    assert loaded.notes[0].startswith("1,060 of 2,060 verdicts are left out")
+    pairs = loaded.preferences["verdicts"]
     assert pairs.grade is not None
     assert len(pairs) == 1000
     assert int((pairs.preferred != 0).sum()) == 790
     assert np.array_equal(np.sign(pairs.grade), pairs.preferred)
-    words = np.array([len(item.candidate.split()) for item in judged.items])
+    words = np.array([len(item.candidate.split()) for item in loaded.items])
     longer = np.sign(words[pairs.first] - words[pairs.second])
     by_criterion = [
         np.mean(

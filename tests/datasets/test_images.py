@@ -52,11 +52,11 @@ def test_an_imported_set_gets_no_picture_of_another_data_set(tmp_path: Path) -> 
     dataset = import_file(judgements, "mine", root)
     assert image_paths(["1", "2"], root, dataset=dataset) == {}
     assert image_paths(["1", "2"], root, dataset=open_dataset(str(judgements), root)) == {}
-    own = tmp_path / "imported" / "mine" / "images"
-    own.mkdir()
-    (own / "1.jpg").write_bytes(b"mine")
-    assert image_paths(["1", "2"], root, dataset=dataset) == {"1": own / "1.jpg"}
-    assert image_paths(["1", "2"], root, own, dataset) == {"1": own / "1.jpg"}
+    mine = tmp_path / "imported" / "mine" / "images"
+    mine.mkdir()
+    (mine / "1.jpg").write_bytes(b"mine")
+    assert image_paths(["1", "2"], root, dataset=dataset) == {"1": mine / "1.jpg"}
+    assert image_paths(["1", "2"], root, mine, dataset) == {"1": mine / "1.jpg"}
     nocaps = tmp_path / "nocaps" / "images"
     assert image_paths(["1", "2"], root, dataset=Nocaps(root)) == {"1": nocaps / "0a1b2c.jpg", "2": nocaps / "2.jpg"}
 

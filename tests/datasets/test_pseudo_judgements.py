@@ -46,8 +46,8 @@ def test_every_image_gets_candidates_of_each_kind_from_other_images() -> None:
         assert Counter(item.group for item in found) == dict.fromkeys(KINDS, 2)
         keys = [caption_key(item.candidate) for item in found]
         assert len(set(keys)) == len(keys)
-        own = {caption_key(text) for text in captions[image]}
-        assert not own & set(keys)
+        mine = {caption_key(text) for text in captions[image]}
+        assert not mine & set(keys)
         for item in found:
             assert item.references == tuple(captions[image])
             source = item.candidate_id.split("#")[0]

@@ -48,8 +48,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(folder: Path, selection: str = "all-systems", name: str = "thumb") -> Judgements:
-    (judged,) = open_dataset(name, root(folder)).load(Thumb.selections[selection])
-    return judged
+    (loaded,) = open_dataset(name, root(folder)).load(Thumb.selections[selection])
+    return loaded
 
 
 def write_captions(folder: Path, human: list[str]) -> None:
