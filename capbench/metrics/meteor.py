@@ -48,8 +48,10 @@ class Meteor(TokenMetric):
                 meteor.normalised_words(tokens)  # which may split tokens further
             except MetricError as error:
                 name = f" '{item.candidate_id}'" if item.candidate_id else ""
-                error.row = f"image '{item.image}', {f'reference {i}' if i else f'the candidate{name}'}"
-                raise
+                row = f"image '{item.image}', {f'reference {i}' if i else f'the candidate{name}'}"
+                raise MetricError(
+                    error.message, code=error.code, value=error.value, row=row, hint=error.hint
+                ) from error
 
     def open(self, items: Sequence[Item]) -> None:
         super().open(items)

@@ -60,8 +60,9 @@ LONG = " ".join(f"w{i}" for i in range(1_001))
     ],
 )
 def test_a_caption_too_long_for_meteor_is_named(item: Item, row: str) -> None:
-    with raises(MetricError, "too-large", row=row):
+    with raises(MetricError, "too-large", row=row) as caught:
         Meteor().open([*ITEMS, item])
+    assert row in str(caught.value)
 
 
 @pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
