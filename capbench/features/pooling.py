@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,8 +134,9 @@ class BoxPooling:
         if regions is None:
             message, hint = f"has no boxes of image '{image}'", "Pool a store of the file's images only"
             raise DataError(message, code="missing-image", value=image, path=self.boxes.path, hint=hint)
-        arrays = {name: array[: self.top] for name, array in vars(regions).items() if isinstance(array, np.ndarray)}
-        return dataclasses.replace(regions, **arrays)
+        arrays = ((name, array) for name, array in vars(regions).items() if isinstance(array, np.ndarray))
+        chosen: dict[str, Any] = {name: array[: self.top] for name, array in arrays}
+        return dataclasses.replace(regions, **chosen)
 
     def pool(self, cells: RegionFeatures, shape: tuple[int, int]) -> RegionFeatures:
         """The boxes of one image with their features, classes and scores."""
