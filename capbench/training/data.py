@@ -216,10 +216,10 @@ def training_record(train: Pairs, dev: Pairs, more: Iterable[str] = ()) -> Train
 
 
 def read_systems(
-    names: Sequence[str], root: DataRoot | None, people: Mapping[str, Sequence[str]], say: Say
+    names: Sequence[str], root: DataRoot | None, humans: Mapping[str, Sequence[str]], say: Say
 ) -> Mapping[str, Mapping[str, str]]:
     """Captions by system and image from files of systems' captions."""
-    machine = read_machine_captions([locate(name, root, "captions of systems") for name in names], people)
+    machine = read_machine_captions([locate(name, root, "captions of systems") for name in names], humans)
     for note in machine.notes:
         say(note)
     return machine.systems

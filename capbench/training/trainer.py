@@ -228,8 +228,8 @@ class _Loop(Generic[M, B]):
     def __init__(self, config: Training, task: Task[M, B], run: Path, watcher: Watcher) -> None:
         self.config, self.task, self.folder, self.watcher = config, task, run, watcher
         self.network = task.model if config.ema is None else average_of(task.model)  # to evaluate and save
-        self.whole = config.epochs * task.steps_per_epoch
-        self.steps = min(self.whole, config.max_steps or self.whole)
+        self.planned = config.epochs * task.steps_per_epoch
+        self.steps = min(self.planned, config.max_steps or self.planned)
         self.losses: list[float] = []  # since the last line of the log
         self.step, self.evaluated, self.stale = 0, 0, 0  # steps; the last evaluated one; evaluations since the best
         self.best: dict[str, Any] = {}
@@ -328,7 +328,7 @@ class _Loop(Generic[M, B]):
             self.best, self.stale = self.last, 0
             self.weights = {name: tensor.detach().cpu().clone() for name, tensor in self.network.state_dict().items()}
         if self.step >= self.steps:
-            self.ended = "max_steps" if self.steps < self.whole else "epochs"
+            self.ended = "max_steps" if self.steps < self.planned else "epochs"
         elif self.stale == self.config.evaluation.patience:
             self.ended = "patience"
         self._log("evaluation", **numbers)

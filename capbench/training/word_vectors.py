@@ -85,17 +85,17 @@ def train_caption_vectors(
     """
     require("gensim", purpose="training word vectors")
     read = [load_captions(name, root) for name in corpora]
-    judged: dict[str, set[str]] = {}
+    ratings: dict[str, set[str]] = {}
     if not include_judged:
         known = [*dataset_names(), *imported_names(root)]
         with caller.progress("reading the images of judged data sets", len(known)) as step:
-            judged = judged_images(root, step)
+            ratings = judged_images(root, step)
     images = list(dict.fromkeys(image for captions in read for image in captions))
-    is_judged = photographs_of({image for of_name in judged.values() for image in of_name}).has_photographs(images)
+    is_judged = photographs_of({image for of_name in ratings.values() for image in of_name}).has_photographs(images)
     remaining = {image for image, left_out in zip(images, is_judged, strict=True) if not left_out}
     number = len(images) - len(remaining)
     if not remaining:
-        by = [name for name, of_name in judged.items() if photographs_of(of_name).has_photographs(images).any()]
+        by = [name for name, of_name in ratings.items() if photographs_of(of_name).has_photographs(images).any()]
         message = f"{count(number, 'image')} of {', '.join(corpora)}: all are judged, by {', '.join(by)}"
         hint = "Name other captions, or read those of judged images with --include-judged (include_judged=True)"
         raise DataError(message, code="too-few", value=0, hint=hint)
@@ -108,7 +108,7 @@ def train_caption_vectors(
     with caller.progress("training word vectors", options.epochs) as done:
         words, matrix = train_sequence_vectors([text.split() for text in ptb.tokenize(texts)], options, done)
     write_word2vec(out, words, matrix)
-    facts = {"included": True} if include_judged else {"left_out": sorted(judged), "images": number}
+    facts = {"included": True} if include_judged else {"left_out": sorted(ratings), "images": number}
     photographs = photographs_of(image for image in images if image in remaining)
     write_training_record(out, TrainingRecord(out.name, photographs, captions_of(texts), treatment=facts))
     return TrainedVectors(out, len(words), options.dimension, len(texts), sha256_file(out), number)

@@ -321,7 +321,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
             names = [model.pieces.pieces[number] for number in ids]
             names[1:1] = [] if self.task is None else ["[TASK]"]
             words[text] = tuple(names[self._matched(0, ids)])
-        if not (own := words[item.candidate]):
+        if not (rows := words[item.candidate]):
             note = "the candidate has no words: its scores are 0"
             return ExplainedCandidate(item.candidate, item.references, human, scores, notes=(note,))
         panels: list[Panel] = []
@@ -330,13 +330,13 @@ class ViLBERTScore(PairMetric, RegionMetric):
             p, r, f = match(tokens[item.candidate], tokens[text]).tolist()
             title = f"Reference {number}: P {p:.3f}, R {r:.3f}, F {f:.3f}; outlined: the match of each word"
             marked = tuple(enumerate(alike.argmax(axis=1).tolist())) if alike.size else ()
-            panels.append(Matrix(title, own, words[text], alike, marked))
+            panels.append(Matrix(title, rows, words[text], alike, marked))
         ids = model.pieces.sequence(item.candidate, LONGEST)
         to_rows = attention(model.network, self.task, image_rows(self.store[item.image]), ids, self.layers[-1])
-        weights = np.zeros((len(own), self.store.regions(item.image)))
+        weights = np.zeros((len(rows), self.store.regions(item.image)))
         weights[:, : to_rows.shape[1] - 1] = to_rows[self._matched(0, ids), 1:]
         title = "Attention of each word to the image's regions (mean over the heads of the layer's connection)"
-        panels.append(RegionMaps(title, own, weights))
+        panels.append(RegionMaps(title, rows, weights))
         return ExplainedCandidate(item.candidate, item.references, human, scores, tuple(panels))
 
 

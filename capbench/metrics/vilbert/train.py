@@ -182,30 +182,31 @@ def make_batch(
     ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
     second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
     ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
-    ids[: len(chosen)], words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
+    masked, words = mask_words(ids[: len(chosen)].numpy(), _SELECTED, specials, rng)
+    ids[: len(chosen)] = torch.from_numpy(masked)
     features, places, targets = shown(split.regions, image_of)
-    hidden = rng.random(features.shape[:2]) < _SELECTED
+    hidden = torch.from_numpy(rng.random(features.shape[:2])) < _SELECTED
     hidden[:, 0] = False  # the mean of all regions
-    zeroed = torch.from_numpy(hidden & (rng.random(hidden.shape) < _ZEROED))
-    arrays = (torch.from_numpy(array) for array in (ids, present, words, image_of))
-    return Batch(features.masked_fill(zeroed[..., None], 0.0), places, torch.from_numpy(hidden), targets, *arrays)
+    zeroed = hidden & (torch.from_numpy(rng.random(hidden.shape)) < _ZEROED)
+    features = features.masked_fill(zeroed[..., None], 0.0)
+    return Batch(features, places, hidden, targets, ids, present, *map(torch.from_numpy, (words, image_of)))
 
 
-def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     """Captions as (b, longest) ids, padded at the end, and a mask that is False for padding."""
     ids, lengths = pad_rows(captions, pad)
-    return ids.numpy(), (torch.arange(ids.shape[1]) < lengths[:, None]).numpy()
+    return ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
 def mask_words(
-    ids: NDArray[np.int64], present: NDArray[np.bool_], rate: float, specials: Specials, rng: np.random.Generator
+    ids: NDArray[np.int64], rate: float, specials: Specials, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Mask word pieces (b, m) as in BERT: 80 % of the selected ones become ``[MASK]`` and 10 % a random piece.
 
-    ``rate`` is the probability of selection; special tokens and padding, where ``present`` is False, are not selected.
+    ``rate`` is the probability of selection; special tokens, padding among them, are not selected.
     Returns the masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
     """
-    chosen = present & np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
+    chosen = np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
     words = np.where(chosen, ids, IGNORED)
     way = rng.random(ids.shape)
     masked = np.where(chosen & (way < _MASKED), specials.mask, ids)
@@ -272,12 +273,12 @@ def _mean(values: Tensor, present: Tensor) -> Tensor:
     return values.masked_fill(~present, 0.0).sum(dim=1) / present.sum(dim=1).clamp_min(1)
 
 
-def matching_loss(own: Tensor, foreign: Tensor) -> Tensor:
-    """Mean over all pairs of ln(1 + exp((foreign - own) / temperature)), a soft count of pairs in the wrong order.
+def matching_loss(paired: Tensor, foreign: Tensor) -> Tensor:
+    """Mean over all pairs of ln(1 + exp((foreign - paired) / temperature)), a soft count of pairs in the wrong order.
 
-    ``own``: (b,) F of two captions of an image; ``foreign``: (k,) F of captions of two images.
+    ``paired``: (b,) F of two captions of an image; ``foreign``: (k,) F of captions of two images.
     """
-    return functional.softplus((foreign[None, :] - own[:, None]) / _MATCHING_TEMPERATURE).mean()
+    return functional.softplus((foreign[None, :] - paired[:, None]) / _MATCHING_TEMPERATURE).mean()
 
 
 class VilbertLearner(nn.Module):
@@ -322,8 +323,8 @@ def draw_trials(pairs: data.Pairs) -> NDArray[np.int64]:
     firsts = np.cumsum(counts) - counts
     rows = []
     for image in images.tolist():
-        own = firsts[image] + rng.choice(counts[image], 2, replace=False)
-        rows.append((image, *own, rng.permutation(np.flatnonzero(pairs.image_of != image))[0]))
+        two = firsts[image] + rng.choice(counts[image], 2, replace=False)
+        rows.append((image, *two, rng.permutation(np.flatnonzero(pairs.image_of != image))[0]))
     return np.array(rows, dtype=np.int64).T
 
 
@@ -415,18 +416,18 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         texts = network.read_text(moved.ids, mask_of(present))
         images = network.read_image(moved.features, moved.places)
         total = texts.new_zeros(())
-        counted = present & torch.isin(moved.ids, torch.from_numpy(self._specials.ordinary).to(self.device))
+        counted = self._counted(moved.ids)
         similarities = None
         if weights.contrast:
             similarities = model.similarities(texts[size:], counted[size:], images).float()
             total = total + weights.contrast * self._contrast(similarities, moved.image_of)
         foreign = self._foreign(similarities, moved.image_of)
-        own = torch.arange(size, device=self.device)
+        first = torch.arange(size, device=self.device)
         if foreign is None:  # all captions are of one image
-            chosen, shown = torch.cat((own, own + size)), torch.cat((own, own))
+            chosen, of = torch.cat((first, first + size)), torch.cat((first, first))
         else:
-            chosen, shown = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
-        layers, end = network.connect(Streams(texts[chosen], images[shown]), mask_of(present[chosen]))
+            chosen, of = torch.cat((first, first + size, foreign + size)), torch.cat((first, first, first))
+        layers, end = network.connect(Streams(texts[chosen], images[of]), mask_of(present[chosen]))
         last = layers[-1].text  # the states that the metric matches
         heads = cast(Heads, network.heads)
         if weights.words:
@@ -451,6 +452,10 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             f = f_scores(matched, scored[size:], reference, scored[:size].repeat(2, 1))
             total = total + weights.matching * matching_loss(f[:size], f[size:])
         return total
+
+    def _counted(self, ids: Tensor) -> Tensor:
+        """True for word pieces that are no special tokens."""
+        return torch.isin(ids, torch.from_numpy(self._specials.ordinary).to(self.device))
 
     def _contrast(self, similarities: Tensor, image_of: Tensor) -> Tensor:
         """InfoNCE over the batch; captions of the same image are not used as negatives of each other."""
@@ -487,20 +492,20 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         """(2, q) outcomes of some trials (4, q) for :data:`_ACCURACIES`: 1 won, ½ tied, 0 lost."""
         dev, texts = self.dev, len(trials) - 1
         features, places, _ = (tensor.to(self.device) for tensor in shown(dev.regions, trials[0]))
-        numbers, mask = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
-        ids, present = torch.from_numpy(numbers).to(self.device), torch.from_numpy(mask).to(self.device)
-        scored = present & torch.from_numpy(np.isin(numbers, self._specials.ordinary)).to(self.device)
+        captions = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
+        ids, present = (tensor.to(self.device) for tensor in captions)
+        scored = self._counted(ids)
         text = model.network.read_text(ids, mask_of(present))
         image = model.network.read_image(features, places).repeat(texts, 1, 1)
         layers, end = model.network.connect(Streams(text, image), mask_of(present))
         first, *others = torch.tensor_split(layers[-1].text, texts)
-        own, foreign = (
+        paired, foreign = (
             f_scores(states, counted, first, scored[: len(first)])
             for states, counted in zip(others, torch.tensor_split(scored, texts)[1:], strict=True)
         )
         logits = model.aligned(end)
         _, aligned, apart = torch.tensor_split(logits[:, 0] - logits[:, 1], texts)
-        ahead = torch.stack((aligned - apart, own - foreign))
+        ahead = torch.stack((aligned - apart, paired - foreign))
         return (ahead.sign().double() + 1) / 2
 
     @staticmethod

@@ -157,9 +157,8 @@ def test_words_are_masked_in_the_published_shares() -> None:
     rng = np.random.default_rng(0)
     specials = specials_of(FIFTY_WORDS)
     ids = rng.integers(5, 55, (400, 40))
-    ids[:, 0], ids[:, 30] = FIFTY_WORDS.places["[CLS]"], FIFTY_WORDS.places["[SEP]"]
-    present = np.broadcast_to(np.arange(40) <= 30, ids.shape)
-    masked, words = mask_words(ids, present, 0.15, specials, rng)
+    ids[:, 0], ids[:, 30], ids[:, 31:] = (FIFTY_WORDS.places[name] for name in ("[CLS]", "[SEP]", "[PAD]"))
+    masked, words = mask_words(ids, 0.15, specials, rng)
     chosen = words != IGNORED
     assert (words[chosen] == ids[chosen]).all()
     assert (masked[~chosen] == ids[~chosen]).all()
