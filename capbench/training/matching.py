@@ -124,7 +124,8 @@ class CaptionTask(Task[M, B], Generic[M, B]):
         watcher.say(f"features: {n:,} x {each} regions x {columns}, {where}")
         self.data = {"captions": self.train.fingerprint(), "dev captions": self.sample.fingerprint()}
         self.data |= {"features": named, "regions": f"{each} x {columns}"}
-        self._facts = {"features": kind, KEY: data.training_record(self.train, self.dev_pairs).to_json()}
+        record = data.training_record(self.train, self.dev_pairs)
+        self._facts: dict[str, Any] = {"features": kind, KEY: record.to_json()}
         # Useful if features are read from disk, or if a GPU computes at the same time.
         self.prefetch = device.type == "cuda" or not self.regions.in_memory
 

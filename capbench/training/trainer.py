@@ -83,7 +83,7 @@ class Task(ABC, Generic[M, B]):
     model: M  # on its device; first weights are drawn on the CPU, so that a seed gives the same ones on every device
     optimiser: torch.optim.Optimizer  # the loop sets its learning rate
     steps_per_epoch: int
-    data: Mapping[str, str]  # identifiers of the training data; a run resumes only with the same data
+    data: dict[str, str]  # identifiers of the training data; a run resumes only with the same data
     prefetch: bool = False  # True to produce batches ahead in a thread, without torch's random numbers
 
     @abstractmethod
@@ -365,7 +365,7 @@ class _Loop(Generic[M, B]):
         self.task.save(self.folder / MODEL, model.cpu(), facts | self.task.facts())
 
     def _save(self) -> None:
-        state = {"format": FORMAT, "settings": self.config.deciding(), "data": dict(self.task.data)}
+        state = {"format": FORMAT, "settings": self.config.deciding(), "data": self.task.data}
         state |= {"seconds": time.monotonic() - self.begin, "log_bytes": (self.folder / LOG).stat().st_size}
         state |= {key: getattr(self, key) for key in self.KEPT}
         state["parts"] = [part.state_dict() for part in self._parts()]
