@@ -204,6 +204,9 @@ def split_for(config: MatchingTraining, asked: Measurement, model: Any, reader: 
     """A role's captions and features, or a sample of them, for a trained model."""
     (pairs,) = data.read_pairs(config, asked.root, asked.split)
     pairs = pairs.sample(asked.images, config.dev_captions())
+    if (images := len(pairs.images)) % asked.folds:
+        message = f"{images:,} images cannot be divided into {asked.folds} equal parts"
+        raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
     regions, kind, named = open_regions(config, asked.root, pairs, reader.more)
     if (None not in (model.features, kind) and model.features != kind) or regions.shape[2] != model.options.image_dim:
         message = f"was trained on features of another kind ({model.features}) than these ({named})"
@@ -291,9 +294,6 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         device = torch.device(choose_device(config.device))
         loaded = cls.load(model, *filter(None, [asked.vocabulary]), device=str(device))
         chosen: Split[list[int]] = split_for(config, asked, loaded, Reader())
-        if (images := len(chosen.pairs.images)) % asked.folds:
-            message = f"{images:,} images cannot be divided into {asked.folds} equal parts"
-            raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
         with asked.watcher.bar("comparing captions", len(chosen.captions)) as step:
             found = recalls(loaded.network, chosen, device, asked.folds, step)
         return {"folds": asked.folds, **found.to_dict(), "sha256": loaded.sha256}

@@ -179,6 +179,7 @@ def evaluate(
     numbers: Sequence[int],  # of references per image; an image with fewer captions uses all of them
     empty: CaptionCode,  # the reference of an image without references
     progress: Callable[[int], None],  # called with numbers of candidates done
+    folds: int = 1,  # number of equal parts of the images over which the mean is computed
 ) -> dict[str, Any]:
     """Recalls with each image's first caption as its candidate and the next captions as its references, as JSON:
     ``recall_sum`` is the mean over the numbers of references."""
@@ -201,7 +202,7 @@ def evaluate(
             lambda union, texts: network.scores(union, texts)[0, ..., 0],
             progress,
         )
-        by_number[str(number)] = retrieval(matrix, np.arange(len(candidates))).to_dict()
+        by_number[str(number)] = retrieval(matrix, np.arange(len(candidates)), folds).to_dict()
     mean = sum(entry["recall_sum"] for entry in by_number.values()) / len(by_number)
     return {"recall_sum": round(mean, 6), "by_references": by_number}
 
@@ -256,8 +257,8 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)
         counts = config.evaluation.references
         with asked.watcher.bar("comparing candidates", len(counts) * len(chosen.pairs.images)) as step:
-            numbers = evaluate(loaded.network, chosen, counts, empty, step)
-        return {**numbers, "sha256": loaded.sha256}
+            numbers = evaluate(loaded.network, chosen, counts, empty, step, asked.folds)
+        return {"folds": asked.folds, **numbers, "sha256": loaded.sha256}
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:

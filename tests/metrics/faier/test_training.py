@@ -76,9 +76,12 @@ def test_the_command_trains_rows_and_measures_them(
     assert one.code == 0, one.err
     run = tmp_path / "results/train/tiny-seed3-faier-rel-1-ref"
     assert load_faier(run / "model.safetensors").options.variant == "faier-object"
-    measured = capbench("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3", "--evaluate", "test")
-    assert measured.code == 0, measured.err
+    command = ("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3", "--evaluate", "test")
+    measured, halves = capbench(*command), capbench(*command, "--folds", "2")
+    assert measured.code == halves.code == 0, measured.err
     assert "with 1 reference: 6 images, 6 candidates" in measured.out
+    assert "test: 2 folds" in halves.out
+    assert halves.out != measured.out.replace("test:", "test: 2 folds")  # a caption among three is found more easily
     unknown = capbench("train", "faier", path, "--variant", "faier-2-ref")
     assert unknown.code == 2
     assert (unknown.failure.code, unknown.failure.value) == ("unknown-name", "faier-2-ref")
