@@ -195,7 +195,7 @@ def _print_result(plan: Any, result: Any, json_output: bool) -> None:
 
 def _print_evaluation(plan: Any, entry: dict[str, Any], json_output: bool) -> None:
     sizes = [common.count(entry[key], key[:-1]) for key in ("images", "captions") if key in entry]
-    sizes += [f"{entry['folds']} folds"] if entry["folds"] > 1 else []
+    sizes += [f"{entry['folds']} folds"] if entry.get("folds", 1) > 1 else []
     head = f"{entry['split']}: {', '.join(sizes)}".rstrip()
     common.answer(
         json_output, entry, [head, *plan.task.lines(entry)[1:], f"{entry['model']}: sha256 {entry['sha256']}"]
