@@ -454,7 +454,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         return total
 
     def _counted(self, ids: Tensor) -> Tensor:
-        """True for word pieces that are no special tokens."""
+        """True for word pieces except special tokens."""
         return torch.isin(ids, torch.from_numpy(self._specials.ordinary).to(self.device))
 
     def _contrast(self, similarities: Tensor, image_of: Tensor) -> Tensor:
