@@ -29,7 +29,6 @@ from capbench.datasets.root import find_root
 from capbench.metrics.requests import require_resources
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult, is_left_out
-from capbench.studies.run import run_plan
 from capbench.studies.study import Study, protocols_asked, with_statistics
 
 if TYPE_CHECKING:
@@ -68,6 +67,8 @@ def correlate(
     protocols; the other arguments override it. Other inputs: :class:`capbench.api.resolve.MetricInputs` and
     :class:`capbench.api.arguments.Statistics`.
     """
+    from capbench.studies.run import run_plan
+
     caller = python_caller(progress)
     named = study_of(dataset, metrics, protocol, inputs, caller, file=study)
     named = replace(named, without=tuple(texts(without)), sentinels=sentinels or named.sentinels)
@@ -92,6 +93,7 @@ def correlate_all_protocols(
     :func:`correlate`.
     """
     from capbench.studies.all_protocols import rank_protocols
+    from capbench.studies.run import run_plan
 
     caller = python_caller(progress)
     study = replace(study_of(dataset, metrics, None, inputs, caller), without=tuple(texts(without)))

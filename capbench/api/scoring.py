@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import Unpack
 
-from capbench.api.agreement import plan_judged
 from capbench.api.caller import PYTHON, Caller, ProgressGiven, python_caller
 from capbench.api.checking import check_captions, checked
 from capbench.api.resolve import DatasetGiven, FolderGiven, Inputs, MetricInputs, MetricsGiven, dataset_name, resolve
@@ -36,9 +35,11 @@ from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import without_references
 from capbench.metrics.spice import Spice
-from capbench.studies.plan import Plan
 from capbench.studies.score_files import Incomplete, items_with_scores
 from capbench.studies.scoring import load_scorable
+
+if TYPE_CHECKING:
+    from capbench.studies.plan import Plan
 
 _AS_IS = Expected("captions", "", lambda captions: True)  # :class:`Captions` checks them
 Candidates = Annotated[PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None, _AS_IS]
@@ -111,6 +112,8 @@ def score(
     if dataset is None:
         read = _read_own(metrics, candidates, references, options, inputs, caller)
     else:
+        from capbench.api.agreement import plan_judged
+
         read = _read_dataset(plan_judged(dataset, metrics, protocol, inputs, caller), draw, cache, caller)
     with_spice = [request.label for request in read.requests if issubclass(request.metric, Spice)]
     if categories and not with_spice:
