@@ -40,12 +40,14 @@ def test_a_boxs_features_are_the_mean_of_the_points_under_it(tmp_path: Path) -> 
     file = read_boxes(write(tmp_path / "boxes.npz"))
     cells = grid("a", 7, 5, size=3, width=200, height=100)
     pooled = BoxPooling(file).pool(cells, (7, 5))
+    boxes = file.images["a"].boxes
+    assert boxes is not None
     assert pooled.boxes is not None
     assert len(pooled) == 5
-    for box, features in zip(file.images["a"].boxes, pooled.features, strict=True):
+    for box, features in zip(boxes, pooled.features, strict=True):
         if min(box[2] - box[0], box[3] - box[1]) > 0.05:
             np.testing.assert_allclose(features, counted(cells.features, 7, 5, box), atol=0.1)
-    np.testing.assert_allclose(pooled.boxes, file.images["a"].boxes * [200, 100, 200, 100], rtol=1e-6)
+    np.testing.assert_allclose(pooled.boxes, boxes * [200, 100, 200, 100], rtol=1e-6)
 
 
 def test_a_box_of_whole_cells_is_the_window_of_these_cells(tmp_path: Path) -> None:
