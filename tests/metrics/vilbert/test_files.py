@@ -169,6 +169,13 @@ def test_words_are_masked_in_the_published_shares() -> None:
     assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
 
 
+def test_only_words_count_in_losses_and_accuracies(data: VilbertTask) -> None:
+    kinds = [data._pieces.places[name] for name in ("[CLS]", "[MASK]", "[SEP]", "[PAD]")]
+    words = data._split.captions[0][1:-1]
+    counted = data._counted(torch.tensor([*kinds, *words]))
+    assert counted.tolist() == [False] * 4 + [True] * len(words)
+
+
 def _all(data: VilbertTask) -> list[Batch]:
     split, specials = data._split, specials_of(data._pieces)
     orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
