@@ -114,13 +114,12 @@ def score_file(card: Path) -> Path:
 
 def read_cards(folder: Path) -> dict[Path, Card]:
     """The cards of a folder by score file, after a check of all checksums; empty if the folder does not exist."""
-    found, stored = (
-        set(text.splitlines()) for text in (_sums(folder), read_text(folder / SUMS) if folder.exists() else "")
-    )
+    found, sums = set(_sums(folder).splitlines()), folder / SUMS
+    stored = set(filter(str.strip, read_text(sums).splitlines())) if sums.exists() else set()
     if found != stored:
         names = ", ".join(sorted({line.split()[-1] for line in found ^ stored}))
         hint = "Restore these files, or write the checksums again"
-        raise DataError(f"does not have the checksums of {names}", code="damaged", path=folder / SUMS, hint=hint)
+        raise DataError(f"does not have the checksums of {names}", code="damaged", path=sums, hint=hint)
     return {score_file(path): load_card(path) for path in sorted(folder.glob("*.yaml"))}
 
 
