@@ -73,6 +73,15 @@ class Header:
             return f"probabilities of {other.probabilities} classes, not of {self.probabilities} (background included)"
         return None
 
+    @property
+    def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape of one region's values, and their type, of each array of regions, in the order of the file."""
+        flat = {name: ((), flat_dtype(name)) for name in self.fields}
+        boxes = {"boxes": ((4,), np.dtype("float32"))} if self.boxes else {}
+        stored = np.dtype(self.dtype)
+        shares = {"class_probabilities": ((self.probabilities,), stored)} if self.probabilities else {}
+        return {"features": ((self.feature_size,), stored), **boxes, **flat, **shares}
+
     def with_image(self, regions: RegionFeatures) -> Header:
         """The header of an image that is stored under this one."""
         return replace(
@@ -181,7 +190,7 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
 
     counts = np.array([entry.regions for entry in entries], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype("<i8")
-    total, size = int(offsets[-1]), header.feature_size
+    total = int(offsets[-1])
     # The bytes must not depend on times and library defaults: no timestamps, one fixed version of the format.
     # Through a Python file, since HDF5's own driver arranges them in another way.
     with open(path, "w+b") as raw, h5py.File(raw, "w", libver=("v110", "v110")) as file:
@@ -195,15 +204,10 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
             if names:
                 _write_texts(file, name, names)
         file.create_dataset("offsets", data=offsets)
-        arrays = {"features": _make_matrix(file, "features", header, total, size)}
-        if header.boxes:
-            arrays["boxes"] = file.create_dataset("boxes", shape=(total, 4), dtype="<f4")
-        for name in header.fields:
-            arrays[name] = file.create_dataset(name, shape=(total,), dtype=flat_dtype(name).newbyteorder("<"))
-        if header.probabilities:
-            arrays["class_probabilities"] = _make_matrix(
-                file, "class_probabilities", header, total, header.probabilities
-            )
+        arrays = {}
+        for name, (shape, dtype) in header.arrays.items():
+            options = _chunks(header, total, *shape) if name in ("features", "class_probabilities") else {}
+            arrays[name] = file.create_dataset(name, (total, *shape), dtype.newbyteorder("<"), **options)
         sizes = np.zeros((len(entries), 2), dtype="<i4")
         sums = np.zeros(len(entries), dtype="<u4")
         for first, last in blocks(header, counts.tolist()):
@@ -227,14 +231,12 @@ def _write_texts(file: h5py.File, name: str, texts: Sequence[str]) -> None:
     file.create_dataset(name, data=np.array(encoded, dtype=dtype), dtype=dtype)
 
 
-def _make_matrix(file: h5py.File, name: str, header: Header, total: int, size: int) -> h5py.Dataset:
-    dtype = np.dtype(header.dtype).newbyteorder("<")
-    rows = max(1, min(total, _CHUNK_BYTES[header.compression] // (size * dtype.itemsize)))
+def _chunks(header: Header, total: int, size: int) -> dict[str, Any]:
+    """Arguments of h5py for a matrix of ``total`` rows and ``size`` columns."""
+    rows = max(1, min(total, _CHUNK_BYTES[header.compression] // (size * np.dtype(header.dtype).itemsize)))
     compression = None if header.compression == "none" else header.compression
     level = 1 if compression == "gzip" else None
-    return file.create_dataset(
-        name, (total, size), dtype, chunks=(rows, size), compression=compression, compression_opts=level
-    )
+    return {"chunks": (rows, size), "compression": compression, "compression_opts": level}
 
 
 def blocks(header: Header, counts: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capbench.core import files
 from capbench.core.errors import FeatureError, UsageError, check_choice
 from capbench.core.records import image_id
 from capbench.features.layout import COMPRESSIONS, Entry, build
-from capbench.features.records import FLAT_FIELDS, RegionFeatures, check_names, flat_dtype
+from capbench.features.records import FLAT_FIELDS, RegionFeatures, check_names
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import check_new, partial_path
 
@@ -162,18 +161,10 @@ def _row(regions: RegionFeatures, *, lxmert: bool) -> bytes:
 
 
 def _write_npz(store: FeatureStore, path: Path, step: Callable[[int], None]) -> None:
-    header = store.header
     images = store.ids
     counts = [store.regions(image) for image in images]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    total = int(offsets[-1])
-    arrays: dict[str, NDArray[Any]] = {"features": np.empty((total, header.feature_size), dtype=header.dtype)}
-    if header.boxes:
-        arrays["boxes"] = np.empty((total, 4), dtype=np.float32)
-    for name in header.fields:
-        arrays[name] = np.empty(total, dtype=flat_dtype(name))
-    if header.probabilities:
-        arrays["class_probabilities"] = np.empty((total, header.probabilities), dtype=header.dtype)
+    arrays = {name: np.empty((int(offsets[-1]), *shape), dtype) for name, (shape, dtype) in store.header.arrays.items()}
     sizes = np.empty((len(images), 2), dtype=np.int32)
     for i, regions in enumerate(store):
         sizes[i] = regions.width, regions.height

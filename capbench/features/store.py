@@ -176,11 +176,8 @@ class _StoreFile:
     def read(self, first: int, last: int) -> list[RegionFeatures]:
         """The images at positions ``first`` to ``last - 1``; one read from each data set."""
         ids, offsets, sizes, checksums = self.index()
-        header = self.header
         begin, end = int(offsets[first]), int(offsets[last])
-        probabilities = (_PROBABILITIES,) if header.probabilities else ()
-        names = ("features", *(("boxes",) if header.boxes else ()), *header.fields, *probabilities)
-        arrays = self._guarded(lambda file: {name: self._dataset(file, name)[begin:end] for name in names})
+        arrays = self._guarded(lambda file: {name: self._dataset(file, name)[begin:end] for name in self.header.arrays})
         images = []
         for i in range(first, last):
             rows = slice(int(offsets[i]) - begin, int(offsets[i + 1]) - begin)
