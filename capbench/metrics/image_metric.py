@@ -24,7 +24,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Features, Need, References, Resources
-from capbench.metrics.pair_metric import batches_by_image
+from capbench.metrics.pair_metric import batches_by_image, texts_of
 from capbench.text.vocabulary import Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import read_ensemble
@@ -157,8 +157,7 @@ class ImageMetric(RegionMetric):
         """(n, k) statistics, computed image by image in the order of the images' ids."""
         rows: dict[int, FloatArray] = {}
         for batch in batches_by_image(items, self.texts_at_once):
-            texts = {text for place in batch for text in (items[place].candidate, *items[place].references)}
-            encodings = self.encode(sorted(texts))
+            encodings = self.encode(sorted(texts_of(items[place] for place in batch)))
             for image, group in groupby(batch, key=lambda place: items[place].image):
                 places = list(group)
                 found = self.image_statistics(image, [items[place] for place in places], encodings)

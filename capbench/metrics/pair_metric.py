@@ -22,6 +22,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
+from capbench.metrics.score_cache import batches
 
 
 class Pair(NamedTuple):
@@ -130,22 +131,11 @@ class PairMetric(Metric):
         return [Pair(item.image, item.candidate, text) for text in texts]
 
 
-def batches_by_image(items: Sequence[Item], texts_at_once: int) -> Iterator[list[int]]:
-    """Places of items, image by image in the order of their ids, in batches of at most so many captions.
+def texts_of(items: Iterable[Item]) -> set[str]:
+    """The distinct captions of items: candidates and references."""
+    return {text for item in items for text in (item.candidate, *item.references)}
 
-    Images are not split: one with more captions is a batch of its own.
-    """
-    by_image: dict[str, list[int]] = {}
-    for place, item in enumerate(items):
-        by_image.setdefault(item.image, []).append(place)
-    batch: list[int] = []
-    size = 0
-    for image in sorted(by_image):
-        texts = {text for place in by_image[image] for text in (items[place].candidate, *items[place].references)}
-        if batch and size + len(texts) > texts_at_once:
-            yield batch
-            batch, size = [], 0
-        batch += by_image[image]
-        size += len(texts)
-    if batch:
-        yield batch
+
+def batches_by_image(items: Sequence[Item], texts_at_once: int) -> Iterator[list[int]]:
+    """Places of items, image by image, in batches of at most so many captions; larger images are not split."""
+    return batches(items, texts_at_once, True, lambda places: len(texts_of(items[place] for place in places)))

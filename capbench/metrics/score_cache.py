@@ -119,7 +119,7 @@ class Extraction:
             size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
             by_kind.setdefault((size, run.metric.by_image), []).append(run)
         for kind, alike in by_kind.items():
-            for batch in _batches(self.distinct, *kind):
+            for batch in batches(self.distinct, *kind):
                 left = ((run, [place for place in batch if not run.done[place]]) for run in alike)
                 yield from ((run, places) for run, places in left if places)
 
@@ -164,17 +164,24 @@ def may_be_cached(metric: Metric) -> bool:
     return metric.keeps_statistics and code_signature(type(metric)) is not None
 
 
-def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[int]]:
-    """Item indices in batches of at most ``size``; ``by_image`` keeps an image's items together."""
+def batches(
+    items: Sequence[Item], most: int, by_image: bool, size: Callable[[list[int]], int] = len
+) -> Iterator[list[int]]:
+    """Item indices in batches of a size of at most ``most``, by default a number of items.
+
+    ``by_image``: image by image in the order of their ids; a larger image is a batch of its own.
+    """
     groups: dict[str | int, list[int]] = {}
     for place, item in enumerate(items):
         groups.setdefault(item.image if by_image else place, []).append(place)
     batch: list[int] = []
+    filled = 0
     for _, group in sorted(groups.items()) if by_image else groups.items():
-        if batch and len(batch) + len(group) > size:
+        if batch and filled + size(group) > most:
             yield batch
-            batch = []
+            batch, filled = [], 0
         batch += group
+        filled += size(group)
     if batch:
         yield batch
 
