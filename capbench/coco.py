@@ -36,12 +36,8 @@ def _pairs(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
         raise DataError("there are no captions: gts and res are empty", code="missing-caption", value=0)
     for image in gts.keys() | res.keys():
         candidates, references = res.get(image), gts.get(image)
-        if (
-            not isinstance(candidates, list)
-            or len(candidates) != 1
-            or not isinstance(references, list)
-            or not references
-        ):
+        is_single = isinstance(candidates, list) and len(candidates) == 1
+        if not (is_single and isinstance(references, list) and references):
             message = f"image {image!r} has the candidates {candidates} and the references {references}"
             hint = "Pass gts={image: [reference, …]} and res={image: [candidate]} with the same images"
             raise DataError(message, code="wrong-type", value=image, hint=hint)

@@ -232,7 +232,9 @@ def count_rows(path: Path, count: Count) -> int:
     """Count the entries of a file with the method in the catalog."""
     match count.how:
         case "lines":
-            return sum(1 for line in _text(path).split("\n") if line.strip())
+            data = read_bytes(path)
+            text = decode_text(unpack_gzip(path) if data[:2] == b"\x1f\x8b" else data, path)
+            return sum(1 for line in text.split("\n") if line.strip())
         case "rows":
             table = read_table(path, quotes=path.suffix == ".csv")
             return len(table.numbers) + table.blank
@@ -243,11 +245,6 @@ def count_rows(path: Path, count: Count) -> int:
     if not path.is_dir():
         raise DataError("is not a folder", code="missing-file", path=path, hint="Make a folder of images of that name")
     return sum(1 for entry in path.iterdir() if entry.suffix.lower() in _IMAGE_ENDINGS)
-
-
-def _text(path: Path) -> str:
-    data = read_bytes(path)
-    return decode_text(unpack_gzip(path) if data[:2] == b"\x1f\x8b" else data, path)
 
 
 def _entries(path: Path, count: Count) -> int:

@@ -243,7 +243,6 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
         name = f"combination-{name}"
     content = {
         "__doc__": f"The combination {path.name}.",
-        "__module__": SavedCombination.__module__,
         "name": name,
         "columns": (name,),
         "titles": {name: name},

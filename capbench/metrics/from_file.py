@@ -146,7 +146,6 @@ def request_of_file(entry: ScoresEntry) -> MetricRequest:
     worse = " (lower is better)" if values.higher == "worse" else ""
     content: dict[str, Any] = {
         "__doc__": f"Scores of {file.path.name}.",
-        "__module__": FileScores.__module__,
         "name": name if not label else f"{label}-file",
         "columns": columns,
         "titles": {column: f"{column}{worse}" for column in columns},
@@ -220,7 +219,6 @@ def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricReques
         remaining = [name for name in metric.columns if name in (*columns, *named)]
         content: dict[str, Any] = {
             "__doc__": metric.__doc__,
-            "__module__": metric.__module__,
             "columns": tuple(remaining),
             "file_columns": tuple(of_file[name] for name in remaining),
             "requested": tuple(of_file[name] for name in columns),

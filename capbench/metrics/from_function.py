@@ -193,7 +193,6 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
         (FunctionScores,),
         {
             "__doc__": f"Scores of the function {name}.",
-            "__module__": FunctionScores.__module__,
             "name": name,
             "columns": (name,),
             "titles": {name: label or name},
