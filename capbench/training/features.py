@@ -61,16 +61,12 @@ def open_regions(
     store = open_store(locate(config.features, root, "features"))
     store.require(pairs.images)
     counts = [store.regions(image) for image in pairs.images]
-    low, requested, path = min(counts), config.regions, store.paths[0]
-    if requested is None and low < max(counts):
-        message = f"images have {low} to {max(counts)} regions; training requires equally many"
-        hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
-        raise FeatureError(message, code="mismatch", path=path, hint=hint)
-    if requested is not None and low < requested:
+    low, n, dtype = min(counts), config.regions or max(counts), np.dtype(store.header.dtype)
+    if low < n:
         image = pairs.images[counts.index(low)]
-        message, hint = f"image '{image}' has {low} regions, fewer than 'regions' ({requested})", "Lower 'regions'"
-        raise FeatureError(message, code="too-few", value=image, path=path, hint=hint)
-    n, dtype = requested or low, np.dtype(store.header.dtype)
+        message = f"image '{image}' has {low} regions, but training requires {n} of every image"
+        hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
+        raise FeatureError(message, code="too-few", value=image, path=store.paths[0], hint=hint)
 
     def read(image: int) -> list[NDArray[Any]]:
         regions = store[pairs.images[image]]

@@ -44,7 +44,7 @@ class TrainedVectors:
     dimension: int
     captions: int  # number of training captions
     sha256: str  # of the file
-    judged: int = 0  # number of images whose captions were left out because they are judged
+    left_out: int = 0  # number of images whose captions were left out because they are judged
 
 
 def train_sequence_vectors(

@@ -171,7 +171,7 @@ def test_images_with_unequal_numbers_of_regions_are_an_error(world: Path, tmp_pa
         writer.finish()
     config = settings(world, features=str(store))
     pairs = Pairs(("a", "b"), ("one", "two"), np.array([0, 1]), tmp_path)
-    with raises(FeatureError, "mismatch", path=store):
+    with raises(FeatureError, "too-few", path=store, value="a"):
         open_regions(config, None, pairs)
     config = settings(world, features=str(store), regions=2)
     assert open_regions(config, None, pairs)[0].shape == (2, 2, 4)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -39,20 +38,15 @@ def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool)
         raise FeatureError(message, code="wrong-features", value=detector, path=store.paths[0], hint=hint)
 
 
-@dataclass(frozen=True, eq=False)
-class ImageRows:
-    """The network's input for an image: the mean of all regions, then the regions."""
-
-    features: NDArray[np.float32]  # (n + 1, d)
-    places: NDArray[np.float32]  # (n + 1, 5): x1, y1, x2, y2 and the area as fractions of the image
+Rows = tuple[NDArray[np.float32], NDArray[np.float32]]  # An image: features (n + 1, d) and places (n + 1, 5)
 
 
-def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
+def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> Rows:
     """The rows of an image as in the released code: the mean of all regions, then the first ``most`` regions."""
     features = regions.features.astype(np.float32)
     rows = np.concatenate((features.mean(axis=0, dtype=np.float64).astype(np.float32)[None], features))
     places = np.concatenate((np.array(WHOLE, np.float32)[None], places_of(regions)))
-    return ImageRows(rows[: most + 1], places[: most + 1])
+    return rows[: most + 1], places[: most + 1]
 
 
 def places_of(regions: RegionFeatures) -> NDArray[np.float32]:
@@ -70,7 +64,7 @@ Pair = tuple[str, tuple[int, ...]]  # An image's id and the ids of a caption's w
 @torch.inference_mode()
 @without_cudnn_attention()
 def states(
-    network: Vilbert, task: int | None, layers: Sequence[int], images: Mapping[str, ImageRows], pairs: Sequence[Pair]
+    network: Vilbert, task: int | None, layers: Sequence[int], images: Mapping[str, Rows], pairs: Sequence[Pair]
 ) -> dict[Pair, NDArray[np.float32]]:
     """(layers, m, T) float32 states of the tokens of captions with their image; with a task, its token is the second.
 
@@ -98,9 +92,7 @@ def states(
 
 
 @torch.inference_mode()
-def attention(
-    network: Vilbert, task: int | None, rows: ImageRows, ids: Sequence[int], layer: int
-) -> NDArray[np.float32]:
+def attention(network: Vilbert, task: int | None, rows: Rows, ids: Sequence[int], layer: int) -> NDArray[np.float32]:
     """(m, n) attention of a caption's tokens to the image's rows in one connection, the mean over heads."""
     maps: list[Tensor] = []
     streams = Streams(network.read_text(*_numbers(network, task, [ids])), network.read_image(*_inputs(network, rows)))
@@ -108,10 +100,9 @@ def attention(
     return np.asarray(maps[-2][0].mean(dim=0).cpu().numpy())
 
 
-def _inputs(network: Vilbert, rows: ImageRows) -> tuple[Tensor, Tensor]:
+def _inputs(network: Vilbert, rows: Rows) -> Iterator[Tensor]:
     """Features (1, n, d) and places (1, n, 5) on the network's device."""
-    weight = network.text_pooler.weight
-    return torch.from_numpy(rows.features)[None].to(weight), torch.from_numpy(rows.places)[None].to(weight)
+    return (torch.from_numpy(part)[None].to(network.text_pooler.weight) for part in rows)
 
 
 def _numbers(network: Vilbert, task: int | None, texts: Sequence[Sequence[int]]) -> tuple[Tensor, None, Tensor | None]:

@@ -69,9 +69,6 @@ _WHOLE = {
     "v_embeddings.LayerNorm": "image_embedding.norm",
     "t_pooler.dense": "text_pooler",
     "v_pooler.dense": "image_pooler",
-}
-_RELEASED_HEADS = {
-    "cls.predictions": "heads.word",
     "cls.predictions.transform.dense": "heads.word_transform.linear",
     "cls.predictions.transform.LayerNorm": "heads.word_transform.norm",
     "cls.imagePredictions.transform.dense": "heads.region_transform.linear",
@@ -80,10 +77,9 @@ _RELEASED_HEADS = {
     "cls.bi_seq_relationship": "heads.alignment_output",
 }
 _LAYERS = {"layer": ("text_layers", _SELF), "v_layer": ("image_layers", _SELF), "c_layer": ("connections", _CONNECTION)}
-_TIED = "cls.predictions.decoder.weight"
-# Two layers of each connection that the released code does not call, and heads of single tasks.
+# The tied word embeddings, two layers of each connection that the released code does not call, heads of single tasks.
 _UNUSED = re.compile(
-    r"(?:bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]"
+    r"(?:bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]|cls\.predictions\.decoder"
     r"|vil_prediction(?:_gqa)?\.logit_fc\.\d+|vil_binary_prediction\.logit_fc\.\d+"
     r"|vil_logit|vil_tri_prediction|vision_logit|linguisic_logit)\.(?:weight|bias)"
 )
@@ -110,12 +106,12 @@ _CONFIG = {
 
 def network_name(name: str) -> str | None:
     """The network's name for a tensor of a released file; None if it is not used. Other names are unchanged."""
-    if name == _TIED or _UNUSED.fullmatch(name):
+    if _UNUSED.fullmatch(name):
         return None
+    if name == "cls.predictions.bias":
+        return "heads.word_bias"
     stem, _, end = name.rpartition(".")
     end = {"gamma": "weight", "beta": "bias"}.get(end, end)
-    if stem in _RELEASED_HEADS:
-        return f"{_RELEASED_HEADS[stem]}{'_' if stem == 'cls.predictions' else '.'}{end}"
     if match := re.fullmatch(r"bert\.encoder\.(layer|v_layer|c_layer)\.(\d+)\.(.+)", stem):
         stack, layer_parts = _LAYERS[match[1]]
         return f"{stack}.{match[2]}.{layer_parts[match[3]]}.{end}" if match[3] in layer_parts else name

@@ -98,7 +98,6 @@ class ViLBERTScoreOptions(ImageOptions):
 _COLUMNS = ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")
 _SCORES = {"p": 0, "r": 1, "f": 2}
 _MOST_LAYERS = 12  # layers with titles
-_FIRST = 5
 
 
 class ViLBERTScore(PairMetric, RegionMetric):
@@ -206,7 +205,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
 
     def references_of(self, item: Item) -> tuple[str, ...]:
         """The references of an item that the metric uses."""
-        return item.references[:_FIRST] if self.options.references == "first-5" else item.references
+        return item.references[:5] if self.options.references == "first-5" else item.references
 
     def _pairs_of(self, item: Item) -> list[Pair]:
         return super()._pairs_of(replace(item, references=self.references_of(item)))

@@ -245,11 +245,6 @@ class Heads(nn.Module):
         predicted: Tensor = self.region_output(self.region_transform(image))
         return predicted
 
-    def alignment(self, pooled_text: Tensor, pooled_image: Tensor) -> Tensor:
-        """Logits (b, 2) of the classes "aligned" and "not aligned" from pooled streams (b, B) each."""
-        logits: Tensor = self.alignment_output(pooled_text * pooled_image)
-        return logits
-
 
 class Vilbert(nn.Module):
     """The network, optionally with the heads of pre-training; ``generator`` draws the initial weights."""

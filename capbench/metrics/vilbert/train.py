@@ -9,7 +9,6 @@ the default, ``features``, predicts the feature, because most features come with
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -106,10 +105,9 @@ class VilbertTraining(data.CaptionTraining):
         if longest > places:
             yield f"'pieces.longest' is {longest}, but the network has {places} 'positions'"
         if self.text_start.folder is not None:
-            if self.pieces.size != PieceOptions().size:
-                yield "'pieces.size' does nothing with 'text_start.folder', whose BERT has its own word pieces"
-            if self.word_start.epochs:
-                yield "'word_start.epochs' does nothing with 'text_start.folder', whose BERT has its own embeddings"
+            idle = {"pieces.size": self.pieces.size != PieceOptions().size, "word_start.epochs": self.word_start.epochs}
+            for key in filter(idle.get, idle):
+                yield f"'{key}' does nothing with 'text_start.folder', whose BERT has its own pieces and embeddings"
 
 
 # Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
@@ -222,11 +220,6 @@ _FIT_LEVEL, _FIT_TEMPERATURE = 0.5, 0.2  # mean cosine between captions that fit
 _MATCHING_TEMPERATURE = 0.05  # of the differences of F-scores
 
 
-def word_loss(logits: Tensor, words: Tensor) -> Tensor:
-    """Cross entropy of masked words: logits (k, vocabulary) and word pieces (k,); 0 if none is masked."""
-    return functional.cross_entropy(logits, words, ignore_index=IGNORED, reduction="sum") / max(1, len(words))
-
-
 def region_loss(predicted: Tensor, targets: Tensor, variance: float | None) -> Tensor:
     """Loss of masked regions; 0 if none is masked.
 
@@ -303,7 +296,8 @@ class VilbertLearner(nn.Module):
 
     def aligned(self, streams: Streams) -> Tensor:
         """Logits (k, 2) of the classes "aligned" and "not aligned"."""
-        logits: Tensor = cast(Heads, self.network.heads).alignment(*self.network.pool(streams))
+        text, image = self.network.pool(streams)
+        logits: Tensor = cast(Heads, self.network.heads).alignment_output(text * image)
         return logits
 
 
@@ -315,12 +309,11 @@ _AT_ONCE = 64
 def draw_trials(pairs: data.Pairs) -> NDArray[np.int64]:
     """(4, q) indices of an image, two captions of it and one of another image, for each image with several captions."""
     rng = np.random.default_rng((1, 4))
-    counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
+    counts, firsts = np.bincount(pairs.image_of, minlength=len(pairs.images)), pairs.firsts()
     images = np.flatnonzero(counts > 1)
     if not len(images) or len(pairs.images) < 2:
         message = "the evaluation requires two images, one of them with at least two captions"
         raise DataError(message, code="too-few", value=len(pairs.images), path=pairs.source)
-    firsts = np.cumsum(counts) - counts
     rows = []
     for image in images.tolist():
         two = firsts[image] + rng.choice(counts[image], 2, replace=False)
@@ -394,14 +387,10 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         return make_batch(self._split, self._specials, chosen, np.random.default_rng((self.config.seed, 2, step)))
 
     def loss(self, batch: Batch, step: int) -> Tensor:
-        bfloat16 = self.config.precision == "amp-bfloat16"
-        with contextlib.ExitStack() as stack:
-            if self.device.type == "cpu":
-                # For heads this small, the fused attention's backward pass in bfloat16 takes as long as all the rest.
-                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            else:
-                stack.enter_context(without_cudnn_attention())
-            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16))
+        kind, bfloat16 = self.device.type, self.config.precision == "amp-bfloat16"
+        # For heads this small, the fused attention's backward pass in bfloat16 takes as long on a CPU as all the rest.
+        attention = sdpa_kernel(SDPBackend.MATH) if kind == "cpu" else without_cudnn_attention()
+        with attention, torch.autocast(kind, torch.bfloat16, enabled=bfloat16):
             return self._loss(batch)
 
     def _loss(self, batch: Batch) -> Tensor:
@@ -433,7 +422,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if weights.words:
             masked = moved.words != IGNORED
             logits = heads.words(end.text[:size][masked], network.text_embedding.words.weight)
-            total = total + weights.words * word_loss(logits, moved.words[masked])
+            loss = functional.cross_entropy(logits, moved.words[masked], reduction="sum") / max(1, len(logits))
+            total = total + weights.words * loss  # 0 if no word is masked
         if weights.regions:
             predicted = heads.regions(end.image[:size][moved.hidden])
             total = total + weights.regions * region_loss(predicted, moved.targets[moved.hidden], self._variance)

@@ -13,7 +13,7 @@ from capbench.core.errors import FeatureError, ModelError
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.vilbert import train as vilbert_train
-from capbench.metrics.vilbert.encode import ImageRows, states
+from capbench.metrics.vilbert.encode import states
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.metrics.vilbert.train import (
@@ -68,7 +68,7 @@ def test_a_released_file_is_read(folder: Path, tasks: int) -> None:
     features, places = rng.normal(size=(4, 20)).astype(np.float32), rng.random((4, 5)).astype(np.float32)
     task = 7 if tasks else None
     expected = forward(arrays(state), TINY, [2, 9, 8, 3], features.astype(float), places.astype(float), task=task)
-    actual = states(model.network, task, (3,), {"a": ImageRows(features, places)}, [("a", (2, 9, 8, 3))])
+    actual = states(model.network, task, (3,), {"a": (features, places)}, [("a", (2, 9, 8, 3))])
     np.testing.assert_allclose(actual["a", (2, 9, 8, 3)][0], expected["text"][-1], atol=1e-5)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from capbench.core.errors import ModelError
 from capbench.features.records import RegionFeatures
-from capbench.metrics.vilbert.encode import ImageRows, image_rows, states
+from capbench.metrics.vilbert.encode import image_rows, states
 from capbench.metrics.vilbert.files import network_name, released_options
 from capbench.metrics.vilbert.network import Streams, Vilbert, VilbertOptions, mask_of
 from capbench.weights.checkpoints import fit_state
@@ -192,7 +192,7 @@ def test_every_tensor_of_a_released_file_is_accounted_for(parity: Path, name: st
 @pytest.mark.parametrize("task", [None, 7])
 def test_states_are_those_of_the_whole_network(tmp_path: Path, layers: tuple[int, ...], task: int | None) -> None:
     network = _network(random_state(TINY), tmp_path)
-    images = {name: ImageRows(*_image(count, seed)) for name, count, seed in (("a", 7, 1), ("b", 1, 2), ("c", 7, 3))}
+    images = {name: _image(count, seed) for name, count, seed in (("a", 7, 1), ("b", 1, 2), ("c", 7, 3))}
     rng = np.random.default_rng(4)
     texts = [tuple(rng.integers(0, 60, size=size).tolist()) for size in (2, 9, 9, 37)]
     read: list[int] = []
@@ -201,12 +201,12 @@ def test_states_are_those_of_the_whole_network(tmp_path: Path, layers: tuple[int
     assert len(found) == 12
     assert sum(read) == 2 * len(texts)  # once for each number of regions
     for (image, ids), of_pair in found.items():
-        rows = images[image]
+        features, places = images[image]
         whole, _ = _whole(
             network,
             torch.tensor([ids]),
-            torch.from_numpy(rows.features)[None],
-            torch.from_numpy(rows.places)[None],
+            torch.from_numpy(features)[None],
+            torch.from_numpy(places)[None],
             tasks=None if task is None else torch.tensor([task]),
         )
         expected = np.stack([whole[layer - 1].text[0].numpy() for layer in layers])
@@ -217,12 +217,10 @@ def test_states_are_those_of_the_whole_network(tmp_path: Path, layers: tuple[int
 def test_an_image_is_its_mean_and_its_first_regions_with_places_as_shares() -> None:
     boxes = np.array([[10, 20, 30, 60], [0, 0, 100, 80]], dtype=np.float32)
     features = np.array([[1, 2, 3], [5, 6, 9]], dtype=np.float16)
-    rows = image_rows(RegionFeatures("a", 100, 80, boxes, features), most=1)
-    np.testing.assert_allclose(rows.features, [[3, 4, 6], [1, 2, 3]])  # the mean is over all regions
-    np.testing.assert_allclose(
-        rows.places, np.array([[0, 0, 1, 1, 1], [0.1, 0.25, 0.3, 0.75, 20 * 40 / 8000]]), rtol=1e-6
-    )
-    assert rows.features.dtype == rows.places.dtype == np.float32
+    rows, places = image_rows(RegionFeatures("a", 100, 80, boxes, features), most=1)
+    np.testing.assert_allclose(rows, [[3, 4, 6], [1, 2, 3]])  # the mean is over all regions
+    np.testing.assert_allclose(places, np.array([[0, 0, 1, 1, 1], [0.1, 0.25, 0.3, 0.75, 20 * 40 / 8000]]), rtol=1e-6)
+    assert rows.dtype == places.dtype == np.float32
 
 
 @pytest.mark.parametrize(
