@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from capbench.core.coco_names import CocoNames, coco_number
 from capbench.core.errors import FeatureError, MissingFeaturesError, suggest
 from capbench.features.layout import DTYPES, FORMAT, VERSIONS, Header, blocks, checksum
-from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures, flat_dtype
+from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
 
 if TYPE_CHECKING:
     import h5py
@@ -50,41 +50,36 @@ def read_header(file: h5py.File, path: Path) -> Header:
     missing = next((name for name in ("features", *_INDEX) if name not in file), None)
     if missing is not None:
         raise bad(f"has no data set '{missing}'", "missing-key", missing)
-    fields = tuple(name for name in FLAT_FIELDS if name in file)
-    features, n = file["features"], len(file["image_ids"])
-    regions, size = features.shape
-    columns = file[_PROBABILITIES].shape[1] if _PROBABILITIES in file else 0
-    kind = features.dtype.name if features.dtype.name in DTYPES else DTYPES[0]
-    expected: dict[str, tuple[tuple[int, ...], str]] = {
-        "features": ((regions, size), kind),
-        "image_sizes": ((n, 2), "int32"),
-        "offsets": ((n + 1,), "int64"),
-        "checksums": ((n,), "uint32"),
-        "boxes": ((regions, 4), "float32"),
-        **{name: ((regions,), flat_dtype(name).name) for name in FLAT_FIELDS},
-        _PROBABILITIES: ((regions, columns), kind),
-    }
-    for name, (shape, dtype) in expected.items():
-        if name in file and (file[name].shape, file[name].dtype.name) != (shape, dtype):
-            actual = f"{file[name].shape} of {file[name].dtype}"
-            raise bad(f"'{name}' is {actual}, not {shape} of {dtype}", "wrong-shape", name)
     try:
         fingerprint = Fingerprint.from_dict(json.loads(file.attrs["fingerprint"]))
     except (ValueError, LookupError, TypeError, FeatureError) as error:
         raise bad("has no readable fingerprint of its detector", "wrong-format") from error
     if file.attrs.get("fingerprint_id") != fingerprint.digest:
         raise bad("has a fingerprint that was edited", "changed")
-    return Header(
+    features, n = file["features"], len(file["image_ids"])
+    regions, size = features.shape
+    header = Header(
         fingerprint,
-        dtype=kind,
+        dtype=features.dtype.name if features.dtype.name in DTYPES else DTYPES[0],
         compression=features.compression or "none",
         class_names=_names(file.get("class_names")),
         attribute_names=_names(file.get("attribute_names")),
         feature_size=size,
         boxes="boxes" in file,
-        fields=fields,
-        probabilities=columns,
+        fields=tuple(name for name in FLAT_FIELDS if name in file),
+        probabilities=file[_PROBABILITIES].shape[1] if _PROBABILITIES in file else 0,
     )
+    expected: dict[str, tuple[tuple[int, ...], str]] = {
+        "image_sizes": ((n, 2), "int32"),
+        "offsets": ((n + 1,), "int64"),
+        "checksums": ((n,), "uint32"),
+        **{name: ((regions, *shape), dtype.name) for name, (shape, dtype) in header.arrays.items()},
+    }
+    for name, (shape, dtype) in expected.items():
+        if (file[name].shape, file[name].dtype.name) != (shape, dtype):
+            actual = f"{file[name].shape} of {file[name].dtype}"
+            raise bad(f"'{name}' is {actual}, not {shape} of {dtype}", "wrong-shape", name)
+    return header
 
 
 def _names(dataset: h5py.Dataset | None) -> tuple[str, ...] | None:
