@@ -22,6 +22,7 @@ from capbench.metrics.from_function import FunctionScores
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import checked_class, require_resources
+from capbench.metrics.score_cache import item_name
 
 _TOLERANCE = 1e-5  # Relative and absolute. Networks compute with 32 bits, and rounding depends on the size of a batch.
 
@@ -76,7 +77,7 @@ class _Subject:
         _expect(expected.shape == found.shape, shapes, advice)
         for item, row, other in zip(self.items, expected, found, strict=True):
             near = np.allclose(row, other, rtol=_TOLERANCE, atol=_TOLERANCE)
-            _expect(near, f"{where}: {other} instead of {row} for {_named(item)}", advice)
+            _expect(near, f"{where}: {other} instead of {row} for {item_name(item)}", advice)
 
 
 def check_contract(
@@ -256,7 +257,8 @@ def _bad_input(subject: _Subject) -> None:
         except CapbenchError:
             continue
         except Exception as error:  # users of the metric would get a traceback
-            seen = f"{_named(changed)} with {len(changed.references)} references raised {type(error).__name__}: {error}"
+            what = f"{item_name(changed)} with {len(changed.references)} references"
+            seen = f"{what} raised {type(error).__name__}: {error}"
             raise _Failed(seen, "Define a score for it, or raise a capbench.MetricError that names the item") from error
 
 
@@ -272,7 +274,3 @@ _CHECKS: Sequence[Callable[[_Subject], str | None]] = (
     _references,
     _bad_input,
 )  # each returns why it does not apply, or None
-
-
-def _named(item: Item) -> str:
-    return f"image '{item.image}' ('{item.candidate[:40]}')"

@@ -145,7 +145,6 @@ def request_of_file(entry: ScoresEntry) -> MetricRequest:
         columns = (name,) if nameless else tuple(named)
     worse = " (lower is better)" if values.higher == "worse" else ""
     content: dict[str, Any] = {
-        "__doc__": f"Scores of {file.path.name}.",
         "name": name if not label else f"{label}-file",
         "columns": columns,
         "titles": {column: f"{column}{worse}" for column in columns},
@@ -218,7 +217,6 @@ def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricReques
         named = metric.columns[:1] if request.label != metric.name else ()
         remaining = [name for name in metric.columns if name in (*columns, *named)]
         content: dict[str, Any] = {
-            "__doc__": metric.__doc__,
             "columns": tuple(remaining),
             "file_columns": tuple(of_file[name] for name in remaining),
             "requested": tuple(of_file[name] for name in columns),

@@ -19,7 +19,6 @@ from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import (
     FloatArray,
-    IntArray,
     Item,
     ScoreColumn,
     ScoreTable,
@@ -88,7 +87,8 @@ def score(
     cached: dict[str, int] = {}
     cautions: dict[str, tuple[str, ...]] = {}
     trained_on: dict[str, tuple[TrainingRecord, ...]] = {}
-    places = _places_of_groups(items) if by_group else {}
+    groups = np.array([item.group if by_group else "" for item in items], dtype=object)
+    places = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist()) if group}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
         extraction = Extraction(items, store, progress or (lambda _: None), spread, documents)
@@ -119,15 +119,6 @@ def score(
                 statistics_of[label] = CorpusStatistics(metric, rows)
     reused["scores"] += sum(cached.values())
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions, trained_on)
-
-
-def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
-    """Indices of the items of each group."""
-    places: dict[str, list[int]] = {}
-    for place, item in enumerate(items):
-        if item.group:
-            places.setdefault(item.group, []).append(place)
-    return {group: np.array(of_group) for group, of_group in places.items()}
 
 
 @stdout_to_stderr()

@@ -18,7 +18,7 @@ import numpy as np
 from capbench.core import files
 from capbench.core.errors import ModelError
 from capbench.core.training_record import Digests, TrainingRecord
-from capbench.weights.arrays import read_metadata
+from capbench.weights.arrays import head_of, read_metadata
 
 KEY = "trained_on"  # key of the record in the facts of a training
 
@@ -64,9 +64,7 @@ def _read(file: Path, state: tuple[tuple[int, int], ...]) -> TrainingRecord:
     metadata = read_metadata(file)
     if metadata is not None:
         return record_in_facts(_object(metadata.get("training", "{}")), file)
-    with open(file, "rb") as stream:
-        is_archive = stream.read(4) == b"PK\x03\x04"
-    if is_archive and file.suffix == ".npz":
+    if file.suffix == ".npz" and head_of(file).startswith(b"PK\x03\x04"):
         with np.load(file, allow_pickle=False) as arrays:
             if "facts" in arrays:
                 return record_in_facts(_object(arrays["facts"].tobytes()), file)
