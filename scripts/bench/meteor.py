@@ -18,8 +18,8 @@ def ours(captions: Captions) -> Work:
     """The engine without Java, in one process."""
     from capbench.text.meteor.scores import meteor_scores, meteor_statistics
 
-    meteor_statistics(*_WARM, workers=1)
-    return lambda: np.asarray(meteor_scores(meteor_statistics(*captions, workers=1)))
+    meteor_statistics(*_WARM)
+    return lambda: np.asarray(meteor_scores(meteor_statistics(*captions)))
 
 
 def theirs(captions: Captions) -> Work:

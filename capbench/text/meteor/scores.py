@@ -7,21 +7,16 @@ only if the upper bound of its score exceeds the best score so far.
 from __future__ import annotations
 
 import gc
-import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from capbench.core.errors import MetricError
-from capbench.core.machine import usable_cores
 from capbench.core.records import FloatArray
 from capbench.text.meteor.aligner import N_COUNTS, Lexicon, Matches, Text, align, covered_words, find_matches
-from capbench.text.meteor.paraphrases import paraphrase_table
 from capbench.text.meteor.stemmer import words
 
 # The jar's defaults, tuned for English on human rankings of translations.
@@ -133,7 +128,6 @@ def meteor_corpus(statistics: FloatArray) -> float:
 
 
 _CHUNK: Final = 2_000  # candidates that share one Lexicon
-_PART: Final = 8_000  # candidates for each process, which takes a second to start
 Progress = Callable[[int], None]
 
 
@@ -144,43 +138,15 @@ def meteor_statistics(
     # transmit, are ordinary text here.
     references: Sequence[Sequence[str]],
     *,
-    workers: int | None = None,  # number of processes; by default the number of processors, or one for small inputs
     progress: Progress = lambda _done: None,  # called with the number of candidates done since the last call
 ) -> FloatArray:
     """The counts of the jar's ``SCORE`` command, of each candidate with the reference of the highest score.
 
     Returns (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
     """
-    if workers is None:
-        workers = min(usable_cores(), len(candidates) // _PART)
-    if workers > 1:
-        paraphrase_table()  # built once, before several processes need it
-        starts = range(0, len(candidates), _PART)
-        parts = [(candidates[start : start + _PART], references[start : start + _PART]) for start in starts]
-        done = []
-        with ThreadPoolExecutor(workers) as threads:
-            for counts in threads.map(_in_a_process, parts):
-                done.append(counts)
-                progress(len(counts))
-        return np.concatenate(done)
     in_order = [[range(len(group)) for group in references]]
     (rows,) = meteor_sweep(candidates, references, in_order, [sys.maxsize], progress=progress)
     return rows[0, :, :N_COUNTS]
-
-
-def _in_a_process(part: tuple[Sequence[str], Sequence[Sequence[str]]]) -> FloatArray:
-    """The counts of a part; unlike ``multiprocessing``, this does not import the caller's main module again."""
-    code = (
-        f"import pickle, sys; sys.path[:] = {sys.path!r}; from capbench.text.meteor.scores import meteor_statistics; "
-        "pickle.dump(meteor_statistics(*pickle.load(sys.stdin.buffer), workers=1), sys.stdout.buffer)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], input=pickle.dumps(part), capture_output=True, check=False
-    )
-    if done.returncode:
-        return meteor_statistics(*part, workers=1)  # raises the error, or there was too little memory for several
-    counts: FloatArray = pickle.loads(done.stdout)
-    return counts
 
 
 @dataclass(slots=True)

@@ -144,21 +144,6 @@ def test_input_that_cannot_be_scored_is_an_error() -> None:
         meteor_statistics(["a dog"], [["a cat", f"{fits} more"]])
 
 
-def test_processes_give_the_same_and_a_failed_one_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(7)
-    texts = [" ".join(rng.choice(_WORDS) for _ in range(8)) for _ in range(60)]
-    groups: list[Sequence[str]] = [[rng.choice(texts), rng.choice(texts)] for _ in texts]
-    alone = meteor_statistics(texts, groups, workers=1)
-    monkeypatch.setattr(scores, "_PART", 25)
-    done: list[int] = []
-    np.testing.assert_array_equal(meteor_statistics(texts, groups, workers=2, progress=done.append), alone)
-    assert done == [25, 25, 10]
-    with raises(MetricError, "unreadable", value="a \ud800 dog"):
-        meteor_statistics(["a \ud800 dog", *texts], [["a dog"], *groups], workers=2)
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    np.testing.assert_array_equal(meteor_statistics(texts, groups, workers=2), alone)
-
-
 @pytest.mark.parametrize("block", [5, 1 << 23])
 def test_a_small_table_is_built_and_read_back(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paraphrases, "_BLOCK", block)  # phrases in one block or in several
