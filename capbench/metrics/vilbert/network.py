@@ -253,8 +253,7 @@ class Vilbert(nn.Module):
         self, options: VilbertOptions, generator: torch.Generator | None = None, *, heads: bool = False
     ) -> None:
         super().__init__()
-        self.options = options
-        o = options
+        self.options = o = options
         self.text_embedding = _TextEmbedding(o)
         self.image_embedding = _ImageEmbedding(o)
         text = (Layer(o.text_dim, o.text_heads, o.text_inner, o.dropout) for _ in range(o.text_layers))

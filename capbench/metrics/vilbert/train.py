@@ -266,14 +266,6 @@ def _mean(values: Tensor, present: Tensor) -> Tensor:
     return values.masked_fill(~present, 0.0).sum(dim=1) / present.sum(dim=1).clamp_min(1)
 
 
-def matching_loss(paired: Tensor, foreign: Tensor) -> Tensor:
-    """Mean over all pairs of ln(1 + exp((foreign - paired) / temperature)), a soft count of pairs in the wrong order.
-
-    ``paired``: (b,) F of two captions of an image; ``foreign``: (k,) F of captions of two images.
-    """
-    return functional.softplus((foreign[None, :] - paired[:, None]) / _MATCHING_TEMPERATURE).mean()
-
-
 class VilbertLearner(nn.Module):
     """The network with its heads, and the learned direction of ``loss.fit``."""
 
@@ -284,15 +276,6 @@ class VilbertLearner(nn.Module):
         self.network.draw(initial, generator)
         with torch.no_grad():
             self.fit_direction.normal_(0.0, initial, generator=generator)
-
-    def similarities(self, text: Tensor, present: Tensor, image: Tensor) -> Tensor:
-        """(i, c) :func:`late_similarities` of images and captions by the first connection's keys and queries."""
-        first = cast(Connection, self.network.connections[0])
-        return late_similarities(first.text_query(text), present, first.image_key(image))
-
-    def fits(self, states: Tensor, present: Tensor) -> Tensor:
-        """(k,) mean cosine of word states (k, m, T) with the learned direction; ``present`` (k, m) selects words."""
-        return _mean(functional.cosine_similarity(states, self.fit_direction, dim=-1), present)
 
     def aligned(self, streams: Streams) -> Tensor:
         """Logits (k, 2) of the classes "aligned" and "not aligned"."""
@@ -341,8 +324,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         else:
             self._pieces = learn_word_pieces(self.train.captions, config.pieces.size)
         watcher.say(f"word pieces: {len(self._pieces):,}")
-        cut = sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in self.train.captions)
-        if cut:
+        if cut := sum(len(self._pieces.sequence(text, longest + 1)) > longest for text in self.train.captions):
             watcher.say(f"{cut:,} training captions have more than {longest} word pieces and are truncated")
         splits = (self.train, self.regions), (self.sample, self.dev_regions)
         self._split, self.dev = (
@@ -406,16 +388,18 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         images = network.read_image(moved.features, moved.places)
         total = texts.new_zeros(())
         counted = self._counted(moved.ids)
-        similarities = None
+        similarities, same = None, moved.image_of[:, None] == moved.image_of[None, :]
         if weights.contrast:
-            similarities = model.similarities(texts[size:], counted[size:], images).float()
-            total = total + weights.contrast * self._contrast(similarities, moved.image_of)
-        foreign = self._foreign(similarities, moved.image_of)
+            attention = cast(Connection, network.connections[0])
+            words, regions = attention.text_query(texts[size:]), attention.image_key(images)
+            similarities = late_similarities(words, counted[size:], regions).float()
+            # InfoNCE over the batch, in which captions of the same image are not negatives of each other.
+            others = same & ~torch.eye(size, dtype=torch.bool, device=self.device)
+            total = total + weights.contrast * info_nce(similarities.masked_fill(others, -1.0), _TEMPERATURE)
+        foreign = self._foreign(similarities, same)
         first = torch.arange(size, device=self.device)
-        if foreign is None:  # all captions are of one image
-            chosen, of = torch.cat((first, first + size)), torch.cat((first, first))
-        else:
-            chosen, of = torch.cat((first, first + size, foreign + size)), torch.cat((first, first, first))
+        groups = [first, first + size] if foreign is None else [first, first + size, foreign + size]
+        chosen, of = torch.cat(groups), first.repeat(len(groups))
         layers, end = network.connect(Streams(texts[chosen], images[of]), mask_of(present[chosen]))
         last = layers[-1].text  # the states that the metric matches
         heads = cast(Heads, network.heads)
@@ -434,28 +418,24 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         # All tokens count in a caption whose words are all masked.
         scored = torch.where(scored.any(dim=1, keepdim=True), scored, present[chosen])
         if foreign is not None and weights.fit:
-            logits = (model.fits(last.float(), scored) - _FIT_LEVEL) / _FIT_TEMPERATURE
+            cosines = functional.cosine_similarity(last.float(), model.fit_direction, dim=-1)
+            logits = (_mean(cosines, scored) - _FIT_LEVEL) / _FIT_TEMPERATURE
             total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
         if foreign is not None and weights.matching:
             # F of another caption of each image, then of a caption of another image, with the first caption.
             reference, matched = last[:size].float().repeat(2, 1, 1), last[size:].float()
             f = f_scores(matched, scored[size:], reference, scored[:size].repeat(2, 1))
-            total = total + weights.matching * matching_loss(f[:size], f[size:])
+            # Mean over all pairs of ln(1 + exp((foreign - paired) / temperature)): a soft count of wrong orders.
+            ahead = (f[None, size:] - f[:size, None]) / _MATCHING_TEMPERATURE
+            total = total + weights.matching * functional.softplus(ahead).mean()
         return total
 
     def _counted(self, ids: Tensor) -> Tensor:
         """True for word pieces except special tokens."""
         return torch.isin(ids, torch.from_numpy(self._specials.ordinary).to(self.device))
 
-    def _contrast(self, similarities: Tensor, image_of: Tensor) -> Tensor:
-        """InfoNCE over the batch; captions of the same image are not used as negatives of each other."""
-        diagonal = torch.eye(len(image_of), dtype=torch.bool, device=image_of.device)
-        same = (image_of[:, None] == image_of[None, :]) & ~diagonal
-        return info_nce(similarities.masked_fill(same, -1.0), _TEMPERATURE)
-
-    def _foreign(self, similarities: Tensor | None, image_of: Tensor) -> Tensor | None:
+    def _foreign(self, similarities: Tensor | None, same: Tensor) -> Tensor | None:
         """(b,) for each image the index of a caption of another image of the batch; None if an image has none."""
-        same = image_of[:, None] == image_of[None, :]
         if bool(same.all(dim=1).any()):
             return None
         logits = torch.zeros(same.shape, device=same.device)
