@@ -158,7 +158,9 @@ def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequen
             if name in systems:
                 problem = f"contains the system '{name}', which is also in another file"
                 raise DataError(problem, code="duplicate", value=name, path=path)
-            share = _share_of_references(captions, references)
+            known = [image for image in captions if image in references]
+            same = (caption_key(captions[image]) in set(map(caption_key, references[image])) for image in known)
+            share = sum(same) / max(1, len(known))
             if share > _HUMAN_SHARE:
                 notes.append(f"{name} is left out as human: {share:.0%} of its captions are references")
             else:
@@ -167,12 +169,6 @@ def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequen
         problem, hint = "contains no machine captions: all systems are human", "Name other files"
         raise DataError(problem, code="too-few", path=paths[0] if paths else None, hint=hint)
     return MachineCaptions(systems, tuple(notes))
-
-
-def _share_of_references(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> float:
-    known = [image for image in captions if image in references]
-    same = (caption_key(captions[image]) in set(map(caption_key, references[image])) for image in known)
-    return sum(same) / len(known) if known else 0.0
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:

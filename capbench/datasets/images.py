@@ -54,9 +54,8 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
         raise MissingFileError(problem, code="missing-image", path=places[0], hint=hint)
     from capbench.features.images import ImageFile
 
-    return [ImageFile(image, paths[image]) for image in ids if image in paths], [
-        image for image in ids if image not in paths
-    ]
+    missing = [image for image in ids if image not in paths]
+    return [ImageFile(image, paths[image]) for image in ids if image in paths], missing
 
 
 def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:

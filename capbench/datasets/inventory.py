@@ -65,17 +65,12 @@ def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
     for name in dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)]):
         status = dataset_status(name, root, known)
         if entry := known.datasets.get(name):
-            command = _get_command(name, root, known)
+            files = [file for need in missing_needs(entry, root) for file in _easiest(known, need)]
+            verb = "download" if all(known.address(file) is not None for file in files) else "info"
+            command = f"capbench data {verb} {name}" if files else ""
             status = replace(status, published=entry.judgements, licence=known.licence(name), command=command)
         statuses.append(status)
     return statuses
-
-
-def _get_command(name: str, root: DataRoot, known: Catalog) -> str:
-    """The command that downloads the missing files of a data set, or else describes how to get them."""
-    files = [file for need in missing_needs(known.datasets[name], root) for file in _easiest(known, need)]
-    verb = "download" if all(known.address(file) is not None for file in files) else "info"
-    return f"capbench data {verb} {name}" if files else ""
 
 
 def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:

@@ -278,8 +278,9 @@ def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = 
 
 def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Dataset:
     registered, colon, version = name.partition(":")
-    if registered in dataset_names() and not (colon and _is_class(registered, version)):
-        known = load_dataset(registered)
+    known = load_dataset(registered) if registered in dataset_names() else None
+    # ``name:Attribute`` means a class of a plug-in if its module has the registered name.
+    if known is not None and (not colon or known.__module__ != registered or version in known.versions):
         if colon or known.versions:
             known = known.of_version(version if colon else known.newest_version(root), root)
         return known(root)
@@ -294,12 +295,6 @@ def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Datas
         return load_dataset(name)(root)
     choices = [*dataset_names(), *imported_names(root)]
     raise UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, choices))
-
-
-def _is_class(registered: str, attribute: str) -> bool:
-    """True if ``name:Attribute`` means a class of a plug-in whose module has the registered name."""
-    known = load_dataset(registered)
-    return known.__module__ == registered and attribute not in known.versions
 
 
 def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: None) -> dict[str, set[str]]:

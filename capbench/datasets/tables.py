@@ -263,7 +263,7 @@ def _parquet_rows(path: Path) -> Iterator[_Row]:
     try:
         with pq.ParquetFile(path) as file:
             leaves = [file.schema.column(place) for place in range(len(file.schema))]
-            read = [leaf.path for leaf in leaves if not _is_bytes(leaf)]
+            read = [it.path for it in leaves if (it.physical_type, it.logical_type.type) != ("BYTE_ARRAY", "NONE")]
             number = 0
             for batch in file.iter_batches(columns=read):
                 for record in batch.to_pylist():
@@ -274,10 +274,6 @@ def _parquet_rows(path: Path) -> Iterator[_Row]:
     except Exception as error:  # a damaged file may make pyarrow raise anything
         problem = f"is not a Parquet file ({error})"
         raise DataError(problem, code="wrong-format", path=path, hint="Write or download it again") from error
-
-
-def _is_bytes(leaf: Any) -> bool:
-    return bool(leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE")
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

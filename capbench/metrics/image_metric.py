@@ -101,7 +101,9 @@ def _training_mean(metric: str, store: FeatureStore, resources: Resources, liste
     from capbench.features.shown import MEAN_KEY, mean_from_text
 
     if listed is not None:
-        return _mean_of_list(store_key(store), resources.features or "", listed, sha256_file(listed))
+        # Two stores of one signature may have different images.
+        states = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
+        return _mean_of_list((store.signature(), states), resources.features or "", listed, sha256_file(listed))
     paths = opened_networks(resources.model, metric).paths if resources.model is not None else ()
     recorded = {json.loads((read_metadata(path) or {}).get("training", "{}")).get(MEAN_KEY) for path in paths}
     if len(recorded) == 1 and None not in recorded:
@@ -219,12 +221,6 @@ def _loaded(load: Callable[..., T], path: Path, _sha256: str, *how: Any) -> T:
 def loaded_networks(files: NetworkFiles, load: Callable[..., T], *how: Any) -> tuple[T, ...]:
     """The networks of files, from memory if this process has read them before."""
     return tuple(_loaded(load, *file, *how) for file in zip(files.paths, files.sha256, strict=True))
-
-
-def store_key(store: FeatureStore) -> tuple[object, ...]:
-    """Key of a store in this process: two stores of one signature may have different images."""
-    places = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
-    return (store.signature(), store.shown, places)
 
 
 def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
