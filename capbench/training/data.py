@@ -77,8 +77,7 @@ class Pairs:
 
     def sample(self, images: int | None, captions: int | None = None) -> Pairs:
         """A random sample of images in their order, the same in all trainings, with the first captions of each."""
-        n = len(self.images)
-        return self.only(np.sort(np.random.default_rng(1).permutation(n)[: n if images is None else images]), captions)
+        return self.only(np.sort(np.random.default_rng(1).permutation(len(self.images))[:images]), captions)
 
     def only(self, chosen: NDArray[np.int64], captions: int | None = None) -> Pairs:
         """Some images, by ascending indices, with the first captions of each."""

@@ -263,7 +263,12 @@ def load_vilbert(
             hint = "Use pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'"
             raise ModelError("is not a ViLBERT", code="wrong-weights", path=file, hint=hint)
         options, training = released_options(tensors, file), {"source": "released"}
-        pieces = _find_pieces(file, vocabulary)
+        found = vocabulary or next((path for name in _VOCABULARIES if (path := file.with_name(name)).exists()), None)
+        if found is None:
+            message = "has no vocabulary in its folder"
+            hint = f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path"
+            raise ModelError(message, code="missing-file", value=VOCABULARY, path=file, hint=hint)
+        pieces = read_word_pieces(found)
     check_size(pieces, options.vocabulary_size, file)
     with torch.device("meta"):
         network = Vilbert(options)
@@ -271,13 +276,3 @@ def load_vilbert(
     fit_state(network, used, file, rename=network_name, assign=True)
     network.requires_grad_(False)
     return VilbertModel(network.to(device), pieces, checkpoint.sha256, file, training)
-
-
-def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPieces:
-    """The chosen word pieces, or those in the folder of a released checkpoint."""
-    found = chosen or next((path for name in _VOCABULARIES if (path := file.with_name(name)).exists()), None)
-    if found is None:
-        message = "has no vocabulary in its folder"
-        hint = f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path"
-        raise ModelError(message, code="missing-file", value=VOCABULARY, path=file, hint=hint)
-    return read_word_pieces(found)
