@@ -84,16 +84,16 @@ def trainable(name: str) -> type[Task[Any, Any]]:
 
 def load_network(path: str | os.PathLike[str]) -> Any:
     """A grounding model, a network of FAIEr, LEIC or a plug-in, or a ViLBERT in capbench's format."""
-    from capbench.metrics.faier import network as faier
-    from capbench.metrics.leic import network as leic
+    from capbench.metrics.faier.network import FaierModel
+    from capbench.metrics.leic.network import LeicModel
     from capbench.metrics.scan.files import load_scan
     from capbench.metrics.scan.network import Scan
     from capbench.metrics.vilbert import files as vilbert
     from capbench.weights.arrays import read_metadata
 
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
-    loaders: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, faier.Faier.kind: faier.load_faier}
-    loaders |= {leic.Leic.kind: leic.load_leic, vilbert.KIND: vilbert.load_vilbert}
+    loaders: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, vilbert.KIND: vilbert.load_vilbert}
+    loaders |= {model.network_type.kind: model.load for model in (FaierModel, LeicModel)}
     for kind, load in loaders.items():
         if family in ("", kind.partition("/")[0]):
             return load(path)

@@ -32,16 +32,6 @@ class Chosen:
         return region_features(image, self.boxes, features[self.rows], **flat)
 
 
-def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
-    """Scores (h * w * a,) and deltas (h * w * a, 4) of one image, in the order of :func:`boxes.grid`."""
-    if len(logits) == 2 * anchors:
-        # Background logits of all anchors come first; Caffe's softmax runs over the two.
-        logits = logits.reshape(2, anchors, *logits.shape[1:]).softmax(dim=0)[1]
-    scores = logits.permute(1, 2, 0).reshape(-1)
-    moves = deltas.reshape(anchors, 4, *deltas.shape[1:]).permute(2, 3, 0, 1).reshape(-1, 4)
-    return scores, moves
-
-
 def propose(
     logits: Tensor,  # (a, h, w), or (2 * a, h, w) with all background logits first, of one image
     deltas: Tensor,  # (4 * a, h, w)
@@ -62,7 +52,12 @@ def propose(
     Returns boxes (n, 4), clipped, and their logits (n,) (with two logits per anchor: probabilities), best first.
     """
     inclusive = code != "detectron2"
-    scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
+    logits, number = logits.float(), len(anchors)
+    if len(logits) == 2 * number:
+        # Background logits of all anchors come first; Caffe's softmax runs over the two.
+        logits = logits.reshape(2, number, *logits.shape[1:]).softmax(dim=0)[1]
+    scores = logits.permute(1, 2, 0).reshape(-1)  # (h * w * a), in the order of :func:`boxes.grid`, as the deltas
+    moves = deltas.float().reshape(number, 4, *deltas.shape[1:]).permute(2, 3, 0, 1).reshape(-1, 4)
     order = scores.sort(descending=True, stable=True).indices[: None if code == "caffe" else before]
     cells = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)[order]
     limit, last_pixel = None if code == "caffe" else bx.DELTA_LIMIT, code == "detectron"

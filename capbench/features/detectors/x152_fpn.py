@@ -14,7 +14,6 @@ References:
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -270,7 +269,7 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
 _ANCHOR_SIZES = (32, 64, 128, 256, 512)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class X152Options(NetworkOptions):
     """Options, with the values of the published extraction."""
 

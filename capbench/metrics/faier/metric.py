@@ -82,9 +82,9 @@ class Faier(RegionMetric):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
         from capbench.metrics.faier.encode import Encoder
-        from capbench.metrics.faier.network import boxes_missing, load_faier
+        from capbench.metrics.faier.network import FaierModel, boxes_missing
 
-        models = loaded_networks(opened_networks(str(self.resources.model), self.name), load_faier)
+        models = loaded_networks(opened_networks(str(self.resources.model), self.name), FaierModel.load)
         if len(models) > 1:
             check_together(models)
         self.network = models[0].options  # all networks of an ensemble have the same variant

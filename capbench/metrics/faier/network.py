@@ -84,7 +84,6 @@ class FaierOptions(Options):
 
     @property
     def relations(self) -> bool:
-        """True if there is a relation level."""
         return not self.variant.endswith("-object")
 
     @property
@@ -94,12 +93,10 @@ class FaierOptions(Options):
 
     @property
     def sees_images(self) -> bool:
-        """True if the network reads images."""
         return self.parts != "aier"
 
     @property
     def reads_references(self) -> bool:
-        """True if the network reads references."""
         return self.parts != "fier"
 
 
@@ -385,6 +382,3 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
 
     def summary(self) -> dict[str, object]:
         return {**super().summary(), "variant": self.options.variant, "similarity": self.options.similarity}
-
-
-load_faier = FaierModel.load

@@ -25,11 +25,11 @@ from capbench.metrics.faier.network import (
     CaptionBatch,
     CaptionCode,
     Faier,
+    FaierModel,
     FaierOptions,
     Union,
     caption_code,
     collate,
-    load_faier,
     region_boxes,
 )
 from capbench.stats.retrieval import retrieval
@@ -251,7 +251,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
 
     @classmethod
     def measure(cls, config: FaierTraining, model: Path, asked: Measurement) -> dict[str, Any]:
-        loaded = load_faier(model, choose_device(config.device))
+        loaded = FaierModel.load(model, choose_device(config.device))
         reader = GraphReader(loaded.options, asked.watcher, None if asked.root is None else asked.root.path)
         chosen = split_for(config, asked, loaded, reader)
         empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)

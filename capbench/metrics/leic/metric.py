@@ -58,10 +58,10 @@ class Leic(PairMetric, RegionMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        from capbench.metrics.leic.network import load_leic
+        from capbench.metrics.leic.network import LeicModel
 
         self._files = opened_networks(str(self.resources.model), self.name)
-        self._models = loaded_networks(self._files, load_leic)
+        self._models = loaded_networks(self._files, LeicModel.load)
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]

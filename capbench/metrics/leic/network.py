@@ -130,9 +130,6 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         return human
 
 
-load_leic = LeicModel.load
-
-
 def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:
     """(D) mean of an image's region features (n, D), the network's vector of an image."""
     mean: NDArray[np.float32] = np.asarray(features, dtype=np.float64).mean(axis=0).astype(np.float32)

@@ -12,7 +12,7 @@ import torch
 from capbench.core.cache import Cache
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.faier.network import Faier, FaierOptions, load_faier
+from capbench.metrics.faier.network import Faier, FaierModel, FaierOptions
 from capbench.metrics.faier.training import FaierTraining
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -92,7 +92,7 @@ def make_ensemble(folder: Path, **changes: Any) -> Files:
     for seed in (1, 2, 3):
         size = 6 if seed == 1 else 8
         paths.append(write_model(folder / f"{seed}.safetensors", seed, embed_dim=size, **changes))
-    write_ensemble(folder / "ensemble.json", [load_faier(path) for path in paths])
+    write_ensemble(folder / "ensemble.json", [FaierModel.load(path) for path in paths])
     return Files(folder / "ensemble.json", write_features(folder / "features.h5"))
 
 

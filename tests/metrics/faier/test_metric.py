@@ -16,7 +16,7 @@ from capbench.features.store import open_store
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import encode
 from capbench.metrics.faier.metric import Faier
-from capbench.metrics.faier.network import VARIANTS, load_faier
+from capbench.metrics.faier.network import VARIANTS, FaierModel
 from capbench.text.vocabulary import tokenize_caption
 from tests.errors import raises
 from tests.metrics.faier.models import (
@@ -54,7 +54,7 @@ def statistics(metric: Faier, items: tuple[Item, ...] = ITEMS) -> FloatArray:
 
 
 def plain(model: Path, features: Path, item: Item) -> tuple[float, float, float]:
-    network = load_faier(model)
+    network = FaierModel.load(model)
     weights = {name: weight.numpy() for name, weight in network.network.state_dict().items()}
 
     def text(caption: str) -> Text:

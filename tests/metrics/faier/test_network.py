@@ -14,10 +14,10 @@ from capbench.metrics.faier.network import (
     VARIANTS,
     CaptionCode,
     Faier,
+    FaierModel,
     FaierOptions,
     Union,
     collate,
-    load_faier,
 )
 from capbench.metrics.needs import Resources
 from capbench.text.vocabulary import END, START, Vocabulary
@@ -110,7 +110,7 @@ def offered(path: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_file_holds_weights_options_vocabulary_and_training(tmp_path: Path, variant: str) -> None:
     path = _saved(tmp_path / "m.safetensors", variant=variant, similarity="cosine")
-    model = load_faier(path)
+    model = FaierModel.load(path)
     network = Faier(model.options, torch.Generator().manual_seed(0))
     assert (model.options.variant, model.options.similarity) == (variant, "cosine")
     assert model.vocabulary == VOCABULARY
@@ -142,20 +142,20 @@ def test_a_removed_option_is_read_at_the_value_that_remains(
     metadata = {**(read_metadata(path) or {}), "options": json.dumps({**vars(OPTIONS), **changes})}
     write_safetensors(path, read_checkpoint(path).tensors, metadata)
     if code is None:
-        assert load_faier(path).options == OPTIONS
+        assert FaierModel.load(path).options == OPTIONS
         return
     with raises(ModelError, code, path=path):
-        load_faier(path)
+        FaierModel.load(path)
 
 
 def test_an_ensemble_is_of_one_variant(tmp_path: Path) -> None:
-    one, two = (load_faier(_saved(tmp_path / f"{seed}.safetensors", seed)) for seed in (1, 2))
+    one, two = (FaierModel.load(_saved(tmp_path / f"{seed}.safetensors", seed)) for seed in (1, 2))
     write_ensemble(tmp_path / "both.json", [one, two])
     assert offered(tmp_path / "both.json") == Metric.columns
     with raises(ModelError, "unsupported", path=tmp_path / "both.json", value=2):
-        load_faier(tmp_path / "both.json")
+        FaierModel.load(tmp_path / "both.json")
     changes: tuple[dict[str, Any], ...] = ({"variant": "fier"}, {"similarity": "cosine"})
     for change in changes:
-        other = load_faier(_saved(tmp_path / "other.safetensors", **change))
+        other = FaierModel.load(_saved(tmp_path / "other.safetensors", **change))
         with raises(ModelError, "mismatch", path=other.path):
             check_together([one, other])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from capbench.metrics.faier.network import load_faier
+from capbench.metrics.faier.network import FaierModel
 from capbench.metrics.faier.training import TABLE_4, FaierTask
 from capbench.text.spice import scene_graph
 from capbench.training.trainer import train
@@ -41,7 +41,7 @@ def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None
     assert result.chosen["recall_sum"] == pytest.approx(np.mean(sums), abs=1e-5)
     steps = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
     assert np.mean(steps[-5:]) < 0.8 * np.mean(steps[:5])
-    model = load_faier(result.model or "")
+    model = FaierModel.load(result.model or "")
     assert model.training["dev"] == result.chosen
     assert "stand" in model.vocabulary.words  # of triplets alone
 
@@ -54,7 +54,7 @@ def test_every_row_of_table_4_trains(world: Path, tmp_path: Path, row: str) -> N
     config = settings(world, network=network, references=references, max_steps=3, loss={"kind": "hinge"})
     result = train(FaierTask, config, tmp_path / "run")
     assert result.step == 3
-    assert load_faier(result.model or "").options.variant == variant
+    assert FaierModel.load(result.model or "").options.variant == variant
     assert FaierTask.variants[row][0] == f"network.variant={variant}"
 
 
@@ -75,7 +75,7 @@ def test_the_command_trains_rows_and_measures_them(
     one = capbench("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3")
     assert one.code == 0, one.err
     run = tmp_path / "results/train/tiny-seed3-faier-rel-1-ref"
-    assert load_faier(run / "model.safetensors").options.variant == "faier-object"
+    assert FaierModel.load(run / "model.safetensors").options.variant == "faier-object"
     command = ("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3", "--evaluate", "test")
     measured, halves = capbench(*command), capbench(*command, "--folds", "2")
     assert measured.code == halves.code == 0, measured.err

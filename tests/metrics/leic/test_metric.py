@@ -15,7 +15,7 @@ from capbench.core.training_record import training_overlap
 from capbench.features.store import open_store
 from capbench.metrics.leic.metric import Leic
 from capbench.metrics.leic.network import Leic as Network
-from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words, load_leic
+from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words
 from capbench.metrics.leic.training import (
     NEGATIVES,
     LeicTask,
@@ -111,7 +111,7 @@ def plain(model: LeicModel, vector: FloatArray, reference: str, candidate: str) 
 
 
 def test_equals_plain_code(world: Path, model: Path) -> None:
-    loaded = load_leic(model)
+    loaded = LeicModel.load(model)
     with open_store(world / "world.h5") as store:
         vectors = {image: store[image].features.astype(np.float64).mean(axis=0) for image in ("test00", "test01")}
     each = [[plain(loaded, vectors[i.image], text, i.candidate) for text in i.references] for i in ITEMS]
@@ -169,7 +169,7 @@ def test_people_are_told_from_ruined_captions(world: Path, tmp_path: Path) -> No
     assert result.chosen["accuracy"] > 0.8
     assert result.chosen["p human"] > 0.5 > result.chosen["p replaced-words"]
     assert result.model is not None
-    model = load_leic(result.model)
+    model = LeicModel.load(result.model)
     record = read_training_record(result.model)
     assert record.photographs is not None
     assert record.selected is not None
