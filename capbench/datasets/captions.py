@@ -29,7 +29,6 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file
 from capbench.datasets.user.captions import CANDIDATE_FORM, TEXT_KEYS, candidate_records
 
-_FLICKR8K_SPLITS = ("train", "dev", "test")
 _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
 
 
@@ -104,7 +103,7 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
     if split is None:
         return captions
     if not captions.groups and name == "flickr8k" and root is not None:
-        known = [kind for kind in _FLICKR8K_SPLITS if (root.path / _FLICKR8K_LIST.format(kind)).is_file()]
+        known = [kind for kind in ("train", "dev", "test") if (root.path / _FLICKR8K_LIST.format(kind)).is_file()]
         if split in known:
             listed = split_list(root.path / _FLICKR8K_LIST.format(split), captions)
             return Captions({image: captions[image] for image in listed}, captions.source)

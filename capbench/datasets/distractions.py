@@ -38,11 +38,10 @@ from capbench.text import ptb
 from capbench.text.spice import scene_graph
 
 TASKS = ("replace-person", "replace-scene", "share-person", "share-scene", "just-person", "just-scene")
-_SOURCE = "after NNEval Table 3"
 _OWN_OUT = ItemSelection(
     "own-caption-out",
     "at most one pair per task and image; the right caption is left out of the references",
-    source=_SOURCE,
+    source="after NNEval Table 3",
 )
 _IN_GRAPH = ItemSelection(
     "in-scene-graph",

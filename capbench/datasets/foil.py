@@ -37,7 +37,6 @@ from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file
 
 _PAIRS = "foil/valse_foil-it.json"
-_FULL = "foil/foilv1.0_test_2017.json"
 _WHOLE = ("coco/captions_val2014.json", "coco/annotations/captions_val2014.json", "coco/dataset_coco.json")
 _SPLITS = ("coco/karpathy_test_captions.json", "coco/karpathy_val_captions.json")
 _MAJORITY = 2
@@ -191,7 +190,7 @@ class FoilFull(Foil):
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         name: selection for name, selection in Foil.selections.items() if name != "validated"
     }
-    file_name: ClassVar[str] = _FULL
+    file_name: ClassVar[str] = "foil/foilv1.0_test_2017.json"
 
     def _read(self, path: Path) -> list[FoilPair]:
         return read_foil_annotations(path)

@@ -209,8 +209,6 @@ def obtain(
 FileState = Literal["ok", "differs", "wrong", "missing"]
 """``differs``: the hash differs (warning); ``wrong``: a count is wrong or the file cannot be read (error)."""
 
-_IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
-
 
 @dataclass(frozen=True)
 class FileReport:
@@ -239,7 +237,7 @@ def count_rows(path: Path, count: Count) -> int:
             return _elements(path, count)
     if not path.is_dir():
         raise DataError("is not a folder", code="missing-file", path=path, hint="Make a folder of images of that name")
-    return sum(1 for entry in path.iterdir() if entry.suffix.lower() in _IMAGE_ENDINGS)
+    return sum(1 for entry in path.iterdir() if entry.suffix.lower() in {".jpg", ".jpeg", ".png"})
 
 
 def _entries(path: Path, count: Count) -> int:

@@ -56,11 +56,6 @@ class MetricRequest:
         return tuple(ScoreColumn(self.label, column) for column in self.columns)
 
     @property
-    def needs_references(self) -> bool:
-        """True if a requested column requires references of every item."""
-        return not self.metric.reference_free().issuperset(self.columns)
-
-    @property
     def ignores_references(self) -> frozenset[str]:
         """Columns that do not use references under the request's options."""
         return self.metric.ignores_references(self.options)

@@ -1,12 +1,8 @@
 """Metrics that compare a candidate with each of its references, or with the image, and reduce the results.
 
 Such a metric writes :meth:`PairMetric.encode` (each distinct caption once), :meth:`PairMetric.pairs` (each distinct
-pair once) and :meth:`PairMetric.reduce` (over an item's references). Statistics, growing sets of references and
-matrices for retrieval follow. For an ensemble, ``pairs`` returns the mean over the networks. Blank or other images
-(option ``image``) come from the store that :class:`capbench.metrics.image_metric.RegionMetric` opens.
-
-Equal items have equal scores, because each distinct pair of a batch is computed once. In another batch, scores of
-networks that compute with 32 bits may differ by 1e-5 of their value.
+pair once) and :meth:`PairMetric.reduce` (over an item's references). Equal items have equal scores, because each
+distinct pair of a batch is computed once; in another batch, scores in 32 bits may differ by 1e-5 of their value.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ def _unmet(
     if unmet := unmet_needs(request.label, missing):
         return Unscored(request, unmet, input_missing=True)
     without = sum(not item.references for item in items)
-    if without and request.needs_references:
+    if without and not request.metric.reference_free().issuperset(request.columns):
         others = dataset.with_references
         hint = "Choose a metric or column that works without references ('capbench metrics NAME' shows this)"
         hint = f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint

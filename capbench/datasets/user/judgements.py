@@ -26,6 +26,7 @@ from capbench.core.files import atomic_write, home_dir, read_json, sha256_file, 
 from capbench.core.records import Item, Judgements, Preferences, Ratings
 from capbench.core.typed_json import check_version, validated
 from capbench.datasets.base import Dataset, dataset_names
+from capbench.datasets.judgement_files import paired
 from capbench.datasets.protocol import (
     Aggregation,
     ItemSelection,
@@ -127,12 +128,9 @@ def _paired_items(frame: pd.DataFrame, keep: int | None) -> tuple[Item, ...]:
 
 
 def _preferences(frame: pd.DataFrame) -> Preferences:
-    first = np.arange(0, 2 * len(frame), 2, dtype=np.int64)
-    votes = (
-        frame[["votes_a", "votes_b"]].to_numpy(np.int64) if "votes_a" in frame else np.zeros((len(frame), 0), np.int64)
-    )
+    votes = frame[["votes_a", "votes_b"]].to_numpy(np.int64) if "votes_a" in frame else None
     grade = frame["grade"].to_numpy(np.float64) if "grade" in frame else None
-    return Preferences(first, first + 1, frame["direction"].to_numpy(np.int64), tuple(frame["group"]), votes, grade)
+    return paired(frame["group"], preferred=frame["direction"].to_numpy(np.int64), votes=votes, grade=grade)
 
 
 def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation: str) -> ImportedDataset:
