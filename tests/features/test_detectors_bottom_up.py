@@ -12,8 +12,9 @@ import torch
 
 from capbench.core.errors import DataError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import Detector, load_detector, names
-from capbench.features.detectors.box_selection import hf_detections
+from capbench.features.detectors.base import Detector, HFSelection, load_detector, names
+from capbench.features.detectors.box_selection import hf_chosen
+from capbench.features.detectors.images import Prepared
 from tests.errors import raises
 from tests.features.networks import CAFFE, SMALL, drawn
 
@@ -84,13 +85,13 @@ def test_thresholds_are_tried_in_turn_as_in_the_original(parity: Path) -> None:
         for name, value in arrays(parity / "frcnn" / "hf_roi_outputs_fallback.npz").items()
     }
     cases = json.loads((parity / "frcnn" / "hf_roi_outputs_fallback.json").read_text())
-    size, scale = tuple(z["size_hw"].tolist()), tuple(z["scale_yx"].tolist())
+    (h, w), sides = z["size_hw"].tolist(), (z["size_hw"] * z["scale_yx"]).round().int().tolist()
+    image = Prepared(np.zeros((3, h, w), dtype=np.float32), *sides, 1.0)
     assert any(isinstance(count, str) for count in cases.values())
     for case, count in cases.items():
         low, high = (int(word[3:]) for word in case.split("_"))
-        chosen = hf_detections(
-            z["proposals"], z["obj_logits"], z["box_deltas"], size, scale, min_boxes=low, max_boxes=high
-        )
+        options = HFSelection(min_boxes=low, max_boxes=high)
+        chosen = hf_chosen(image, options, z["proposals"], z["obj_logits"], z["box_deltas"])
         if isinstance(count, str):  # the original crashes: the best are kept instead
             assert len(chosen.rows) == low
             assert (chosen.class_scores.diff() <= 0).all()

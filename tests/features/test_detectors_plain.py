@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import load_detector
-from capbench.features.detectors.box_selection import caffe_selection, hf_detections, propose
+from capbench.features.detectors.base import HFSelection, load_detector
+from capbench.features.detectors.box_selection import caffe_selection, hf_chosen, propose
+from capbench.features.detectors.images import Prepared
 from tests.features import plain_frcnn as plain
 from tests.features.networks import CAFFE, SMALL, drawn
 
@@ -68,7 +69,8 @@ def test_what_is_kept_is_what_plain_loops_keep(kind: str, low: int, high: int) -
         regions[::2, 2:] = regions[::2, :2]
     r, c, d = (torch.from_numpy(a) for a in (regions, classes, deltas))
     rows, boxes, ids = plain.hf_choice(regions.astype(np.float64), classes, deltas, (140, 170), low, high)
-    chosen = hf_detections(r, c, d, (140, 170), (2.0, 0.5), min_boxes=low, max_boxes=high)
+    image = Prepared(np.zeros((3, 140, 170), dtype=np.float32), height=280, width=85, scale=1.0)
+    chosen = hf_chosen(image, HFSelection(min_boxes=low, max_boxes=high), r, c, d)
     assert chosen.rows.tolist() == rows
     assert chosen.class_ids.tolist() == ids.tolist()
     assert np.abs(chosen.boxes.numpy() - boxes * [0.5, 2.0, 0.5, 2.0]).max() < 1e-3

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -93,39 +92,28 @@ def caffe_selection(
     return rows, best
 
 
-def hf_detections(
+def hf_chosen(
+    image: Prepared,
+    options: HFSelection,
     proposals: Tensor,  # (n, 4) in the network's pixels
     classes: Tensor,  # logits (n, c + 1), the background last
     deltas: Tensor,  # (n, 4 * c), or (n, 4) for all classes
-    size: tuple[int, int],  # height and width of the image in the network's pixels
-    scales_yx: tuple[float, float] = (1.0, 1.0),  # original pixels per network pixel, vertically and horizontally
-    *,
-    nms: Sequence[float] = (0.5, 0.6, 0.7),  # thresholds
-    min_boxes: int = 36,  # minimum number of regions
-    max_boxes: int = 36,  # maximum number of regions
 ) -> Chosen:
     """Regions that HF mode selects: each proposal's best class and its regressed box, suppressed over all classes.
 
-    Thresholds are tried in turn until ``min_boxes`` regions remain. If none leaves that many, the original code
+    Thresholds ``nms`` are tried in turn until ``min_boxes`` regions remain. If none leaves that many, the original code
     crashes; here, the ``min_boxes`` regions with the best scores are selected.
     """
+    _, h, w = image.pixels.shape
     scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
     class_boxes = bx.decode(proposals.float(), deltas.float(), weights=DELTA_WEIGHTS).reshape(len(proposals), -1, 4)
     column = ids if class_boxes.shape[1] > 1 else torch.zeros_like(ids)
-    boxes = bx.clip(class_boxes[torch.arange(len(ids), device=ids.device), column], *size)
-    for threshold in nms:
-        rows = bx.nms(boxes, scores, threshold)[:max_boxes]
-        if len(rows) >= min_boxes:
+    boxes = bx.clip(class_boxes[torch.arange(len(ids), device=ids.device), column], h, w)
+    for threshold in options.nms:
+        rows = bx.nms(boxes, scores, threshold)[: options.max_boxes]
+        if len(rows) >= options.min_boxes:
             break
     else:
-        rows = scores.sort(descending=True, stable=True).indices[:min_boxes]
-    y, x = scales_yx
+        rows = scores.sort(descending=True, stable=True).indices[: options.min_boxes]
+    y, x = image.height / h, image.width / w  # original pixels per network pixel
     return Chosen(rows, boxes[rows] * boxes.new_tensor([x, y, x, y]), ids[rows], scores[rows])
-
-
-def hf_chosen(image: Prepared, options: HFSelection, proposals: Tensor, classes: Tensor, deltas: Tensor) -> Chosen:
-    """:func:`hf_detections` of an image, with the limits and thresholds of a detector's options."""
-    _, h, w = image.pixels.shape
-    scales, o = (image.height / h, image.width / w), options
-    limits: Any = {"nms": o.nms, "min_boxes": o.min_boxes, "max_boxes": o.max_boxes}
-    return hf_detections(proposals, classes, deltas, (h, w), scales, **limits)
