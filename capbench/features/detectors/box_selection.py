@@ -62,7 +62,8 @@ def propose(
     limit, last_pixel = None if code == "caffe" else bx.DELTA_LIMIT, code == "detectron"
     boxes = bx.decode(cells, moves[order], inclusive=inclusive, last_pixel=last_pixel, limit=limit)
     boxes = bx.clip(boxes, *size, inclusive=inclusive)
-    wide = bx.wide_enough(boxes, min_size, inclusive=inclusive)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    wide = (sides + 1.0 >= min_size if inclusive else sides > min_size).all(dim=1)
     boxes, scores = boxes[wide][:before], scores[order][wide][:before]
     keep = bx.nms(boxes, scores, nms, inclusive=inclusive)[:after]
     return boxes[keep], scores[keep]

@@ -97,13 +97,6 @@ def clip(boxes: Tensor, height: float, width: float, *, inclusive: bool = False)
     return torch.minimum(b, limits).clamp(min=0.0).reshape(boxes.shape)
 
 
-def wide_enough(boxes: Tensor, side: float, *, inclusive: bool = False) -> Tensor:
-    """Mask (n,) of boxes whose two sides are at least ``side`` (inclusive) or larger (continuous)."""
-    if inclusive:
-        return ((boxes[:, 2:] - boxes[:, :2] + 1.0) >= side).all(dim=1)
-    return ((boxes[:, 2:] - boxes[:, :2]) > side).all(dim=1)
-
-
 def iou(first: Tensor, second: Tensor, *, inclusive: bool = False) -> Tensor:
     """Intersection over union (n, m) of boxes (n, 4) and (m, 4); 0 where both are empty."""
     pixel = 1.0 if inclusive else 0.0
