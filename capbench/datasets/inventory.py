@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, suggest
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, check_choice
 from capbench.core.files import (
     cache_dir,
     decode_text,
@@ -140,9 +140,7 @@ def _paths_of(target: str, known: Catalog, root: DataRoot) -> list[str]:
         problem, hint = f"'{target}' is the name of several files", f"Choose one: {', '.join(fitting[:4])}, …"
         raise UsageError(problem, code="ambiguous", value=target, hint=hint)
     if not fitting:
-        hint = suggest(target, [*known.datasets, *known.sources])
-        problem = f"'{target}' is not a known data set, source or file"
-        raise UsageError(problem, code="unknown-name", value=target, hint=hint)
+        check_choice("data set, source or file", target, [*known.datasets, *known.sources])
     return fitting
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
+from capbench.core.errors import CapbenchError, ModelError, UsageError, check_choice, suggest
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
 from capbench.metrics.needs import Need, Resources, unmet_needs
@@ -213,9 +213,7 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
     metric, dot, column = name.lower().partition(".")
     if dot and metric in metric_names():
         known = columns_by_metric()[metric]
-        if column not in known:
-            message = f"{metric} has no column '{column}'"
-            raise UsageError(message, code="unknown-name", value=column, hint=suggest(column, list(known)))
+        check_choice(f"column of {metric}", column, known)
         return [(metric, column)]
     if name.lower() not in columns:
         if name.lower() in SENTINEL_NAMES:

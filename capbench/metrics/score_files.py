@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import DataError, UsageError, check_choice
 from capbench.core.files import read_json, sha256_file
 from capbench.core.records import FloatArray
 from capbench.datasets.tables import SUFFIXES, Table, read_table
@@ -99,8 +99,7 @@ def _of_captions(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreF
     used = {name for aliases in _NAMES.values() for name in aliases}
     others = {name: values for name, values in cells.items() if name not in used}
     for name in wanted:
-        if name not in others:
-            raise _unknown_column(file, name, others)
+        check_choice("column", name, others, code="missing-column", path=file.path)
     candidates = wanted or [name for name in others if name not in _NO_SCORES]
     read = {name: _numbers(table, name, others[name]) for name in candidates}
     numeric = {name: (values, wrong) for name, (values, wrong) in read.items() if wanted or not np.isnan(values).all()}
@@ -150,11 +149,6 @@ def _numbers(table: Table, name: str, cells: Sequence[Any]) -> tuple[FloatArray,
     return np.array([np.nan if number is None else number for number in read]), next(wrong, None)
 
 
-def _unknown_column(file: ScoreFile, name: str, columns: Mapping[str, object]) -> UsageError:
-    message, hint = f"{file.path} has no column '{name}'", suggest(name, list(columns))
-    return UsageError(message, code="missing-column", value=name, hint=hint)
-
-
 def _of_long(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
     """Scores from a file in the long schema."""
     values, _ = _numbers(table, "value", table.columns["value"])
@@ -184,8 +178,7 @@ def _of_long(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
             raise DataError(message, code=code, value=named, path=file.path, row=file.place(row), hint=hint)
         scores[place] = values[row]
     for name in wanted:
-        if name not in columns:
-            raise _unknown_column(file, name, columns)
+        check_choice("column", name, columns, code="missing-column", path=file.path)
     taken = {name: scores for name, scores in columns.items() if not wanted or name in wanted}
     rows = [first[identity] for identity in places]
     return replace(

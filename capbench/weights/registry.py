@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from capbench.core.errors import MissingFileError, ModelError, UsageError, check_choice, suggest
+from capbench.core.errors import MissingFileError, ModelError, check_choice, suggest
 from capbench.core.files import atomic_write, home_dir, lock, read_json, sha256_file, write_text
 from capbench.core.typed_json import Strict, validated
 from capbench.weights.ensembles import read_ensemble
@@ -115,12 +115,10 @@ def entries() -> dict[str, Entry]:
 
 def entry(name: str) -> Entry:
     """An entry by its name, from torchvision for ``grid:BACKBONE``. Raises UsageError with the choices."""
-    if name in entries():
-        return entries()[name]
     if name.startswith("grid:"):
         return _grid_entry(name)
-    hint = suggest(name, [*entries(), "grid:BACKBONE"])
-    raise UsageError(f"unknown model '{name}'", code="unknown-name", value=name, hint=hint)
+    check_choice("model", name, [*entries(), "grid:BACKBONE"])
+    return entries()[name]
 
 
 @functools.cache
