@@ -85,8 +85,8 @@ def test_thresholds_are_tried_in_turn_as_in_the_original(parity: Path) -> None:
         for name, value in arrays(parity / "frcnn" / "hf_roi_outputs_fallback.npz").items()
     }
     cases = json.loads((parity / "frcnn" / "hf_roi_outputs_fallback.json").read_text())
-    (h, w), sides = z["size_hw"].tolist(), (z["size_hw"] * z["scale_yx"]).round().int().tolist()
-    image = Prepared(np.zeros((3, h, w), dtype=np.float32), *sides, 1.0)
+    (h, w), (height, width) = z["size_hw"].tolist(), (z["size_hw"] * z["scale_yx"]).round().int().tolist()
+    image = Prepared(np.zeros((3, h, w), dtype=np.float32), height, width, 1.0)
     assert any(isinstance(count, str) for count in cases.values())
     for case, count in cases.items():
         low, high = (int(word[3:]) for word in case.split("_"))

@@ -280,8 +280,15 @@ def detector_of_photographs(
     return _DOWNLOADED
 
 
-def detector_class(name: str) -> tuple[type[Detector], str]:
-    """The class of a name, and the variant in the name (``""`` without variants)."""
+def load_detector(
+    name: str,  # one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``
+    *,
+    # a file; None for the one that ``capbench models`` lists; ``random:SEED`` for an untrained network
+    weights: str | os.PathLike[str] | None = None,
+    device: str = "cpu",  # ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one
+    options: Mapping[str, Any] | None = None,
+) -> Detector:
+    """Open a detector."""
     base, colon, variant = name.partition(":")
     is_registered = base in names()
     cls = plugins.load("capbench.detectors", base if is_registered else name)
@@ -295,23 +302,10 @@ def detector_class(name: str) -> tuple[type[Detector], str]:
         kind, example = cls.variants
         message, hint = f"the detector '{base}' requires a {kind}", f"Example: {base}:{example}"
         raise UsageError(message, code="missing-option", value=base, hint=hint)
-    return cls, variant if is_registered else ""
-
-
-def load_detector(
-    name: str,  # one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``
-    *,
-    # a file; None for the one that ``capbench models`` lists; ``random:SEED`` for an untrained network
-    weights: str | os.PathLike[str] | None = None,
-    device: str = "cpu",  # ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one
-    options: Mapping[str, Any] | None = None,
-) -> Detector:
-    """Open a detector."""
-    cls, variant = detector_class(name)
     checked = cls.options_class.read(name, options or {})
     place = choose_device(device)
     try:
-        return cls.open(checked, weights=weights, device=place, variant=variant)
+        return cls.open(checked, weights=weights, device=place, variant=variant if is_registered else "")
     except Exception as error:
         if isinstance(error, CapbenchError) or cls.__module__.startswith("capbench."):
             raise
