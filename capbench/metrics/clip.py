@@ -155,29 +155,26 @@ class ClipMetric(ContrastiveMetric):
 
         super().__init__(resources, **options)
         assert self.resources.model is not None
-        chosen = self.options
-        activation = None if chosen.activation == "auto" else chosen.activation
-        device = choose_device(chosen.device)
-        self.clip: Clip = open_clip_model(self.resources.model, chosen.tokenizer, activation, device)
+        tokenizer, device = self.options.tokenizer, choose_device(self.options.device)
+        activation = None if self.options.activation == "auto" else self.options.activation
+        self.clip: Clip = open_clip_model(self.resources.model, tokenizer, activation, device)
         self._texts, self._paths = Encodings(), dict[str, Path]()
         self._digests: dict[str, str] = {}
 
     def facts(self) -> Mapping[str, object]:
-        clip = self.clip
         return {
-            "model": clip.sha256[:16],
-            "activation": clip.activation,
-            "pieces": clip.tokens.sha256[:16],
-            "truncation": f"{clip.longest}-end-kept",
-            "image": clip.preprocessing.line(),
+            "model": self.clip.sha256[:16],
+            "activation": self.clip.activation,
+            "pieces": self.clip.tokens.sha256[:16],
+            "truncation": f"{self.clip.longest}-end-kept",
+            "image": self.clip.preprocessing.line(),
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
         self._find([item.image for item in items])
 
     def _find(self, images: Sequence[str]) -> None:
-        wanted = [image for image in dict.fromkeys(images) if image not in self._paths]
-        if wanted:
+        if wanted := [image for image in images if image not in self._paths]:
             self._paths |= find_pictures(wanted, self.resources)
 
     def cache_key(self, item: Item) -> bytes:

@@ -57,7 +57,7 @@ def test_settings_on_the_command_line(world: Path, capbench: Callable[..., Ran],
     [
         (("--set", "vocabulary.min_count=99"), "99"),
         (("--set", "device=cuda:99999999999999"), "'cuda:99999999999999'"),
-        (("--set", "regions=4"), "'regions' (4)"),
+        (("--set", "regions=4"), "training requires 4 of every image"),
         (("--set", "network.embed_dim=10000000"), "not enough memory"),
         (("--features", "it's \\ no ü.h5"), "it's \\ no ü.h5: "),
         (("--evaluate", "test"), "model.safetensors: "),

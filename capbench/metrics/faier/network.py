@@ -84,6 +84,7 @@ class FaierOptions(Options):
 
     @property
     def relations(self) -> bool:
+        """True if there is a relation level."""
         return not self.variant.endswith("-object")
 
     @property
@@ -93,10 +94,12 @@ class FaierOptions(Options):
 
     @property
     def sees_images(self) -> bool:
+        """True if the network reads images."""
         return self.parts != "aier"
 
     @property
     def reads_references(self) -> bool:
+        """True if the network reads references."""
         return self.parts != "fier"
 
 

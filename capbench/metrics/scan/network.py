@@ -103,6 +103,7 @@ class ImageEncoder(nn.Module):
         self.fc: nn.Module = layer(options.image_dim, options.embed_dim)
 
     def forward(self, regions: Tensor) -> Tensor:
+        """(…, image_dim) → (…, D)."""
         x: Tensor = self.fc(regions)
         return l2norm(x) if self.normalise else x
 
