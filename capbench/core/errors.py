@@ -94,9 +94,10 @@ class CapbenchError(Exception):
         self.path = None if path is None else os.fspath(path)
         self.row = row
         self.hint = None if hint is None else " ".join(hint.split())
-        super().__init__(self._line())
+        super().__init__(self.message)
 
-    def _line(self) -> str:
+    def __str__(self) -> str:
+        """Place, message and hint in one line."""
         place = "" if self.path is None else self.path
         if self.row is not None:
             where = f"row {self.row}" if isinstance(self.row, int) else self.row

@@ -213,6 +213,7 @@ def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(embedded: D
     assert [request.label for request in judged.requests] == ["bleu"]
     (lacking,) = judged.unscored
     assert (lacking.request.label, lacking.input_missing, lacking.groups) == ("brightness", False, ("8k",))
+    assert str(lacking.error).endswith("group 8k lacks nothing: request composite@8k.")
     scored = judged.score(no_progress)
     assert list(scored.groups) == ["8k"]
     (of_group,) = scored.groups["8k"].tables
