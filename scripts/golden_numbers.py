@@ -12,8 +12,8 @@ from scripts.golden_diff import labels
 from scripts.golden_record import BLANK
 
 _LEFT_OUT = frozenset({*BLANK, "schema_version"})
-_RELATIVE = 1e-12
-_ABSOLUTE = 1e-15
+RELATIVE = 1e-12
+NETWORK_RELATIVE = 1e-5
 # On another processor a network's sums are rounded otherwise, and captions of nearly equal scores change places.
 _OF_NETWORKS = ("value", "mean", "corpus")
 _NETWORK_ABSOLUTE = 0.01
@@ -83,31 +83,32 @@ def _places(value: Any, path: str, columns: frozenset[str]) -> Iterator[str]:
         yield f"{path}: {kinds.get(type(value), 'null')}"
 
 
-def compare_numbers(stored: Any, now: Any, *, exact: bool, path: str = "") -> list[str]:
+def compare_numbers(stored: Any, now: Any, *, relative: float | None, path: str = "") -> list[str]:
     """One line for each number that is not what is stored, is missing, or was not there.
 
-    ``stored``: what :func:`numbers` gave once; ``now``: what it gives now; ``exact``: whether numbers are the same to
-    the last digits that a machine's library of functions may change; else only values and means of networks are
-    compared, to 0.01; ``path``: where the two stand.
+    ``stored``: what :func:`numbers` gave once; ``now``: what it gives now; ``relative``: the tolerance, or None to
+    compare only values and means of networks, to 0.01; ``path``: where the two stand.
     """
     if isinstance(stored, dict) and isinstance(now, dict):
         lines = []
         for key in dict.fromkeys((*stored, *now)):
-            lines += compare_numbers(stored.get(key), now.get(key), exact=exact, path=f"{path}/{key}")
+            lines += compare_numbers(stored.get(key), now.get(key), relative=relative, path=f"{path}/{key}")
         return lines
     if isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
         lines = []
         for place, (one, other) in enumerate(zip(stored, now, strict=True)):
-            lines += compare_numbers(one, other, exact=exact, path=f"{path}/{place}")
+            lines += compare_numbers(one, other, relative=relative, path=f"{path}/{place}")
         return lines
     if isinstance(stored, int | float) and isinstance(now, int | float):
-        if exact:
-            same = math.isclose(stored, now, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+        if relative is not None:
+            same = math.isclose(stored, now, rel_tol=relative, abs_tol=relative / 1000)
         else:
             compared = path.rpartition("/")[2] in _OF_NETWORKS
             same = not compared or math.isclose(stored, now, rel_tol=0, abs_tol=_NETWORK_ABSOLUTE)
         return [] if same else [f"{path}: {stored!r} is stored, {now!r} came out"]
-    return [f"{path}: {json.dumps(stored)[:80]} is stored, {json.dumps(now)[:80]} came out"] if exact else []
+    if relative is None:
+        return []
+    return [f"{path}: {json.dumps(stored)[:80]} is stored, {json.dumps(now)[:80]} came out"]
 
 
 def titles_of(payload: Mapping[str, Any]) -> dict[str, str]:

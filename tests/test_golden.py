@@ -18,7 +18,7 @@ from capbench.core import plugins
 from scripts.golden import TESTS
 from scripts.golden_columns import PARTS, PATH, differences, read, scores, statistics
 from scripts.golden_commands import SAMPLE, Command, with_needed, write_inputs
-from scripts.golden_numbers import compare_numbers, in_tests, stored, titles_of
+from scripts.golden_numbers import NETWORK_RELATIVE, RELATIVE, compare_numbers, in_tests, stored, titles_of
 from tests.conftest import Ran
 from tests.installed_parser import installed_parser
 
@@ -65,22 +65,24 @@ def test_no_number_changes(
         torch.set_num_threads(threads)
     then = json.loads((TESTS / f"{command.name}.json").read_text(encoding="utf-8"))
     assert now["structure"] == then["structure"]
-    exact = not command.networks or now["rounding"] == then["rounding"]
-    assert compare_numbers(then["numbers"], now["numbers"], exact=exact) == []
+    relative: float | None = NETWORK_RELATIVE if command.networks else RELATIVE
+    if command.networks and now["rounding"] != then["rounding"]:
+        relative = None
+    assert compare_numbers(then["numbers"], now["numbers"], relative=relative) == []
 
 
 def test_a_changed_number_is_noticed() -> None:
     then = {"cells": {"protocol=a, column=cider": {"value": 0.5, "n": 9, "p_value": 0.25}}, "list": [1, 2.0]}
-    assert compare_numbers(then, then, exact=True) == []
+    assert compare_numbers(then, then, relative=RELATIVE) == []
     for now in (
         {"cells": {"protocol=a, column=cider": {"value": 0.5 + 1e-11, "n": 9, "p_value": 0.25}}, "list": [1, 2.0]},
         {"cells": {"protocol=a, column=meteor": {"value": 0.5, "n": 9, "p_value": 0.25}}, "list": [1, 2.0]},
         {"cells": {"protocol=a, column=cider": {"value": 0.5, "n": 9}}, "list": [1, 2.0]},
         {"cells": {"protocol=a, column=cider": {"value": 0.5, "n": 9, "p_value": 0.25}}, "list": [1]},
     ):
-        assert compare_numbers(then, now, exact=True)
+        assert compare_numbers(then, now, relative=RELATIVE)
     apart = {"value": 0.6, "p_value": 0.5}
-    assert compare_numbers({"value": 0.5, "p_value": 0.25}, apart, exact=False) == [
+    assert compare_numbers({"value": 0.5, "p_value": 0.25}, apart, relative=None) == [
         "/value: 0.5 is stored, 0.6 came out"
     ]
 
