@@ -90,9 +90,10 @@ def shipped_files(folder: str = "") -> dict[str, Path]:
 
 def find_config(name: str | os.PathLike[str], folder: str = "", kind: str = "study") -> Path:
     """The path of a settings file: the path itself, or that of a file shipped in ``configs/`` by its name."""
-    path, shipped = Path(name), shipped_files(folder)
+    path = Path(name)
     if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
         return path
+    shipped = shipped_files(folder)
     # 'configs/tiger-table1.yaml' works in any folder, also without a checkout.
     if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs") / folder):
         return shipped[path.stem]

@@ -37,7 +37,7 @@ from capbench.datasets.row_models import Image, Row, Text, parsed, read_rows
 from capbench.datasets.user.caption_readers import read_captions_file
 
 _PAIRS = "foil/valse_foil-it.json"
-_WHOLE = ("coco/captions_val2014.json", "coco/annotations/captions_val2014.json", "coco/dataset_coco.json")
+_CAPTION_FILES = ("coco/captions_val2014.json", "coco/annotations/captions_val2014.json", "coco/dataset_coco.json")
 _SPLITS = ("coco/karpathy_test_captions.json", "coco/karpathy_val_captions.json")
 _MAJORITY = 2
 P = TypeVar("P", bound="VotedPair")
@@ -198,12 +198,12 @@ class FoilFull(Foil):
 
 def coco_captions(root: DataRoot) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """Captions of COCO's validation images by image, and the names of the files."""
-    for name in _WHOLE:
+    for name in _CAPTION_FILES:
         if (root.path / name).is_file():
             return dict(read_captions_file(root.path / name)), [Path(name).name]
     splits = [name for name in _SPLITS if (root.path / name).is_file()]
     if not splits:
-        root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
+        root.file(*_CAPTION_FILES, *_SPLITS, what="COCO's captions")
     captions_by_image: dict[str, tuple[str, ...]] = {}
     for name in splits:
         captions_by_image.update(read_captions_file(root.path / name))

@@ -197,14 +197,14 @@ def group_of(complete: Dataset, group: str) -> GroupDataset:
         "title": f"{complete.title}, {next((g for g in complete.groups or () if spelled(g) == name), group)}",
         "selections": selections,
         "group": name,
-        **{kept: getattr(complete, kept) for kept in _OF_WHOLE},
+        **{kept: getattr(complete, kept) for kept in _KEPT_BY_GROUP},
     }
     made: GroupDataset = type("Group", (GroupDataset,), attributes)(complete.root)
     made.complete = complete
     return made
 
 
-_OF_WHOLE = (
+_KEPT_BY_GROUP = (
     *("statistics", "default", "most_references", "with_references", "other_practice"),
     *("judges_images", "under_root", "file_columns", "version", "versions"),
 )

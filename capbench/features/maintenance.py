@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from capbench.core import files
 from capbench.core.errors import FeatureError, UsageError, check_choice
+from capbench.core.progress import Progress
 from capbench.core.records import image_id
 from capbench.features.layout import COMPRESSIONS, Entry, build
 from capbench.features.records import FLAT_FIELDS, RegionFeatures, check_names
@@ -21,7 +22,6 @@ from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import check_new, partial_path
 
 _MAX_PROBLEMS = 20
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def export_store(
     *,
     format: str | None = None,  # one of :data:`EXPORTS`; None for ``npz`` or ``butd-tsv``, by the file's suffix
     replace: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> str:
     """Write all images to a file and return the name of its format."""
     path = Path(target)
@@ -160,7 +160,7 @@ def _row(regions: RegionFeatures, *, lxmert: bool) -> bytes:
     return ("\t".join(map(str, (regions.image, *size, *cells))) + "\r\n").encode()
 
 
-def _write_npz(store: FeatureStore, path: Path, step: Callable[[int], None]) -> None:
+def _write_npz(store: FeatureStore, path: Path, step: Progress) -> None:
     images = store.ids
     counts = [store.regions(image) for image in images]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -177,11 +177,12 @@ def batches(
     batch: list[int] = []
     filled = 0
     for _, group in sorted(groups.items()) if by_image else groups.items():
-        if batch and filled + size(group) > most:
+        more = size(group)
+        if batch and filled + more > most:
             yield batch
             batch, filled = [], 0
         batch += group
-        filled += size(group)
+        filled += more
     if batch:
         yield batch
 

@@ -137,7 +137,7 @@ def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:
 
 def p_value_of(pair: Pair | SystemPair, tests: Tests | SystemTable, digits: int = 4) -> str:
     """The corrected p-value of a pair, with ``≤`` for a bound; three digits or fewer only for one that they show."""
-    draws = getattr(tests, "permutations", None) or tests.resamples
+    draws = tests.resamples if isinstance(tests, Tests) or tests.permutations is None else tests.permutations
     is_bound = at_floor(
         pair.p_value, pair.p_adjusted, pairs=len(tests.pairs), resamples=draws, correction=tests.correction
     )

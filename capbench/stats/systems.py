@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from capbench.core.arguments import SystemTest
 from capbench.core.errors import StatisticError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
 from capbench.stats.pairs import Correction
@@ -33,9 +34,6 @@ from capbench.stats.significance import PERMUTATIONS, RESAMPLES, adjust, permuta
 
 _LEVEL = 0.95
 _ROUNDING = 1e-12
-
-Progress = Callable[[int], None]
-"""Called with the number of resamples done since the last call."""
 
 
 class CorpusScores(ABC):

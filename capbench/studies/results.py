@@ -140,6 +140,7 @@ class Number(Strict):
 
 _FAMILY = ("protocol", "group", "test", "correction", "alpha", "unit", "units", "resamples", "seed", "level")
 PAIR_COLUMNS = (*_FAMILY[:2], *(field.name for field in dataclasses.fields(Pair)), *_FAMILY[2:])
+"""The columns of tests in CSV files: the place, the fields of a pair, and how it was tested."""
 NUMBER = {*Number.model_fields}
 """The fields of a number, to copy those of a cell or a ceiling."""
 

@@ -192,7 +192,7 @@ def _with_unscored(missing: list[Missing], key: str, scored: Scored) -> list[Mis
         if unmet.of_file or unmet.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
         reason, protocol = (str(unmet.error), "") if unmet.input_missing else (f"{key}: {unmet.error}", key)
-        missing += _missing_rows(unmet.request, reason, protocol=protocol)
+        missing = [*missing, *_missing_rows(unmet.request, reason, protocol=protocol)]
     return list({(entry.protocol, entry.column): entry for entry in missing}.values())
 
 

@@ -224,14 +224,15 @@ def load_scorable(
             nothing_left = error
     for request in requests:
         found = _unmet(dataset, selection, draws, request, resources, cache)
-        if found is None and request.label in joins:
+        if found is not None:
+            unscored.append(found)
+        elif request.label in joins:
             for part, joined in by_completeness(request, joins[request.label]):
                 columns = _unscored_columns(dataset, selection, part, joined, nothing_left)
                 unscored += [] if columns is None else [columns]
                 scorable += [part] if columns is None else []
-            continue
-        unscored += [] if found is None else [found]
-        scorable += [request] if found is None else []
+        else:
+            scorable.append(request)
     notes = [joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty]
     notes += [] if dataset.under_root else damaged_captions(draws[0].items)  # a user's own file
     draws = tuple(replace(judgements, notes=(*judgements.notes, *notes)) for judgements in draws)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from capbench.core.errors import MetricError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray
 from capbench.text.meteor.aligner import N_COUNTS, Lexicon, Matches, Text, align, covered_words, find_matches
 from capbench.text.meteor.stemmer import words
@@ -128,7 +129,6 @@ def meteor_corpus(statistics: FloatArray) -> float:
 
 
 _CHUNK: Final = 2_000  # candidates that share one Lexicon
-Progress = Callable[[int], None]
 
 
 def meteor_statistics(

@@ -17,6 +17,7 @@ from typing import Final
 
 from capbench.core.cache import Cache
 from capbench.core.errors import UnfinishedError, UsageError
+from capbench.core.progress import Progress
 from capbench.core.workers import Engine, PartFailure
 from capbench.text import ptb
 from capbench.text.spice import parser
@@ -30,7 +31,6 @@ relation)``."""
 Triplet = tuple[str, str, str]  # Subject, relation, object
 
 PathGiven = str | os.PathLike[str]
-Progress = Callable[[int], None]
 
 _CACHE: Final = "scene-graphs"
 _BATCH: Final = 128  # maximum number of parses lost in an interruption
