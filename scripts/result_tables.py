@@ -350,17 +350,6 @@ THUMB_COLUMNS = {
     "systems": "all-systems/total-system-pearson",
     "systems, machine only": "no-human/total-system-pearson",
 }
-VARIANCES = {
-    "composite/any-candidate-out correctness": "Composite",
-    "composite/no-human correctness": "Composite, machine only",
-    "composite@8k/no-human correctness": "its Flickr8k images",
-    "composite@30k/no-human correctness": "its Flickr30k images",
-    "composite@coco/no-human correctness": "its COCO images",
-    "thumb/all-systems total": "THumB, total",
-    "thumb/no-human total": "THumB, total, machine only",
-    "flickr8k-expert/no-own-captions expert": "Flickr8k Expert",
-    "flickr8k-crowdflower/own-reference-out share-of-yes": "Flickr8k CrowdFlower",
-}
 
 
 def study_table(results: Results, columns: Mapping[str, tuple[str, str]], head: str, percent: bool = False) -> str:
@@ -387,23 +376,11 @@ def text_metrics() -> list[str]:
 
 
 def within_source() -> list[str]:
-    """Composite, THumB and PASCAL-50S with and without human captions, and the variance of their ratings."""
+    """Composite, THumB and PASCAL-50S with and without human captions."""
     results = _results("within-source/results.json")
     composite = {title: (f"composite/{name}", "") for title, name in COMPOSITE_COLUMNS.items()}
     thumb = {title: (f"thumb/{name}", "") for title, name in THUMB_COLUMNS.items()}
-    shares = {
-        f"{row['dataset']}/{row['items']} {row['aspect']}": row for row in _results("within-source/variance.json")
-    }
-    variances = {
-        title: [
-            "" if row[part] is None else f"{100 * row[part]:.1f}" + (f" ({100 * row[chance]:.1f})" if chance else "")
-            for part, chance in (("sources", "sources_by_chance"), ("images", "images_by_chance"), ("within", ""))
-        ]
-        for key, title in VARIANCES.items()
-        for row in [shares[key]]
-    }
     return [
-        table(variances, ("% of the variance of the ratings", "between sources", "between images", "within both")),
         study_table(results, composite, "Composite, τ-c"),
         study_table(results, thumb, "THumB, r"),
     ]

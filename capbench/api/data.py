@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from capbench.api.arguments import JudgementSettings
 from capbench.api.caller import ProgressGiven, python_caller
 from capbench.api.checking import checked
 from capbench.core.arguments import PathGiven
-from capbench.core.errors import CapbenchError, MissingFileError, UsageError
+from capbench.core.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
@@ -190,57 +190,6 @@ def _protocols_of(cls: Dataset | type[Dataset]) -> dict[str, Any]:
         "version": cls.version,
         "versions": dict(cls.versions),
     }
-
-
-def variance_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]:
-    """Shares of the variance of ratings between sources, between images and within both.
-
-    Several ratings of a caption are averaged first. Selections of items that differ only in references are listed once.
-    Without names, of all installed data sets. Each row has ``dataset``, ``items``, ``aspect`` and the fields of
-    :class:`~capbench.stats.variance.VarianceShares`.
-    """
-    from capbench.datasets.base import dataset_names
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.judgements import imported_names
-
-    rows: list[dict[str, Any]] = []
-    for name in dict.fromkeys(names or [*dataset_names(), *imported_names(root)]):
-        try:
-            of_dataset = _variance_of(open_dataset(name, root))
-        except MissingFileError:
-            if names:
-                raise
-            continue  # it is not installed
-        if names and not of_dataset:
-            hint = "Choose a data set with ratings, such as composite, thumb or flickr8k-expert"
-            raise UsageError(f"{name} has no ratings of captions", code="unsupported", value=name, hint=hint)
-        rows += of_dataset
-    return rows
-
-
-def _variance_of(dataset: Dataset) -> list[dict[str, Any]]:
-    from capbench.stats.pairwise_accuracy import aggregate
-    from capbench.stats.variance import variance_shares
-
-    rows: list[dict[str, Any]] = []
-    listed = set()
-    default = dataset.protocol().items
-    selections = [default, *(items for items in dataset.selections.values() if items.name != default.name)]
-    for items in selections if any(spec.kind == "correlation" for spec in dataset.statistics.values()) else ():
-        if items.seed is not None:
-            continue  # samples of references: the captions are those of another selection
-        judgements = dataset.load(items)[0]
-        captions = tuple(item.candidate_id for item in judgements.items)
-        if captions in listed:
-            continue
-        listed.add(captions)
-        for aspect in judgements.ratings:
-            ratings = judgements.ratings[aspect]
-            places, values = aggregate(ratings.item, ratings.value, "mean")
-            rated = [judgements.items[place] for place in places.tolist()]
-            shares = variance_shares(values, [item.image for item in rated], [item.system for item in rated])
-            rows.append({"dataset": dataset.name, "items": items.name, "aspect": aspect, **asdict(shares)})
-    return rows
 
 
 def verify_data(

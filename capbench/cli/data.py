@@ -80,7 +80,6 @@ def info(
     ctx: typer.Context,
     dataset: Annotated[list[str] | None, argument("[DATASET]...", "Data sets to describe. Default: list all.")] = None,
     protocols: Annotated[bool, Help("Show protocols only.")] = False,
-    variance: Annotated[bool, Help("Show how much of the ratings' variance lies between sources and images.")] = False,
     verify: Annotated[bool, Help("Check row counts and SHA-256 of installed files.")] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
@@ -97,12 +96,9 @@ def info(
     --verify records an unknown hash the first time; a later difference is a warning. Exit code 1: a required file is
     missing, differs or has wrong counts.
 
-    --variance prints, for each data set with ratings, the share of their variance between sources (the authors of the
-    captions), between images, and within both.
-
     Example: capbench data info composite --protocols
     """
-    from capbench.api.data import dataset_info, imported_info, protocol_facts, variance_facts
+    from capbench.api.data import dataset_info, imported_info, protocol_facts
     from capbench.datasets.base import dataset_names
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
@@ -110,14 +106,9 @@ def info(
 
     root = find_root(data)
     if protocols:
-        common.check_applies(ctx, ["verify", "variance"], "--protocols")
+        common.check_applies(ctx, ["verify"], "--protocols")
         facts = protocol_facts(dataset or [], root)
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
-        return
-    if variance:
-        common.check_applies(ctx, ["verify"], "--variance")
-        common.announce_root(root, json_output=json_output)
-        _print_variance(variance_facts(dataset or [], root), json_output=json_output)
         return
     known, imported = catalog(), imported_names(root)
     for name in dataset or []:
@@ -184,31 +175,6 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
         common.warn(f"{root.path} contains no file of the requested data sets")
     if bad or nothing:
         raise typer.Exit(1)
-
-
-def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
-    def percent(share: float | None, by_chance: float | None = None) -> str:
-        expected = "" if by_chance is None else f" ({100 * by_chance:.1f})"
-        return "–" if share is None else f"{100 * share:.1f}{expected}"
-
-    def show() -> None:
-        shown = []
-        for name in dict.fromkeys(row["dataset"] for row in rows):
-            shown.append([name])
-            for row in (row for row in rows if row["dataset"] == name):
-                shares = [percent(row[of], row.get(f"{of}_by_chance")) for of in ("sources", "images", "within")]
-                shown.append([f"  {row['items']}", row["aspect"], f"{row['captions']:,}", *shares])
-        heads = ["data set, items", "ratings", "captions", "sources", "images", "within"]
-        common.print_table(heads, shown, left=2, unbroken=range(2, 6))
-        common.note(
-            "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, "
-            "and within both; in brackets the share expected if sources or images did not matter; –: unknown, or one "
-            "caption per image"
-        )
-
-    common.answer(json_output, rows, show if rows else ())
-    if not rows:
-        common.note("No data set with ratings of captions is installed; 'capbench data info' lists their sources.")
 
 
 def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:

@@ -20,7 +20,7 @@ from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, kendall_p_value, pair_counts, rank_encode, tau_b, tau_c
 from capbench.stats.tie_calibration import calibrate_ties
 from capbench.stats.ties import merged
-from capbench.stats.vectors import finite_vector, scaled_values, t_p_value
+from capbench.stats.vectors import finite_vector, scaled_values
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,16 @@ def checked_sides(
                 value=name,
             )
     return xs, ys
+
+
+def t_p_value(rest: float, degrees: int) -> float:
+    """Two-sided p-value of Student's t: ``I(rest; degrees / 2, 1/2)``, I the regularised incomplete beta function.
+
+    ``rest``: ``degrees / (degrees + t²)``, from 0 to 1; ``1 - r²`` for a correlation r of n points.
+    """
+    from scipy.special import betainc
+
+    return float(betainc(degrees / 2, 0.5, rest))
 
 
 def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:

@@ -7,7 +7,6 @@ similarities gets the recall of the file order. Here, answers as similar as the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,47 +17,8 @@ from capbench.stats.ties import SCORE_ROUNDING
 
 RECALLS = (1, 5, 10)
 """Values of K in R@K."""
+_NAMES = (*(f"r@{k}" for k in RECALLS), "median_rank", "mean_rank")
 _BLOCK = 1 << 22  # similarities that are compared at once
-
-
-@dataclass(frozen=True)
-class Direction:
-    """One direction of retrieval."""
-
-    recalls: tuple[float, ...]  # percentages of queries, for each K of RECALLS
-    median_rank: float  # of a query's first right answer; the best is 1
-    mean_rank: float
-
-    def to_dict(self) -> dict[str, float]:
-        """``r@1``, ``r@5``, ``r@10``, ``median_rank``, ``mean_rank``, rounded to six decimals."""
-        named = {f"r@{k}": value for k, value in zip(RECALLS, self.recalls, strict=True)}
-        named |= {"median_rank": self.median_rank, "mean_rank": self.mean_rank}
-        return {key: round(value, 6) for key, value in named.items()}
-
-
-@dataclass(frozen=True)
-class Retrieval:
-    """Both directions on one set of images and captions."""
-
-    image_to_text: Direction  # an image is the query, its captions are the right answers
-    text_to_image: Direction  # a caption is the query, its image is the right answer
-    images: int
-    captions: int
-
-    @property
-    def recall_sum(self) -> float:
-        """Sum of the six recalls, the criterion for choosing models; at most 600."""
-        return float(sum(self.image_to_text.recalls) + sum(self.text_to_image.recalls))
-
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers as a dictionary for JSON, rounded to six decimals."""
-        return {
-            "images": self.images,
-            "captions": self.captions,
-            "recall_sum": round(self.recall_sum, 6),
-            "image_to_text": self.image_to_text.to_dict(),
-            "text_to_image": self.text_to_image.to_dict(),
-        }
 
 
 def ranks(
@@ -95,8 +55,14 @@ def ranks(
     return to_text - reaching + 1, to_image
 
 
-def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1) -> Retrieval:
-    """R@1, R@5, R@10, median and mean rank in both directions; arguments as of :func:`ranks`.
+def retrieval(
+    similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1
+) -> dict[str, Any]:
+    """R@1, R@5, R@10, median and mean rank in both directions, and the sum of all recalls, the criterion for choosing
+    models, to six decimals, as JSON; arguments as of :func:`ranks`.
+
+    ``image_to_text``: an image is the query, and its captions are the right answers; ranks are those of a query's first
+    right answer, from 1.
 
     With ``folds``, the images are split in order into equal parts, of which their number must be a multiple, and the
     results are means over the parts (COCO's 5,000 test images are often reported as five times 1,000).
@@ -108,8 +74,14 @@ def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.inte
         inside = np.flatnonzero((image_of >= first) & (image_of < last))
         of_part = similarities if folds == 1 else similarities[first:last, inside]
         parts.append([_numbers(of_queries) for of_queries in ranks(of_part, image_of[inside] - first)])
-    to_text, to_image = (Direction(tuple(row[:-2]), *row[-2:]) for row in np.mean(parts, axis=0).tolist())
-    return Retrieval(to_text, to_image, n, len(image_of))
+    to_text, to_image = means = np.mean(parts, axis=0)
+    return {
+        "images": n,
+        "captions": len(image_of),
+        "recall_sum": round(float(means[:, : len(RECALLS)].sum()), 6),
+        "image_to_text": dict(zip(_NAMES, to_text.round(6).tolist(), strict=True)),
+        "text_to_image": dict(zip(_NAMES, to_image.round(6).tolist(), strict=True)),
+    }
 
 
 def _numbers(of_queries: NDArray[np.int64]) -> list[float]:

@@ -33,12 +33,11 @@ from capbench.core.arguments import MOST_RESAMPLES
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
-from capbench.stats.correlation import correlation
+from capbench.stats.correlation import correlation, t_p_value
 from capbench.stats.intervals import BootstrapSample
 from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
 from capbench.stats.permutation import SwapSum, permutation_p_values, swap_p_values
 from capbench.stats.resampling import observed_value
-from capbench.stats.vectors import t_p_value
 
 
 class FormulaTest(NamedTuple):

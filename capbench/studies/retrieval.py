@@ -132,7 +132,7 @@ def metric_retrieval(
             title=row.title,
             references=row.key.column not in free,
             signature=metric.signature(),
-            **retrieval(matrices[row.key.column], gallery.image_of).to_dict(),
+            **retrieval(matrices[row.key.column], gallery.image_of),
         )
         for row in request.rows
     ]

@@ -18,7 +18,7 @@ from capbench.core.errors import ModelError, UsageError
 from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
-from capbench.stats.retrieval import Retrieval, retrieval
+from capbench.stats.retrieval import retrieval
 from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
@@ -287,7 +287,7 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         return Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
 
     def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
-        return recalls(model, self.dev, self.device, 1, lambda _done: pause()).to_dict()
+        return recalls(model, self.dev, self.device, 1, lambda _done: pause())
 
     @classmethod
     def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
@@ -296,12 +296,12 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         chosen: Split[list[int]] = split_for(config, asked, loaded, Reader())
         with asked.watcher.bar("comparing captions", len(chosen.captions)) as step:
             found = recalls(loaded.network, chosen, device, asked.folds, step)
-        return {"folds": asked.folds, **found.to_dict(), "sha256": loaded.sha256}
+        return {"folds": asked.folds, **found, "sha256": loaded.sha256}
 
 
 def recalls(
     network: Any, split: Split[list[int]], device: torch.device, folds: int, progress: Callable[[int], None]
-) -> Retrieval:
+) -> dict[str, Any]:
     """Recalls of a network that reads word numbers."""
 
     def encode(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

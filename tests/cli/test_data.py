@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from capbench.core.cache import Cache
-from capbench.datasets.base import load_dataset
 from capbench.datasets.catalog import catalog
-from capbench.datasets.root import find_root, sample_dir
+from capbench.datasets.root import sample_dir
 from capbench.metrics.needs import Parser
 from capbench.text.spice import parser, scene_graph
 from capbench.text.spice.parse_file import ParseFile, write_parses
@@ -66,25 +64,6 @@ def test_info_tells_terms_dead_links_and_protocols(capbench: Call, found: Callab
     facts = found("data", "info", "composite")
     assert facts["sources"]["karpathy"]["dead"]
     assert facts["protocols"]["default"].startswith("composite/")
-
-
-def test_variance_is_split_between_sources_and_images(capbench: Call, found: Callable[..., Any], folder: Path) -> None:
-    rows = {(row["items"], row["aspect"]): row for row in found("data", "info", "composite", "--variance")}
-    # Selections that differ in references only are listed once.
-    assert {items for items, _ in rows} == {"any-candidate-out", "no-human"}
-    row = rows["any-candidate-out", "correctness"]
-    dataset = load_dataset("composite")
-    (judgements,) = dataset(find_root("sample")).load(dataset.selections["same-text-out"])
-    human = judgements.ratings["correctness"].value
-    of_source: dict[str, list[float]] = {}
-    for item, value in zip(judgements.items, human, strict=True):
-        of_source.setdefault(item.system, []).append(value)
-    between = sum(len(values) * (np.mean(values) - human.mean()) ** 2 for values in of_source.values())
-    assert row["sources"] == pytest.approx(between / ((human - human.mean()) ** 2).sum())
-    assert row["sources"] + row["images"] + row["within"] == pytest.approx(1)
-    shown = capbench("data", "info", "composite", "--variance").out
-    assert f"{100 * row['sources']:.1f} ({100 * row['sources_by_chance']:.1f})" in shown
-    assert found("data", "info", "--variance", "--data", folder) == []  # nothing there can be loaded
 
 
 def test_verify_tells_wrong_counts_and_missing_files(capbench: Call, found: Callable[..., Any], folder: Path) -> None:

@@ -178,7 +178,6 @@ explore retrieve -m cider --gallery x => wrong-value gallery
 explore retrieve wrong.yaml => wrong-value 1
 explore words faier-table5 => missing-file
 explore words faier-figure5 => missing-key words
-data info pascal-50s --variance => unsupported pascal-50s
 data info --protocols --verify => unsupported --verify
 data info --protocols composite@80k => unknown-name 80k
 data download --url http://example.org/a.zip => missing-option --url

@@ -25,7 +25,6 @@ from capbench.stats.retrieval import ranks
 from capbench.stats.system_agreement import Systems
 from capbench.stats.tie_calibration import TiedPairs, Windows, calibrate_ties, chance_level
 from capbench.stats.ties import is_constant, merged, order
-from capbench.stats.variance import share_between
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from capbench.studies.examples import percentiles, score_groups
@@ -143,7 +142,6 @@ def results(made: Made, by: int) -> dict[str, Any]:
     calls["quantiles"] = lambda: [Basis.of_quantiles(scores[:, None], ["m"]).features(scores[:, None])]
     calls["groups"] = lambda: [by * score_groups(scores, ratings)]
     calls["percentiles"] = lambda: [percentiles(scores)]
-    calls["variance"] = lambda: [np.nan if (share := share_between(scores, image)) is None else share]
     # Every image has a caption, and similarities are a score for each pair of an image and a caption.
     calls["ranks"] = lambda: [np.concatenate(ranks(np.outer([1, 2, 3, 4], scores), np.arange(n) % 4)).astype(float)]
 

@@ -68,7 +68,7 @@ def test_pairs_are_scored_as_any_items_are() -> None:
                 "title": row.title,
                 "references": True,
                 "signature": table.signatures[request.label],
-                **retrieval(matrix, gallery.image_of).to_dict(),
+                **retrieval(matrix, gallery.image_of),
             }
 
 
@@ -86,8 +86,8 @@ def test_a_column_that_looks_at_no_references_gets_none(made: Files) -> None:
     (alone,) = resolve_metrics(["tiger.grounding"])
     matrix = score(bare, [alone], made.resources, dataset="x", cache=False).values[ScoreColumn("tiger", "grounding")]
     expected = retrieval(matrix.reshape(len(images), -1), np.arange(len(images)))
-    assert grounding.image_to_text == expected.image_to_text.to_dict()
-    assert grounding.text_to_image == expected.text_to_image.to_dict()
+    assert grounding.image_to_text == expected["image_to_text"]
+    assert grounding.text_to_image == expected["text_to_image"]
 
 
 def test_a_matrix_is_what_scoring_pair_by_pair_gives(made: Files) -> None:

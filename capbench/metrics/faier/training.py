@@ -202,7 +202,7 @@ def evaluate(
             lambda union, texts: network.scores(union, texts)[0, ..., 0],
             progress,
         )
-        by_number[str(number)] = retrieval(matrix, np.arange(len(candidates)), folds).to_dict()
+        by_number[str(number)] = retrieval(matrix, np.arange(len(candidates)), folds)
     mean = sum(entry["recall_sum"] for entry in by_number.values()) / len(by_number)
     return {"recall_sum": round(mean, 6), "by_references": by_number}
 
