@@ -1,10 +1,7 @@
 """Captions with images and splits as training data: reading, sampling, vocabulary, identity.
 
-Three sources of captions are recognised by their files:
-
-- captions with named splits: Karpathy's JSON, Multi30k's folder;
-- Flickr8k's folder: ``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``;
-- SCAN's: ``{split}_caps.txt`` (one caption per line) and ``{split}_ids.txt`` (one row for each, or for every five).
+Captions with named splits are read (Karpathy's JSON, Multi30k's folder), and Flickr8k's folder:
+``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``.
 """
 
 from __future__ import annotations
@@ -20,9 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, check_choice
-from capbench.core.records import image_id
 from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
 from capbench.datasets.captions import read_machine_captions, split_list
 from capbench.datasets.root import DataRoot
@@ -141,12 +136,8 @@ def locate(name: str, root: DataRoot | None, what: str) -> Path:
 def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
     """The captions of roles (``train``, ``dev``, ``test``), by the settings captions, splits and features."""
     path = locate(config.captions, root, "captions")
-    captions = None
-    if path.is_dir() and any(path.glob("*_caps.txt")):
-        known = sorted(file.name.removesuffix("_caps.txt") for file in path.glob("*_caps.txt"))
-    else:
-        captions = _flickr8k(path) if (path / "Flickr8k.token.txt").is_file() else read_captions_file(path)
-        known = sorted(set(captions.groups.values()))
+    captions = _flickr8k(path) if (path / "Flickr8k.token.txt").is_file() else read_captions_file(path)
+    known = sorted(set(captions.groups.values()))
     found = []
     for role in roles:
         named = getattr(config.splits, role)
@@ -157,9 +148,6 @@ def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
             message = f"has no split with a usual name for {role} (splits: {', '.join(known)})"
             hint = f"Name it in the training file, as 'splits: {{{role}: NAME}}'"
             raise DataError(message, code="missing-option", value=role, path=path, hint=hint)
-        if captions is None:
-            found.append(_scan_split(path, splits[0]))
-            continue
         of_role = captions.of_groups(*(splits if role == "train" or named else splits[:1]))
         numbers = [len(texts) for texts in of_role.values()]
         texts = tuple(text for of_image in of_role.values() for text in of_image)
@@ -190,22 +178,6 @@ def _flickr8k(folder: Path) -> Captions:
                 message = f"image '{image}' is also in the list of {groups[image]}"
                 raise DataError(message, code="duplicate", value=image, path=listed, row=row)
     return Captions(captions, captions.source, groups)
-
-
-def _scan_split(folder: Path, split: str) -> Pairs:
-    listed, ids_file = (folder / f"{split}_{end}.txt" for end in ("caps", "ids"))
-    texts = [line.strip() for line in files.read_lines(listed)]
-    if "" in texts:
-        raise DataError("the caption is empty", code="missing-caption", path=listed, row=texts.index("") + 1)
-    ids, n = [image_id(line.strip()) for line in files.read_lines(ids_file)], len(texts)
-    if len(ids) not in (n, n / 5):
-        message = f"has {len(ids):,} rows for {n:,} captions: one for each or for every five is required"
-        raise DataError(message, code="mismatch", value=len(ids), path=ids_file)
-    place: dict[str, int] = {}
-    of_row = [place.setdefault(image, len(place)) for image in ids]
-    image_of = np.array(of_row if len(ids) == n else np.repeat(of_row, 5), dtype=np.int64)
-    order = np.argsort(image_of, kind="stable")  # captions of one image become adjacent
-    return Pairs(tuple(place), tuple(texts[i] for i in order), image_of[order], listed)
 
 
 def training_record(train: Pairs, dev: Pairs, more: Iterable[str] = ()) -> TrainingRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ from capbench.stats.retrieval import retrieval
 from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
-from capbench.training.trainer import B, M, Measurement, Task, Watcher, adam
+from capbench.training.trainer import B, Bar, M, Measurement, Task, Watcher, adam
 from capbench.weights.files import write_trained
 from capbench.weights.training_files import KEY
 
@@ -126,8 +127,6 @@ class CaptionTask(Task[M, B], Generic[M, B]):
         self.data |= {"features": named, "regions": f"{each} x {columns}"}
         record = data.training_record(self.train, self.dev_pairs)
         self._facts: dict[str, Any] = {"features": kind, KEY: record.to_json()}
-        # Useful if features are read from disk, or if a GPU computes at the same time.
-        self.prefetch = device.type == "cuda" or not self.regions.in_memory
 
     def start(self, model: M) -> None:
         """Make the optimiser of the network."""
@@ -156,6 +155,9 @@ class Reader(Generic[E]):
 
     more: More | None = None  # What it reads of an image besides features
 
+    def __init__(self, options: Any, root: DataRoot | None, watcher: Watcher) -> None:
+        self.options, self.root, self.watcher = options, root, watcher
+
     def texts(self, captions: Sequence[str]) -> Iterable[str]:
         """Further texts whose words the vocabulary counts."""
         return ()
@@ -171,48 +173,67 @@ class Split(NamedTuple, Generic[E]):
     pairs: data.Pairs
     captions: list[E]
     regions: Regions
+    vocabulary: Any  # the network's words or word pieces
 
 
 class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
     """A task whose score is recall."""
 
     settings: ClassVar[type[MatchingTraining]]
+    reader: ClassVar[type[Reader[Any]]] = Reader
     network: Any  # makes the network of some sizes, with first weights drawn by a generator: its class, or a method
+    load: ClassVar[Callable[..., Any]]  # reads a weight file: path, device=
+    released: ClassVar[bool] = False  # True if it also reads released checkpoints: vocabulary=
     score = "recall_sum"
 
-    def __init__(
-        self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher, reader: Reader[E]
-    ) -> None:
+    def __init__(self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
+        reader: Reader[E] = self.reader(config.network, root, watcher)
         super().__init__(config, root, device, watcher, reader.more)
         captions = self.train.captions, self.sample.captions
         texts = [*captions[0], *self.dev_pairs.captions, *reader.texts([text for part in captions for text in part])]
         self.vocabulary = data.build_vocabulary(texts, config.vocabulary.min_count, watcher.say)
         self.captions, dev = (reader.encode(part, self.vocabulary) for part in captions)
-        self.dev = Split(self.sample, dev, self.dev_regions)
+        self.dev = Split(self.sample, dev, self.dev_regions, self.vocabulary)
         self.data["vocabulary"] = self.vocabulary.sha256
         sizes = {"vocabulary_size": len(self.vocabulary), "image_dim": self.regions.shape[2]}
         self.options = replace(config.network, **sizes)
         self.start(self.network(self.options, torch.Generator().manual_seed(config.seed)))
 
+    @classmethod
+    @abstractmethod
+    def recalls(cls, network: Any, split: Split[E], config: Any, folds: int, bar: Bar) -> dict[str, Any]:
+        """Recalls on a split, means over equal parts of the images."""
+
+    def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
+        return self.recalls(model, self.dev, self.config, 1, lambda *_: nullcontext(lambda _done: pause()))
+
+    @classmethod
+    def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
+        if asked.vocabulary is not None and not cls.released:
+            message, hint = "the network's file has its vocabulary", "Omit --vocabulary"
+            raise UsageError(message, code="unsupported", value="vocabulary", hint=hint)
+        words = {"vocabulary": asked.vocabulary} if cls.released else {}
+        loaded = cls.load(model, device=choose_device(config.device), **words)
+        reader: Reader[E] = cls.reader(loaded.options, asked.root, asked.watcher)
+        (pairs,) = data.read_pairs(config, asked.root, asked.split)
+        pairs = pairs.sample(asked.images, config.dev_captions())
+        if (images := len(pairs.images)) % asked.folds:
+            message = f"{images:,} images cannot be divided into {asked.folds} equal parts"
+            raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
+        regions, kind, named = open_regions(config, asked.root, pairs, reader.more)
+        differs = None not in (loaded.features, kind) and loaded.features != kind
+        if differs or regions.shape[2] != loaded.options.image_dim:
+            message = f"was trained on features of another kind ({loaded.features}) than these ({named})"
+            hint = "Pass the features that it was trained on with --features"
+            raise ModelError(message, code="wrong-features", value=kind, path=loaded.path, hint=hint)
+        split = Split(pairs, reader.encode(pairs.captions, loaded.vocabulary), regions, loaded.vocabulary)
+        numbers = cls.recalls(loaded.network, split, config, asked.folds, asked.watcher.bar)
+        return {"folds": asked.folds, **numbers, "sha256": loaded.sha256}
+
     def save(self, path: Path, model: M, facts: Mapping[str, Any]) -> None:
         write_trained(path, model, self.vocabulary, facts)
 
     lines = staticmethod(lambda entry: recall_lines(entry))
-
-
-def split_for(config: MatchingTraining, asked: Measurement, model: Any, reader: Reader[E]) -> Split[E]:
-    """A role's captions and features, or a sample of them, for a trained model."""
-    (pairs,) = data.read_pairs(config, asked.root, asked.split)
-    pairs = pairs.sample(asked.images, config.dev_captions())
-    if (images := len(pairs.images)) % asked.folds:
-        message = f"{images:,} images cannot be divided into {asked.folds} equal parts"
-        raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
-    regions, kind, named = open_regions(config, asked.root, pairs, reader.more)
-    if (None not in (model.features, kind) and model.features != kind) or regions.shape[2] != model.options.image_dim:
-        message = f"was trained on features of another kind ({model.features}) than these ({named})"
-        hint = "Pass the features that it was trained on with --features"
-        raise ModelError(message, code="wrong-features", value=kind, path=model.path, hint=hint)
-    return Split(pairs, reader.encode(pairs.captions, model.vocabulary), regions)
 
 
 # Similarities of every image with every caption of a split, block by block.
@@ -228,18 +249,19 @@ def similarity_matrix(
     encode_images: Callable[[NDArray[np.int64]], Any],  # a block, by indices
     encode_captions: Callable[[NDArray[np.int64]], Any],
     compare: Callable[[Any, Any], Tensor],  # similarities of two encoded blocks
-    progress: Callable[[int], None] = lambda _done: None,  # called with numbers of captions done
+    bar: Bar,
 ) -> NDArray[np.float32]:
     """(images, captions) similarities; each image and each caption is encoded once."""
     network.eval()
     encoded = [encode_images(np.arange(i, min(i + IMAGES, images))) for i in range(0, images, IMAGES)]
     matrix = np.empty((images, len(lengths)), dtype=np.float32)
     order = np.argsort(lengths, kind="stable")
-    for first in range(0, len(order), CAPTIONS):
-        chosen = order[first : first + CAPTIONS]
-        progress(len(chosen))
-        captions = encode_captions(chosen)
-        matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
+    with bar("comparing captions", len(order)) as step:
+        for first in range(0, len(order), CAPTIONS):
+            chosen = order[first : first + CAPTIONS]
+            step(len(chosen))
+            captions = encode_captions(chosen)
+            matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
     return matrix
 
 
@@ -274,47 +296,26 @@ class Batch:
 class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
     """A task of a network with ``encode_images``, ``encode_captions`` and ``similarities``, as SCAN's."""
 
-    load: ClassVar[Callable[..., Any]]  # reads a weight file: path, vocabulary of a released checkpoint, device=
-
-    def __init__(self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
-        super().__init__(config, root, device, watcher, Reader())
-
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
         ids, lengths = pad_rows([self.captions[i] for i in chosen])
         ids = data.drop_words(ids, self.config.dropout.words, np.random.default_rng((self.config.seed, 2, step)))
-        (images,) = self.regions.take(self.train.image_of[chosen])
-        pin = self.device.type == "cuda"  # a GPU copies from page-locked memory while it computes
-        return Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
-
-    def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
-        return recalls(model, self.dev, self.device, 1, lambda _done: pause())
+        return Batch(self.regions.take(self.train.image_of[chosen])[0], ids, lengths)
 
     @classmethod
-    def measure(cls, config: Any, model: Path, asked: Measurement) -> dict[str, Any]:
-        device = torch.device(choose_device(config.device))
-        loaded = cls.load(model, *filter(None, [asked.vocabulary]), device=str(device))
-        chosen: Split[list[int]] = split_for(config, asked, loaded, Reader())
-        with asked.watcher.bar("comparing captions", len(chosen.captions)) as step:
-            found = recalls(loaded.network, chosen, device, asked.folds, step)
-        return {"folds": asked.folds, **found, "sha256": loaded.sha256}
+    def recalls(cls, network: Any, split: Split[list[int]], config: Any, folds: int, bar: Bar) -> dict[str, Any]:
+        device = next(network.parameters()).device
 
+        def encode(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+            ids, lengths = pad_rows([split.captions[i] for i in chosen])
+            return network.encode_captions(ids.to(device), lengths), lengths
 
-def recalls(
-    network: Any, split: Split[list[int]], device: torch.device, folds: int, progress: Callable[[int], None]
-) -> dict[str, Any]:
-    """Recalls of a network that reads word numbers."""
-
-    def encode(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        ids, lengths = pad_rows([split.captions[i] for i in chosen])
-        return network.encode_captions(ids.to(device), lengths), lengths
-
-    matrix = similarity_matrix(
-        network,
-        split.regions.shape[0],
-        [len(caption) for caption in split.captions],
-        lambda images: network.encode_images(split.regions.take(images)[0].to(device)),
-        encode,
-        lambda images, captions: network.similarities(images, *captions),
-        progress,
-    )
-    return retrieval(matrix, split.pairs.image_of, folds)
+        matrix = similarity_matrix(
+            network,
+            split.regions.shape[0],
+            [len(caption) for caption in split.captions],
+            lambda images: network.encode_images(split.regions.take(images)[0].to(device)),
+            encode,
+            lambda images, captions: network.similarities(images, *captions),
+            bar,
+        )
+        return retrieval(matrix, split.pairs.image_of, folds)

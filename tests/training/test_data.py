@@ -36,13 +36,6 @@ def read(captions: Path, role: str, **splits: Any) -> Pairs:
     return read_pairs(config_of(captions, **splits), None, role)[0]
 
 
-def _scan_folder(folder: Path, captions: list[str], ids: list[str]) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "train_caps.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
-    (folder / "train_ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
-    return folder
-
-
 def test_karpathys_splits_have_their_usual_roles(world: Path, tmp_path: Path) -> None:
     train, dev = read_pairs(config_of(world / "world.json"), None, "train", "dev")
     assert (len(train.images), len(dev.images)) == (18, 6)
@@ -78,22 +71,7 @@ def test_flickr8ks_own_files(tmp_path: Path) -> None:
             read(tmp_path, "train")
 
 
-def test_scans_folder_has_one_row_for_five_captions_or_for_each(tmp_path: Path) -> None:
-    texts = tuple(f"caption {i}" for i in range(10))
-    pairs = read(_scan_folder(tmp_path / "five", [*texts], ["7", "9"]), "train")
-    assert (pairs.images, pairs.captions) == (("7", "9"), texts)
-    assert pairs.image_of.tolist() == [0] * 5 + [1] * 5
-    pairs = read(_scan_folder(tmp_path / "one", ["one", "two", "three"], ["b.jpg", "a.jpg", "b.jpg"]), "train")
-    assert (pairs.images, pairs.captions) == (("b", "a"), ("one", "three", "two"))
-
-
 def test_invalid_captions_are_named(tmp_path: Path) -> None:
-    folder = _scan_folder(tmp_path / "s", [f"caption {i}" for i in range(9)], ["1", "2"])
-    with raises(DataError, "mismatch", path=folder / "train_ids.txt", value=2):
-        read(folder, "train")
-    (folder / "train_caps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
-    with raises(DataError, "missing-caption", path=folder / "train_caps.txt", row=2):
-        read(folder, "train")
     with raises(MissingFileError, "missing-file", path="nowhere.json", value="nowhere.json"):
         read(Path("nowhere.json"), "train")
     token = tmp_path / "x.token"

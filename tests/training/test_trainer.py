@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from capbench.core import files
-from capbench.core.errors import DataError, ModelError, UsageError
-from capbench.training.trainer import average_of, prefetch, train, update_average
+from capbench.core.errors import ModelError, UsageError
+from capbench.training.trainer import average_of, train, update_average
 from capbench.weights.checkpoints import read_checkpoint
 from tests.errors import raises
 from tests.training.interruptions import check_stopped
@@ -19,9 +17,9 @@ from tests.training.toy import Points, Toy, settings
 from tests.training.world import log_of
 
 
-@pytest.mark.parametrize(("width", "select"), [(4, "last"), (5, "best")])  # 5: batches are made by a thread
-def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, width: int, select: str) -> None:
-    chosen = settings(width=width, select=select, evaluation={"every": 3})
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, select: str) -> None:
+    chosen = settings(select=select, evaluation={"every": 3})
     whole = check_stopped(Toy, chosen, tmp_path, (1, 3, 7))
     assert (whole.ended, whole.step, whole.epoch) == ("epochs", 20, 4)
 
@@ -154,19 +152,6 @@ def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path)
         train(Toy, settings(width=6), run)
 
 
-@pytest.mark.parametrize("value", [2, 3, None])
-def test_a_run_with_a_setting_that_is_gone_resumes_at_its_remaining_value(tmp_path: Path, value: int | None) -> None:
-    train(Toy, settings(), tmp_path)
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    state["settings"]["evaluation.captions"] = value
-    torch.save(state, tmp_path / "checkpoint.pt")
-    if value == 2:
-        assert train(Toy, settings(), tmp_path).ended == "epochs"
-    else:
-        with raises(UsageError, "conflict", path=tmp_path, value="evaluation.captions"):
-            train(Toy, settings(), tmp_path)
-
-
 @pytest.mark.parametrize("content", [b"torn", None, {"step": 3, "format": 1}])
 def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: Any) -> None:
     train(Toy, settings(), tmp_path)
@@ -178,20 +163,3 @@ def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: A
         checkpoint.write_bytes(content)
     with raises(ModelError, "damaged", path=checkpoint):
         train(Toy, settings(), tmp_path)
-
-
-def test_prefetching_changes_nothing_hands_errors_on_and_ends_with_its_reader() -> None:
-    assert list(prefetch(iter(range(1, 50)))) == list(range(1, 50))
-
-    def broken() -> Iterator[int]:
-        yield 1
-        raise DataError("cannot be read", code="unreadable", path="captions.txt")
-
-    items = prefetch(broken())
-    assert next(items) == 1
-    with raises(DataError, "unreadable", path="captions.txt"):
-        next(items)
-    before, endless = threading.active_count(), prefetch(iter(range(1, 10**9)))
-    assert next(endless) == 1
-    endless.close()
-    assert threading.active_count() == before

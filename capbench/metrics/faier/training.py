@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from pydantic import Field, InstanceOf
 
 from capbench.core.errors import count
-from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.metrics.faier.network import (
     NO_REFERENCE,
@@ -38,7 +36,6 @@ from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
-from capbench.training.features import More
 from capbench.training.matching import (
     DropoutOptions,
     LossOptions,
@@ -48,9 +45,8 @@ from capbench.training.matching import (
     Split,
     recall_lines,
     similarity_matrix,
-    split_for,
 )
-from capbench.training.trainer import Measurement, Watcher
+from capbench.training.trainer import Bar, Watcher
 
 TABLE_4 = {
     "fier": ("fier", "all", 4),
@@ -95,30 +91,30 @@ class FaierTraining(MatchingTraining):
 
 
 class GraphReader(Reader[CaptionCode]):
-    """Reads captions as words and triplets, images as features and boxes; ``data`` is the folder of parse files."""
+    """Reads captions as words and triplets, images as features and boxes; the data folder has files of parses."""
 
-    def __init__(self, options: FaierOptions, watcher: Watcher, data: Path | None = None) -> None:
-        self._options, self._watcher, self._data = options, watcher, data
+    def __init__(self, options: FaierOptions, root: DataRoot | None, watcher: Watcher) -> None:
+        super().__init__(options, root, watcher)
+        self._data = None if root is None else root.path
         self._triplets: dict[str, tuple[Triplet, ...]] = {}
-        self.more: More | None = None
         if options.relations and options.sees_images:
             self.more = lambda regions: [region_boxes(regions)]
 
     def texts(self, captions: Sequence[str]) -> list[str]:
         """The triplets' words: base forms that captions may not contain."""
-        if not self._options.relations:
+        if not self.options.relations:
             return []
         distinct = list(dict.fromkeys(captions))
         missing = scene_graph.missing(ptb.tokenize(distinct), data=self._data)
         if missing:
-            with self._watcher.bar("parsing captions, once", len(missing)) as step:
+            with self.watcher.bar("parsing captions, once", len(missing)) as step:
                 scene_graph.ensure(missing, progress=step)
         self._triplets.update(zip(distinct, scene_graph.triplets(distinct, data=self._data), strict=True))
         return [" ".join(triplet) for text in captions for triplet in self._triplets[text]]
 
     def encode(self, captions: Sequence[str], vocabulary: Vocabulary) -> list[CaptionCode]:
         self.texts([text for text in captions if text not in self._triplets])
-        return [caption_code(text, self._triplets.get(text, ()), vocabulary, self._options) for text in captions]
+        return [caption_code(text, self._triplets.get(text, ()), vocabulary, self.options) for text in captions]
 
 
 class References(NamedTuple):
@@ -173,45 +169,13 @@ def union_of(
     return network.fuse(images, captions, places, counts)
 
 
-def evaluate(
-    network: Faier,
-    split: Split[CaptionCode],
-    numbers: Sequence[int],  # of references per image; an image with fewer captions uses all of them
-    empty: CaptionCode,  # the reference of an image without references
-    progress: Callable[[int], None],  # called with numbers of candidates done
-    folds: int = 1,  # number of equal parts of the images over which the mean is computed
-) -> dict[str, Any]:
-    """Recalls with each image's first caption as its candidate and the next captions as its references, as JSON:
-    ``recall_sum`` is the mean over the numbers of references."""
-    of_image = split.pairs.of_images(split.captions)
-    candidates = [codes[0] for codes in of_image]
-    reads = network.options.reads_references
-
-    def encode_images(number: int, block: NDArray[np.int64]) -> list[Union]:
-        texts = collate_references([of_image[i][1 : 1 + number] for i in block.tolist()], empty) if reads else None
-        return union_of(network, split.regions.take(block), texts)
-
-    by_number = {}
-    for number in numbers if reads else (0,):
-        matrix = similarity_matrix(
-            network,
-            len(candidates),
-            [len(code.words) for code in candidates],
-            partial(encode_images, number),
-            lambda chosen: network.encode_captions(collate([candidates[i] for i in chosen])),
-            lambda union, texts: network.scores(union, texts)[0, ..., 0],
-            progress,
-        )
-        by_number[str(number)] = retrieval(matrix, np.arange(len(candidates)), folds)
-    mean = sum(entry["recall_sum"] for entry in by_number.values()) / len(by_number)
-    return {"recall_sum": round(mean, 6), "by_references": by_number}
-
-
 class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
     """Retrieval of matching candidates and images with references within a batch."""
 
     settings = FaierTraining
+    reader = GraphReader
     network = Faier
+    load = FaierModel.load
     metric = "faier"
     config: FaierTraining
     variants: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -220,8 +184,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
     }
 
     def __init__(self, config: FaierTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
-        reader = GraphReader(config.network, watcher, None if root is None else root.path)
-        super().__init__(config, root, device, watcher, reader)
+        super().__init__(config, root, device, watcher)
         self._empty = caption_code(NO_REFERENCE, (), self.vocabulary, self.options)
         self._of_image = self.train.of_images(self.captions)
 
@@ -246,19 +209,35 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         candidates = self.model.encode_captions(batch.candidates, self.config.dropout.embedding)
         return self.config.loss(self.model.scores(union, candidates)[0, ..., 0], step)
 
-    def validate(self, model: Faier, pause: Callable[[], None]) -> dict[str, Any]:
-        return evaluate(model, self.dev, self.config.evaluation.references, self._empty, lambda _done: pause())
-
     @classmethod
-    def measure(cls, config: FaierTraining, model: Path, asked: Measurement) -> dict[str, Any]:
-        loaded = FaierModel.load(model, choose_device(config.device))
-        reader = GraphReader(loaded.options, asked.watcher, None if asked.root is None else asked.root.path)
-        chosen = split_for(config, asked, loaded, reader)
-        empty = caption_code(NO_REFERENCE, (), loaded.vocabulary, loaded.options)
-        counts = config.evaluation.references
-        with asked.watcher.bar("comparing candidates", len(counts) * len(chosen.pairs.images)) as step:
-            numbers = evaluate(loaded.network, chosen, counts, empty, step, asked.folds)
-        return {"folds": asked.folds, **numbers, "sha256": loaded.sha256}
+    def recalls(
+        cls, network: Faier, split: Split[CaptionCode], config: FaierTraining, folds: int, bar: Bar
+    ) -> dict[str, Any]:
+        """Recalls of each image's first caption, the candidate, with so many of the next captions as references (or all
+        if there are fewer); ``recall_sum`` is the mean over the numbers of references."""
+        of_image, options = split.pairs.of_images(split.captions), network.options
+        candidates = [codes[0] for codes in of_image]
+        empty = caption_code(NO_REFERENCE, (), split.vocabulary, options)
+
+        def encode_images(number: int, block: NDArray[np.int64]) -> list[Union]:
+            rows = [of_image[i][1 : 1 + number] for i in block.tolist()]
+            texts = collate_references(rows, empty) if options.reads_references else None
+            return union_of(network, split.regions.take(block), texts)
+
+        by_number = {}
+        for number in config.evaluation.references if options.reads_references else (0,):
+            matrix = similarity_matrix(
+                network,
+                len(candidates),
+                [len(code.words) for code in candidates],
+                partial(encode_images, number),
+                lambda chosen: network.encode_captions(collate([candidates[i] for i in chosen])),
+                lambda union, texts: network.scores(union, texts)[0, ..., 0],
+                bar,
+            )
+            by_number[str(number)] = retrieval(matrix, np.arange(len(candidates)), folds)
+        mean = sum(entry["recall_sum"] for entry in by_number.values()) / len(by_number)
+        return {"recall_sum": round(mean, 6), "by_references": by_number}
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ class ScanTask(WordTask[Scan]):
     network = Scan
     metric = "tiger"
     load = staticmethod(load_scan)
+    released = True
     config: ScanTraining
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:

@@ -328,7 +328,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             watcher.say(f"{cut:,} training captions have more than {longest} word pieces and are truncated")
         splits = (self.train, self.regions), (self.sample, self.dev_regions)
         self._split, self.dev = (
-            Split(pairs, [self._pieces.sequence(text, longest) for text in pairs.captions], regions)
+            Split(pairs, [self._pieces.sequence(text, longest) for text in pairs.captions], regions, self._pieces)
             for pairs, regions in splits
         )
         self._specials = specials_of(self._pieces)

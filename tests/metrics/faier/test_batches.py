@@ -63,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_captions_are_parsed_once_and_read_with_their_triplets(asked: list[str]) -> None:
-    reading = GraphReader(FaierOptions(vocabulary_size=4), Watcher())
+    reading = GraphReader(FaierOptions(vocabulary_size=4), None, Watcher())
     texts = reading.texts(["A dog .", "a dog", "dogs running"])
     assert texts == ["dog run on grass"] * 3
     assert asked == ["a dog", "dogs running"]
@@ -72,5 +72,5 @@ def test_captions_are_parsed_once_and_read_with_their_triplets(asked: list[str])
     assert code.triplets == (tuple(vocabulary.number(word) for word in ("dog", "run", "on", "grass")),)
     assert reading.more is not None
     scene_graph.forget()  # as in the next process
-    assert GraphReader(FaierOptions(vocabulary_size=4), Watcher()).texts(["a dog"]) == texts[:1]
+    assert GraphReader(FaierOptions(vocabulary_size=4), None, Watcher()).texts(["a dog"]) == texts[:1]
     assert len(asked) == 2

@@ -81,6 +81,8 @@ def test_the_command_trains_rows_and_measures_them(
     assert measured.code == halves.code == 0, measured.err
     assert "with 1 reference: 6 images, 6 candidates" in measured.out
     assert "test: 2 folds" in halves.out
+    ignored = capbench(*command, "--vocabulary", path)
+    assert (ignored.code, ignored.failure.value) == (2, "vocabulary")
     assert halves.out != measured.out.replace("test:", "test: 2 folds")  # a caption among three is found more easily
     unknown = capbench("train", "faier", path, "--variant", "faier-2-ref")
     assert unknown.code == 2
