@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ class Regions:
 
     def __init__(self, images: int, read: Callable[[int], Sequence[NDArray[Any]]], memory_mb: float) -> None:
         self._read = read  # returns the arrays of an image
+        self._lock = threading.Lock()  # the prefetching thread and evaluations both use HDF5
         first = read(0)
         self.shape = (images, *first[0].shape)  # (images, regions, columns)
         self.in_memory = images * sum(array.nbytes for array in first) <= memory_mb * 2**20
@@ -40,7 +42,8 @@ class Regions:
         if self.in_memory:
             return [held.index_select(0, torch.as_tensor(images)).float() for held in self._held]
         distinct, places = np.unique(np.asarray(images), return_inverse=True)
-        read = zip(*(self._read(image) for image in distinct.tolist()), strict=True)
+        with self._lock:
+            read = list(zip(*(self._read(image) for image in distinct.tolist()), strict=True))
         # A copy by torch, since the rounding of matrix products can depend on alignment.
         return [torch.from_numpy(np.stack(part)).float().index_select(0, torch.from_numpy(places)) for part in read]
 

@@ -12,7 +12,9 @@ import json
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ from capbench.weights.checkpoints import read_torch
 
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
+T = TypeVar("T")
 
 Bar = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar of a description and a number of steps: a context with a function of the steps done."""
@@ -80,6 +83,7 @@ class Task(ABC, Generic[M, B]):
     optimiser: torch.optim.Optimizer  # the loop sets its learning rate
     steps_per_epoch: int
     data: dict[str, str]  # identifiers of the training data; a run resumes only with the same data
+    prefetch: bool = False  # True to produce batches ahead in a thread, without torch's random numbers
 
     @abstractmethod
     def __init__(self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
@@ -261,26 +265,27 @@ class _Loop(Generic[M, B]):
     def _train(self, advance: Callable[[int], None]) -> None:
         config, batches = self.config, self._batches()
         every = config.evaluation.every or self.task.steps_per_epoch
-        while True:
-            if self.step != self.evaluated and (self.step % every == 0 or self.step == self.steps):
-                self._evaluate()
-                if self.ended:
-                    break
-            self._pause()
-            self._learn(next(batches))
-            advance(1)
-            self.watcher.step(self.steps, self.step)
-            if self.step % config.log_every == 0:
-                rate = learning_rate(config, self.task.steps_per_epoch, self.step - 1)
-                self._log("step", loss=round(sum(self.losses) / len(self.losses), 6), lr=rate)
-                self.losses = []
-            if time.monotonic() - self.saved >= config.checkpoint_seconds:
-                self._save()
+        with contextlib.closing(prefetch(batches) if self.task.prefetch else batches) as feed:
+            while True:
+                if self.step != self.evaluated and (self.step % every == 0 or self.step == self.steps):
+                    self._evaluate()
+                    if self.ended:
+                        break
+                self._pause()
+                self._learn(next(feed))
+                advance(1)
+                self.watcher.step(self.steps, self.step)
+                if self.step % config.log_every == 0:
+                    rate = learning_rate(config, self.task.steps_per_epoch, self.step - 1)
+                    self._log("step", loss=round(sum(self.losses) / len(self.losses), 6), lr=rate)
+                    self.losses = []
+                if time.monotonic() - self.saved >= config.checkpoint_seconds:
+                    self._save()
         self._write_model()
         self._log("end", reason=self.ended)
         self._save()
 
-    def _batches(self) -> Iterator[B]:
+    def _batches(self) -> Generator[B]:
         epoch, first = divmod(self.step, self.task.steps_per_epoch)
         for number in range(epoch, self.config.epochs):
             yield from self.task.batches(number, first if number == epoch else 0)
@@ -397,6 +402,15 @@ def update_average(average: nn.Module, network: nn.Module, ema: float, step: int
     torch._foreach_lerp_(list(average.parameters()), list(network.parameters()), 1 - decay)
     for mean, buffer in zip(average.buffers(), network.buffers(), strict=True):
         mean.copy_(buffer)
+
+
+def prefetch(items: Iterator[T]) -> Generator[T]:
+    """The same items, produced ahead in a thread."""
+    with ThreadPoolExecutor(1) as pool:
+        ahead = deque(pool.submit(next, items, None) for _ in range(2))
+        while (item := ahead.popleft().result()) is not None:
+            ahead.append(pool.submit(next, items, None))
+            yield item
 
 
 def adam(model: nn.Module, options: OptimiserOptions) -> torch.optim.Adam:

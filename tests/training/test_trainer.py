@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from capbench.core import files
-from capbench.core.errors import ModelError, UsageError
-from capbench.training.trainer import average_of, train, update_average
+from capbench.core.errors import DataError, ModelError, UsageError
+from capbench.training.trainer import average_of, prefetch, train, update_average
 from capbench.weights.checkpoints import read_checkpoint
 from tests.errors import raises
 from tests.training.interruptions import check_stopped
@@ -17,9 +19,9 @@ from tests.training.toy import Points, Toy, settings
 from tests.training.world import log_of
 
 
-@pytest.mark.parametrize("select", ["last", "best"])
-def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, select: str) -> None:
-    chosen = settings(select=select, evaluation={"every": 3})
+@pytest.mark.parametrize(("width", "select"), [(4, "last"), (5, "best")])  # 5: batches are made by a thread
+def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, width: int, select: str) -> None:
+    chosen = settings(width=width, select=select, evaluation={"every": 3})
     whole = check_stopped(Toy, chosen, tmp_path, (1, 3, 7))
     assert (whole.ended, whole.step, whole.epoch) == ("epochs", 20, 4)
 
@@ -163,3 +165,20 @@ def test_a_checkpoint_that_cannot_be_used_is_an_error(tmp_path: Path, content: A
         checkpoint.write_bytes(content)
     with raises(ModelError, "damaged", path=checkpoint):
         train(Toy, settings(), tmp_path)
+
+
+def test_prefetching_changes_nothing_hands_errors_on_and_ends_with_its_reader() -> None:
+    assert list(prefetch(iter(range(1, 50)))) == list(range(1, 50))
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise DataError("cannot be read", code="unreadable", path="captions.txt")
+
+    items = prefetch(broken())
+    assert next(items) == 1
+    with raises(DataError, "unreadable", path="captions.txt"):
+        next(items)
+    before, endless = threading.active_count(), prefetch(iter(range(1, 10**9)))
+    assert next(endless) == 1
+    endless.close()
+    assert threading.active_count() == before

@@ -41,6 +41,7 @@ class Toy(Task[nn.Sequential, Points]):
         self.optimiser = adam(self.model, config.optimiser)
         self.steps_per_epoch = -(-config.points // config.batch)
         self.data = {"points": str(config.points)}
+        self.prefetch = width > 4
         self._train, self._dev = (self._cloud(config.points, seed) for seed in (1, 2))
 
     @staticmethod
