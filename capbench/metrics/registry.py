@@ -88,11 +88,11 @@ def load_network(path: str | os.PathLike[str]) -> Any:
     from capbench.metrics.leic.network import LeicModel
     from capbench.metrics.scan.files import load_scan
     from capbench.metrics.scan.network import Scan
-    from capbench.metrics.vilbert import files as vilbert
+    from capbench.metrics.vilbert.files import VilbertModel, load_vilbert
     from capbench.weights.arrays import read_metadata
 
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
-    loaders: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, vilbert.KIND: vilbert.load_vilbert}
+    loaders: dict[str, Callable[..., Any]] = {Scan.kind: load_scan, VilbertModel.network_type.kind: load_vilbert}
     loaders |= {model.network_type.kind: model.load for model in (FaierModel, LeicModel)}
     for kind, load in loaders.items():
         if family in ("", kind.partition("/")[0]):

@@ -71,13 +71,33 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 N = TypeVar("N", bound=nn.Module)
 
 
-class TrainedWeights(Generic[O]):
-    """A trained network that was read from a file."""
+class Stored(NamedTuple):
+    """The content of a file."""
 
-    network: nn.Module  # in evaluation mode, with an attribute ``options``
+    tensors: dict[str, Tensor]  # weights by name
+    options: Any  # options of the network
+    vocabulary: Any  # its words or word pieces
+    training: dict[str, Any]  # facts of the training, JSON values; ``features`` is the fingerprint id of the features
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel(Generic[N, O]):
+    """A trained network with its vocabulary."""
+
+    title: ClassVar[str]  # of the kind of network, in messages, and in lower case in signatures and commands: ``SCAN``
+    network_type: ClassVar[Any]  # a module made of options, with ``kind``: the format in its files, ``capbench.scan/1``
+    option_type: ClassVar[type[Options]]
+    trainer: ClassVar[str] = ""  # name for ``capbench train``, if it is not the title
+    # key of the words in files, and their type
+    words: ClassVar[tuple[str, Callable[[tuple[str, ...]], Any]]] = ("vocabulary", Vocabulary)
+
+    network: N = field(repr=False)  # in evaluation mode, with an attribute ``options`` that has ``image_dim``
+    vocabulary: Any = field(repr=False)  # its words or word pieces, one for each of the network's
     sha256: str  # SHA-256 of the weight file, 64 hex digits
     path: Path  # the weight file
-    training: Mapping[str, Any]  # facts of the training, as stored (JSON values)
+    training: Mapping[str, Any] = field(repr=False)  # facts of the training, as stored (JSON values)
+    device: str = "cpu"  # device of the network
+    encodings: Encodings = field(default_factory=Encodings, repr=False)  # of captions by their word numbers
 
     @property
     def options(self) -> O:
@@ -91,52 +111,13 @@ class TrainedWeights(Generic[O]):
         return kind if isinstance(kind, str) else None
 
     @property
-    def shared(self) -> tuple[str, ...]:
-        """Predicates that networks of an ensemble must share; vocabularies and sizes may differ."""
-        raise NotImplementedError
-
-    def signature_parts(self) -> dict[str, str]:
-        """All properties of the model that can change a score, for a metric's signature."""
-        raise NotImplementedError
-
-    def summary(self) -> dict[str, object]:
-        """Properties for listings."""
-        raise NotImplementedError
-
-    @property
     def trained_on_kind(self) -> str:
         """Predicate about the training that networks of an ensemble must share."""
         return f"was trained on features of the kind {self.features or 'unknown'}"
 
-
-class Stored(NamedTuple):
-    """The content of a file."""
-
-    tensors: dict[str, Tensor]  # weights by name
-    options: Any  # options of the network
-    vocabulary: Vocabulary  # its words
-    training: dict[str, Any]  # facts of the training, JSON values; ``features`` is the fingerprint id of the features
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedModel(TrainedWeights[O], Generic[N, O]):
-    """A trained network with its vocabulary."""
-
-    title: ClassVar[str]  # of the kind of network, in messages, and in lower case in signatures and commands: ``SCAN``
-    network_type: ClassVar[Any]  # a module made of options, with ``kind``: the format in its files, ``capbench.scan/1``
-    option_type: ClassVar[type[Options]]
-    trainer: ClassVar[str] = ""  # name for ``capbench train``, if it is not the title
-
-    network: N = field(repr=False)  # in evaluation mode, with an attribute ``options`` that has ``image_dim``
-    vocabulary: Vocabulary = field(repr=False)  # its words, one for each of the network's
-    sha256: str  # SHA-256 of the weight file, 64 hex digits
-    path: Path  # the weight file
-    training: Mapping[str, Any] = field(repr=False)  # facts of the training, as stored (JSON values)
-    device: str = "cpu"  # device of the network
-    encodings: Encodings = field(default_factory=Encodings, repr=False)  # of captions by their word numbers
-
     @property
     def shared(self) -> tuple[str, ...]:
+        """Predicates that networks of an ensemble must share; vocabularies and sizes may differ."""
         reads = f"reads features of {self.network.options.image_dim} columns"  # type: ignore[union-attr]
         return (*self.alike, reads, self.trained_on_kind)
 
@@ -146,10 +127,12 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
         return (f"is a {self.title} network",)
 
     def signature_parts(self) -> dict[str, str]:
+        """All properties of the model that can change a score, for a metric's signature."""
         words = f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}"
         return {"model": f"{self.title.lower()}-{self.sha256[:16]}", "vocabulary": words}
 
     def summary(self) -> dict[str, object]:
+        """Properties for listings."""
         size = self.network.options.embed_dim  # type: ignore[union-attr]
         return {"words": len(self.vocabulary), "embed_dim": size, "features": self.features}
 
@@ -183,7 +166,8 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
             raise cls._other_kind(metadata.get("kind"), path)
         try:
             options = cls.option_type.stored(json.loads(metadata["options"]))
-            vocabulary = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
+            key, words = cls.words
+            vocabulary = words(tuple(json.loads(metadata[key])))
             training = dict(json.loads(metadata["training"]))
         except UsageError as error:  # an option that the network rejects
             raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error

@@ -51,7 +51,7 @@ def released(resources: Resources, chosen: Sequence[Item], part: int) -> Work:
     torch.set_num_threads(1)
     task = ViLBERTScore(resources, references="first-5", device="cpu").task
     model = load_vilbert(str(resources.model))
-    peer = _Peer(model.network, model.pieces, str(resources.features), task)
+    peer = _Peer(model.network, model.vocabulary, str(resources.features), task)
     return lambda: peer.scores(chosen[:part], _BATCH)
 
 

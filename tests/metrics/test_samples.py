@@ -24,5 +24,5 @@ def test_the_card_is_of_these_weights(metric: str, most: int) -> None:
         assert read_covariance(default_path(path)).facts["model"] == model.sha256
     else:
         vilbert = load_vilbert(path)
-        assert (len(vilbert.pieces), vilbert.training["steps"]) == (card["pieces"], card["steps"])
+        assert (len(vilbert.vocabulary), vilbert.training["steps"]) == (card["pieces"], card["steps"])
         assert vilbert.features == load_detector("sample").fingerprint().kind

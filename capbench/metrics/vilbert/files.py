@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ import torch
 from torch import Tensor
 
 from capbench.core.errors import MissingFileError, ModelError, UsageError
-from capbench.core.files import check_readable, read_json
+from capbench.core.files import read_json
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 from capbench.weights.arrays import read_metadata
-from capbench.weights.checkpoints import fit_state, fitting_tensors, read_checkpoint
-from capbench.weights.files import TrainedWeights, check_size, refuse_ensemble, write_safetensors
+from capbench.weights.checkpoints import fitting_tensors, read_checkpoint
+from capbench.weights.files import Stored, TrainedModel, check_size, write_safetensors
 
-KIND = "capbench.vilbert/1"
 VOCABULARY = "vocab.txt"  # BERT's word pieces, in the folder of a BERT or of a released checkpoint
 _VOCABULARIES = (VOCABULARY, "bert-base-uncased-vocab.txt")
 _CONFIGURATION = "config.json"
@@ -137,11 +135,15 @@ def released_options(tensors: Mapping[str, Tensor], file: Path) -> VilbertOption
     only = {"hidden_act": "gelu", "v_hidden_act": "gelu"}
     for key, layers in (("t_biattention_id", options.text_layers), ("v_biattention_id", options.image_layers)):
         only[key] = list(range(layers - options.connections, layers))  # type: ignore[assignment]
+    _check_config(content, only, "unsupported", path)
+    return options
+
+
+def _check_config(content: Mapping[str, Any], only: Mapping[str, Any], code: str, path: Path) -> None:
     for key, value in only.items():
         if content.get(key, value) != value:
-            message = f"'{key}' is {str(content[key])[:60]}, but only {value} is supported"
-            raise ModelError(message, code="unsupported", value=key, path=path)
-    return options
+            message = f"'{key}' is {str(content[key])[:60]}, but the network requires {value}"
+            raise ModelError(message, code=code, value=key, path=path)
 
 
 # BERT's weights, with which the publication begins the text stream.
@@ -159,10 +161,7 @@ def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
     config = read_json(folder / _CONFIGURATION)
     # Other sizes are those of the tensors.
     only = {"model_type": "bert", "hidden_act": "gelu", "num_attention_heads": network.options.text_heads}
-    for key, value in only.items():
-        if config.get(key, value) != value:
-            message = f"'{key}' is {str(config[key])[:60]}, but the network requires {value}"
-            raise ModelError(message, code="mismatch", value=key, path=folder / _CONFIGURATION)
+    _check_config(config, only, "mismatch", folder / _CONFIGURATION)
     file = next((folder / name for name in _BERT_WEIGHTS if (folder / name).is_file()), None)
     if file is None:
         raise MissingFileError(f"has neither {' nor '.join(_BERT_WEIGHTS)}", value=_BERT_WEIGHTS[0], path=folder)
@@ -183,15 +182,14 @@ def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
     return fitting_tensors(network, cut, file, rename=rename, optional=optional), read.sha256
 
 
-@dataclass(frozen=True, eq=False)
-class VilbertModel(TrainedWeights[VilbertOptions]):
+class VilbertModel(TrainedModel[Vilbert, VilbertOptions]):
     """A trained ViLBERT with its word pieces."""
 
-    network: Vilbert = field(repr=False)
-    pieces: WordPieces = field(repr=False)
-    sha256: str
-    path: Path
-    training: Mapping[str, Any] = field(repr=False)
+    title, network_type, option_type, words = "ViLBERT", Vilbert, VilbertOptions, ("pieces", WordPieces)
+
+    @classmethod
+    def stored(cls, path: Path) -> Stored | None:
+        return super().stored(path) if "kind" in (read_metadata(path) or {}) else None
 
     @property
     def is_released(self) -> bool:
@@ -209,7 +207,7 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
         )
 
     def summary(self) -> dict[str, object]:
-        facts = {"words": len(self.pieces), "embed_dim": self.options.text_dim, "layers": self.options.connections}
+        facts = {"words": len(self.vocabulary), "embed_dim": self.options.text_dim, "layers": self.options.connections}
         return {**facts, "features": self.features, "metric": "vilbertscore"}
 
     def signature_parts(self) -> dict[str, str]:
@@ -218,23 +216,24 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
         other = self.is_released and heads != (12, 8, 8)
         return {
             "model": f"vilbert-{self.sha256[:16]}{'+heads-{}-{}-{}'.format(*heads) if other else ''}",
-            "pieces": f"{self.pieces.sha256[:16]}+{tokenizer_version()}",
+            "pieces": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
         }
 
 
 def save_vilbert(
     path: str | os.PathLike[str], network: Vilbert, pieces: WordPieces, training: Mapping[str, Any]
 ) -> None:
-    """Write one ``.safetensors`` of a network, with heads or without, and its facts of the training (JSON values)."""
+    """Write one ``.safetensors`` of a network without its heads, and facts of the training (JSON values)."""
     check_size(pieces, network.options.vocabulary_size, path)
     metadata = {
         "format": "pt",
-        "kind": KIND,
+        "kind": Vilbert.kind,
         "options": json.dumps(dataclasses.asdict(network.options)),
         "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
         "pieces": json.dumps(pieces.pieces, ensure_ascii=False),
     }
-    write_safetensors(path, network.state_dict(), metadata)
+    used = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("heads.")}
+    write_safetensors(path, used, metadata)
 
 
 def load_vilbert(
@@ -245,34 +244,22 @@ def load_vilbert(
     A ``config.json`` in the folder of a released checkpoint is read as the released code's configuration;
     ``vocabulary`` is BERT's ``vocab.txt``, required for such a checkpoint unless it is in the same folder.
     """
-    file = Path(path)
-    check_readable(file)
-    refuse_ensemble(file)
-    metadata = read_metadata(file) or {}
-    if metadata.get("kind") == KIND:
-        try:
-            options = VilbertOptions(**json.loads(metadata["options"]))
-            training, pieces = json.loads(metadata["training"]), WordPieces(tuple(json.loads(metadata["pieces"])))
-        except (KeyError, TypeError, ValueError, UsageError) as error:
-            message = f"its metadata cannot be read ({error})"
-            raise ModelError(message, code="damaged", path=file, hint="Download the file again") from error
-    checkpoint = read_checkpoint(file)
-    tensors = checkpoint.tensors
-    if metadata.get("kind") != KIND:
+
+    def released(file: Path) -> Stored:
+        tensors = read_checkpoint(file).tensors
         if not any(name.startswith("bert.encoder.c_layer.") for name in tensors):
             hint = "Use pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'"
             raise ModelError("is not a ViLBERT", code="wrong-weights", path=file, hint=hint)
-        options, training = released_options(tensors, file), {"source": "released"}
+        options = released_options(tensors, file)
         found = vocabulary or next((path for name in _VOCABULARIES if (path := file.with_name(name)).exists()), None)
         if found is None:
             message = "has no vocabulary in its folder"
             hint = f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path"
             raise ModelError(message, code="missing-file", value=VOCABULARY, path=file, hint=hint)
-        pieces = read_word_pieces(found)
-    check_size(pieces, options.vocabulary_size, file)
-    with torch.device("meta"):
-        network = Vilbert(options)
-    used = {name: tensor for name, tensor in tensors.items() if not (network_name(name) or "").startswith("heads.")}
-    fit_state(network, used, file, rename=network_name, assign=True)
-    network.requires_grad_(False)
-    return VilbertModel(network.to(device), pieces, checkpoint.sha256, file, training)
+        with torch.device("meta"):
+            network = Vilbert(options)
+        used = {name: tensor for name, tensor in tensors.items() if not (network_name(name) or "").startswith("heads.")}
+        fitting = fitting_tensors(network, used, file, rename=network_name)
+        return Stored(fitting, options, read_word_pieces(found), {"source": "released"})
+
+    return VilbertModel.load(path, device, released)

@@ -178,7 +178,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
             return
         documents = sorted({(item.image, text) for item in items for text in self.references_of(item)})
         self._frequencies = [
-            Frequencies(model.pieces.sequence(text, LONGEST) for _, text in documents) for model in self.models
+            Frequencies(model.vocabulary.sequence(text, LONGEST) for _, text in documents) for model in self.models
         ]
         digest = hashlib.sha256()
         for image, text in documents:
@@ -197,7 +197,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
         lines = []
         for longest in sorted(effects, reverse=True):
             # Networks of an ensemble may have different word pieces: the maximum is reported.
-            number = max(sum(len(m.pieces.sequence(t, longest + 1)) > longest for t in texts) for m in self.models)
+            number = max(sum(len(m.vocabulary.sequence(t, longest + 1)) > longest for t in texts) for m in self.models)
             if number:
                 said = f"captions have more than {longest} word pieces: {effects[longest]}"
                 lines.append(f"{number:,} of {len(texts):,} {said}")
@@ -236,7 +236,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
         from capbench.metrics.vilbert.encode import image_rows, states
 
         model = self.models[network]
-        ids = {text: tuple(model.pieces.sequence(text, LONGEST)) for _, text in captions}
+        ids = {text: tuple(model.vocabulary.sequence(text, LONGEST)) for _, text in captions}
         images = {image: image_rows(self.store[image]) for image in dict.fromkeys(image for image, _ in captions)}
         found = states(model.network, self.task, self.layers, images, [(image, ids[text]) for image, text in captions])
         return {(image, text): self._tokens(network, ids[text], found[image, ids[text]]) for image, text in captions}
@@ -251,7 +251,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
         length = len(ids) + (self.task is not None)
         if self.options.special_tokens == "bertscore":
             return slice(0, length)
-        ended = ids[-1] == self.models[network].pieces.places[END]
+        ended = ids[-1] == self.models[network].vocabulary.places[END]
         return slice(1, min(length - ended, self._width + 1))
 
     @property
@@ -261,7 +261,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
 
     def _tokens(self, network: int, ids: Sequence[int], states: NDArray[np.float32]) -> Tokens:
         """The matched states of a caption, with their weights; ``states`` (layers, m, T) are of all its tokens."""
-        places, chosen, matched = self.models[network].pieces.places, self.options, self._matched(network, ids)
+        places, chosen, matched = self.models[network].vocabulary.places, self.options, self._matched(network, ids)
         special, released = (places[BEGIN], places[END]), chosen.special_tokens == "released"
         if chosen.idf != "none" and not self._frequencies:
             message = f"{self.name} has no document frequencies, which idf={chosen.idf} requires"
@@ -316,8 +316,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
         tokens = {text: replace(each, vectors=each.vectors[-1]) for (_, text), each in found.items()}
         words = {}
         for text in tokens:
-            ids = model.pieces.sequence(text, LONGEST)
-            names = [model.pieces.pieces[number] for number in ids]
+            ids = model.vocabulary.sequence(text, LONGEST)
+            names = [model.vocabulary.pieces[number] for number in ids]
             names[1:1] = [] if self.task is None else ["[TASK]"]
             words[text] = tuple(names[self._matched(0, ids)])
         if not (rows := words[item.candidate]):
@@ -330,7 +330,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
             title = f"Reference {number}: P {p:.3f}, R {r:.3f}, F {f:.3f}; outlined: the match of each word"
             marked = tuple(enumerate(alike.argmax(axis=1).tolist())) if alike.size else ()
             panels.append(Matrix(title, rows, words[text], alike, marked))
-        ids = model.pieces.sequence(item.candidate, LONGEST)
+        ids = model.vocabulary.sequence(item.candidate, LONGEST)
         to_rows = attention(model.network, self.task, image_rows(self.store[item.image]), ids, self.layers[-1])
         weights = np.zeros((len(rows), self.store.regions(item.image)))
         weights[:, : to_rows.shape[1] - 1] = to_rows[self._matched(0, ids), 1:]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -248,6 +249,8 @@ class Heads(nn.Module):
 
 class Vilbert(nn.Module):
     """The network, optionally with the heads of pre-training; ``generator`` draws the initial weights."""
+
+    kind: ClassVar = "capbench.vilbert/1"  # of weight files
 
     def __init__(
         self, options: VilbertOptions, generator: torch.Generator | None = None, *, heads: bool = False

@@ -484,8 +484,6 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         return [line, *(f"{name:21}{entry[name]:6.1f} %" for name in _ACCURACIES)]
 
     def save(self, path: Path, model: VilbertLearner, facts: Mapping[str, Any]) -> None:
-        """Weights, sizes, word pieces and facts as one ``.safetensors``, without the parts that only training uses."""
-        model.network.heads = None
         save_vilbert(path, model.network, self._pieces, facts)
 
 

@@ -88,7 +88,7 @@ def test_a_model_of_ones_own_holds_its_word_pieces(folder: Path) -> None:
     path = folder / "model.safetensors"
     save_vilbert(path, network, PIECES, {"features": "0123456789abcdef", "epochs": 3})
     model = load_vilbert(path)
-    assert model.pieces == PIECES
+    assert model.vocabulary == PIECES
     assert model.options == SMALL
     assert model.features == "0123456789abcdef"
     assert not model.is_released

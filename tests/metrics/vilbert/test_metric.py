@@ -166,7 +166,7 @@ def test_other_features_are_rejected(
 ) -> None:
     own = load_vilbert(folder / "own.safetensors")
     kind = open_store(folder / "stores" / "many.h5").fingerprint.kind
-    save_vilbert(folder / "trained.safetensors", own.network, own.pieces, {"features": kind})
+    save_vilbert(folder / "trained.safetensors", own.network, own.vocabulary, {"features": kind})
     write_store(folder / "other.h5", ["a"], **store)
     with raises(error, "wrong-features") as caught:
         _metric(folder, model, "other.h5")
