@@ -16,16 +16,17 @@ the installed jar, so that all token boundaries equal the reference's; the norma
 sigma becomes the final or the other small one by Unicode's rule; Java's rule differs only next to a hyphen, a digit or
 an underscore inside a token.
 
-A cache makes it fast. A piece of text between two spaces is tokenised once: its tokens are cached unless the automaton
-looked beyond the following space, as it does for abbreviations, numbers with fractions and the like. Only a caption
-with such a piece is read as a whole.
+A cache makes it fast. A piece of text between two spaces is tokenised once for each first character of the next piece:
+its tokens are cached unless the automaton looked further, as it does for abbreviations, numbers with fractions and the
+like. Only a caption with such a piece is read as a whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 from capbench.core.errors import DataError
@@ -38,7 +39,7 @@ PUNCTUATION: Final = frozenset(
 _START = 2  # the lexer's state for Treebank text with sentence-final full stops kept on abbreviations
 _NEWLINE_RULE, _UNTOKENIZABLE_RULE = 5, 1
 _SKIP = frozenset([_UNTOKENIZABLE_RULE, 7, 23])  # rules that consume text without a token
-_REMEMBERED = 400_000  # pieces; a full cache is cleared, so that it stays below some 100 MB
+_REMEMBERED = 400_000  # pieces with a first character; a full cache is cleared, so that it stays below some 100 MB
 
 _FIXED = {
     2: "<",
@@ -124,37 +125,16 @@ def _lower(units: str) -> str:
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass").lower()
 
 
-def _in_place(pieces: Sequence[str], i: int) -> str:
-    """A piece, the following space and the first character of the next piece; "" if that is another space.
+class NativeTokenizer(dict[str, str]):
+    """Follows the reference's automaton. Raises ToolError: the jar with its tables is missing or of another version.
 
-    One more character settles most cases: "a " could begin "a. m.", "a d" could not.
+    The keys are pieces with the following space and the first character of the next piece, or a caption's last piece
+    with a line feed. One more character settles most cases: "a " could begin "a. m.", "a d" could not. The values are
+    their tokens, each after a space, with the line feed; :data:`UNSETTLED` if these depend on more text.
     """
-    if i + 1 == len(pieces):
-        return ""
-    following = pieces[i + 1][:1]
-    if following:
-        return f"{pieces[i]} {following}"
-    return f"{pieces[i]} \n" if i + 2 == len(pieces) else ""
-
-
-class _Memory(dict[str, str]):
-    """Text → its tokens, each preceded by a space; :data:`UNSETTLED` if they depend on more than this text."""
-
-    def __init__(self, tokenize: Callable[[str], str]) -> None:
-        super().__init__()
-        self._tokenize = tokenize
-
-    def __missing__(self, text: str) -> str:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        tokens = self[text] = self._tokenize(text)
-        return tokens
-
-
-class NativeTokenizer:
-    """Follows the reference's automaton. Raises ToolError: the jar with its tables is missing or of another version."""
 
     def __init__(self) -> None:
+        super().__init__()
         automaton = load_automaton()
         self._classes: list[int] = automaton.classes.tolist()
         self._table = automaton.next_state
@@ -162,56 +142,33 @@ class NativeTokenizer:
         self._rows: list[list[int] | None] = [None] * len(automaton.rule)
         self._rule: list[int] = automaton.rule.tolist()
         self._accepts: list[bool] = automaton.accepts.tolist()
-        self.pieces: Mapping[str, str] = _Memory(self._remember_piece)
-        self._before = _Memory(self._remember_before)
 
     def tokenize_all(self, captions: Sequence[str]) -> list[str]:
         """The reference's tokens of captions, each joined by spaces. Raises UnicodeEncodeError.
 
-        The captions are split into pieces and joined together. Only captions with a piece that depends on its
-        neighbours are tokenised individually.
+        Only captions with a piece that depends on more text are tokenised individually.
         """
-        pieces = self.pieces_of(captions)
-        tokens = [line[1:] for line in "".join(map(self.pieces.__getitem__, pieces)).split("\n")]
-        del tokens[-1]
-        for i, of_caption in enumerate(tokens):
-            if UNSETTLED in of_caption:
-                tokens[i] = self._tokenize(captions[i])
-        return tokens
-
-    def pieces_of(self, captions: Sequence[str]) -> list[str]:
-        """Pieces of one or more captions in sequence; a caption's last piece ends in a line feed."""
         text = "\n".join(captions)
         if text.count("\n") >= len(captions) or any(end in text for end in _OTHER_LINE_ENDS):
             text = "\n".join([caption.translate(LINE_ENDS) for caption in captions])
-        pieces = f"{text}\n".replace("\n", "\n ").split(" ")
-        del pieces[-1]
-        return pieces
+        pieces = f"{text}\n".replace("\n", "\n ").split(" ")  # a caption's last piece ends in a line feed
+        keys = [piece if piece[-1:] == "\n" else f"{piece} {after[:1]}" for piece, after in pairwise(pieces)]
+        tokens = [line[1:] for line in "".join(map(self.__getitem__, keys)).split("\n")]
+        del tokens[-1]
+        for i, of_caption in enumerate(tokens):
+            if UNSETTLED in of_caption:
+                tokens[i] = self._whole(captions[i])
+        return tokens
 
-    def _tokenize(self, caption: str) -> str:
-        """The tokens of one caption, some of whose pieces depend on their neighbours."""
-        pieces = self.pieces_of([caption])
-        tokens = [self.pieces[piece] for piece in pieces]
-        pieces[-1] = pieces[-1][:-1]
-        for i, of_piece in enumerate(tokens):
-            if UNSETTLED in of_piece:
-                key = _in_place(pieces, i)
-                tokens[i] = self._before[key] if key else UNSETTLED
-                if UNSETTLED in tokens[i]:
-                    return self._whole(caption)
-        return "".join(tokens)[1:-1]
+    def __missing__(self, key: str) -> str:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        piece, space, first = key.partition(" ")
+        end = "" if space else "\n"
+        tokens = self[key] = self._tokens(piece.removesuffix(end), space + first + end) + end
+        return tokens
 
-    def _remember_piece(self, piece: str) -> str:
-        """Tokens of a piece; a line feed ends a caption's last piece and its tokens."""
-        if piece.endswith("\n"):
-            return self._remember(piece[:-1], "\n") + "\n"
-        return self._remember(piece, " ")
-
-    def _remember_before(self, key: str) -> str:
-        piece, _, following = key.rpartition(" ")
-        return self._remember(piece, f" {following}")
-
-    def _remember(self, piece: str, after: str) -> str:
+    def _tokens(self, piece: str, after: str) -> str:
         """Tokens of a piece followed by ``after``; :data:`UNSETTLED` if they depend on more text."""
         units = _code_units(piece)
         try:
