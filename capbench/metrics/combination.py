@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from capbench import __version__
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError
+from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError, check_choice
 from capbench.core.files import sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
 from capbench.core.training_record import Digests, TrainingRecord
@@ -27,6 +27,7 @@ from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References, Resources
 from capbench.metrics.registry import as_label, metric_columns, metric_names
+from capbench.metrics.signing import signature_line
 from capbench.stats.combination import Basis, Fit
 
 _SCHEMA_VERSION: Final = 2
@@ -55,13 +56,10 @@ class SavedInput(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> SavedInput:
-        if self.levels:
-            if not len(self.means) == len(self.weights) == 1 or len(self.levels) != len(self.knots):
-                raise ValueError("an input with levels must have one mean, one weight, and as many levels as knots")
-        elif not len(self.means) == len(self.weights) == len(self.knots) + 1:
-            raise ValueError("the numbers of means and weights must be one more than the number of knots")
-        if any(high <= low for low, high in zip(self.knots, self.knots[1:], strict=False)):
-            raise ValueError("knots must ascend")
+        knots = len(self.knots)
+        sizes = (1, 1, knots) if self.levels else (knots + 1, knots + 1, 0)
+        if (len(self.means), len(self.weights), len(self.levels)) != sizes or sorted(set(self.knots)) != [*self.knots]:
+            raise ValueError("knots must ascend, and the numbers of means, weights and levels must fit to theirs")
         return self
 
 
@@ -84,9 +82,6 @@ class CombinationFile(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> CombinationFile:
-        names = [entry.name for entry in self.inputs]
-        if len(set(names)) < len(names):
-            raise ValueError("two inputs have the same name")
         by_label: dict[str, tuple[str, dict[str, Any]]] = {}
         for entry in self.inputs:
             if by_label.setdefault(entry.label, (entry.metric, entry.options)) != (entry.metric, entry.options):
@@ -141,12 +136,9 @@ def saved_name(request: MetricRequest) -> str:
 
 def _request(entry: SavedInput) -> MetricRequest:
     """An input's metric, checked. Only registered metrics are loaded: a file from elsewhere imports nothing else."""
-    known = entry.metric in metric_names()
-    if not known or entry.column not in plugins.load("capbench.metrics", entry.metric).columns:
-        message = f"{entry.metric} has no column '{entry.column}'" if known else f"'{entry.metric}' is not installed"
-        hint = "Save the combination again" if known else "Install the package that registers this metric"
-        raise UsageError(message, code="unknown-name", value=entry.column if known else entry.metric, hint=hint)
-    metric = plugins.load("capbench.metrics", entry.metric)
+    check_choice("installed metric", entry.metric, metric_names())
+    metric: type[Metric] = plugins.load("capbench.metrics", entry.metric)
+    check_choice(f"column of {entry.metric}", entry.column, metric.columns)
     metric.option_type.read(entry.metric, entry.options)
     return MetricRequest(metric, (entry.column,), entry.options, entry.label)
 
@@ -230,8 +222,7 @@ class SavedCombination(CombinedMetric):
 
     def signature(self) -> str:
         """``combination:NAME|capbench:…|sha256:…|learner:…|learnt:…|seed:…|of:…``, the inputs' signatures last."""
-        parts = (f"{key}:{value}" for key, value in self.facts().items())
-        return "|".join([f"combination:{self.path.name}", f"capbench:{__version__}", *parts])
+        return signature_line(f"combination:{self.path.name}", type(self), self.facts(), self.options)
 
 
 def metric_of_combination(path: str | Path) -> type[SavedCombination]:

@@ -142,7 +142,7 @@ def input_changed(**values: Any) -> Change:
     [
         (lambda raw: [raw], "wrong-format", None),
         (changed(schema_version=1), "wrong-version", 1),
-        (lambda raw: {**raw, "inputs": [raw["inputs"][0]] * 2}, "wrong-format", ""),
+        (input_changed(label="rouge-l"), "wrong-format", ""),
         (input_changed(scale=0), "wrong-format", "inputs.0.scale"),
         (input_changed(knots=[1.0, 0.5], means=[0, 0, 0], weights=[1, 1, 1]), "wrong-format", "inputs.0"),
         (input_changed(metric="os:system"), "unknown-name", "os:system"),
