@@ -247,11 +247,11 @@ class Metric(abc.ABC):
         return [(need, reason) for need, reason in reasons if reason]
 
     @classmethod
-    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any], label: str) -> None:
-        """Raise CapbenchError for items that lack features, an image file or the like."""
-        given, chosen = cls.given(resources, label), cls.option_type.read(cls.name, options)
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any]) -> None:
+        """Raise CapbenchError for items that lack features, an image file or the like; ``resources``: the request's."""
+        chosen = cls.option_type.read(cls.name, options)
         for single in (single for need in cls.needs for single in need.each()):
-            single.check_items(items, given, chosen)
+            single.check_items(items, resources, chosen)
 
 
 # Metrics made of other metrics' columns.

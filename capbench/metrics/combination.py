@@ -174,7 +174,7 @@ class SavedCombination(CombinedMetric):
         return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
-    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any], label: str) -> None:
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any]) -> None:
         for request in cls.requests().values():
             if error := request.unmet_by(items, resources):
                 raise error

@@ -145,20 +145,19 @@ class FunctionScores(Metric):
             raise MetricError(message, code="wrong-shape", value=number, hint="Name its parameter 'references'")
 
     @classmethod
-    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any], label: str) -> None:
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any]) -> None:
         """Reject items with another number of references than one for ``reference``; images without a file or features,
         if the function fails on the first of them: it may read the picture, the region features, or neither."""
         cls._check_references(items)
-        given = cls.given(resources, label)
         unmet: list[CapbenchError] = []
         for need in (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ():
             try:
-                need.check_items(items, given, cls.option_type())
+                need.check_items(items, resources, cls.option_type())
             except (MissingFeaturesError, MissingFileError) as lack:
                 unmet.append(lack)
         for image in [error.value for error in unmet]:
             try:
-                cls(given).statistics([next(item for item in items if item.image == image)], lambda _: None)
+                cls(resources).statistics([next(item for item in items if item.image == image)], lambda _: None)
             except MetricError as failure:
                 cause = failure.__cause__
                 read = FeatureError if isinstance(cause, FeatureError) else MissingFileError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from capbench.metrics.needs import Features, Need, References, Resources
 from capbench.metrics.pair_metric import batches_by_image, texts_of
 from capbench.text.vocabulary import Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata
-from capbench.weights.ensembles import read_ensemble
+from capbench.weights.ensembles import network_files, read_ensemble
 from capbench.weights.registry import locate
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _training_mean(metric: str, store: FeatureStore, resources: Resources, liste
         # Two stores of one signature may have different images.
         states = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
         return _mean_of_list((store.signature(), states), resources.features or "", listed, sha256_file(listed))
-    paths = opened_networks(resources.model, metric).paths if resources.model is not None else ()
+    paths = network_files(locate(resources.model, metric)) if resources.model is not None else ()
     recorded = {json.loads((read_metadata(path) or {}).get("training", "{}")).get(MEAN_KEY) for path in paths}
     if len(recorded) == 1 and None not in recorded:
         return mean_from_text(recorded.pop())
@@ -193,34 +193,20 @@ class TrainedModel(Protocol):
     def signature_parts(self) -> Mapping[str, str]: ...
 
 
-class NetworkFiles(NamedTuple):
-    """The weight files of a ``--model`` value in the order in which they are used, with their SHA-256; and the
-    ensemble's file, None for a single network."""
-
-    paths: tuple[Path, ...]
-    sha256: tuple[str, ...]
-    ensemble: Path | None
-
-
-def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
-    """The files of one network or of an ensemble, from a path or a name of :func:`capbench.weights.registry.locate`."""
-    file = locate(model, metric)
-    ensemble = read_ensemble(file)
-    if ensemble is None:
-        return NetworkFiles((file,), (sha256_file(file),), None)
-    ensemble.verify()
-    parts = ensemble.parts
-    return NetworkFiles(tuple(part.path for part in parts), tuple(part.sha256 for part in parts), ensemble.path)
-
-
 @lru_cache(maxsize=8)
 def _loaded(load: Callable[..., T], path: Path, _sha256: str, *how: Any) -> T:
     return load(path, *how)
 
 
-def loaded_networks(files: NetworkFiles, load: Callable[..., T], *how: Any) -> tuple[T, ...]:
-    """The networks of files, from memory if this process has read them before."""
-    return tuple(_loaded(load, *file, *how) for file in zip(files.paths, files.sha256, strict=True))
+def loaded_networks(model: str, metric: str, load: Callable[..., T], *how: Any) -> tuple[T, ...]:
+    """The networks of a model (a file, an ensemble, or a name of :func:`capbench.weights.registry.locate`), from memory
+    if this process has read them before."""
+    file = locate(model, metric)
+    ensemble = read_ensemble(file)
+    if ensemble is None:
+        return (_loaded(load, file, sha256_file(file), *how),)
+    ensemble.verify()
+    return tuple(_loaded(load, part.path, part.sha256, *how) for part in ensemble.parts)
 
 
 def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:

@@ -101,7 +101,7 @@ class MetricRequest:
         """
         try:
             self.metric.check_captions(items)
-            self.metric.check_items(items, resources, self.options, self.label)
+            self.metric.check_items(items, self.given(resources), self.options)
         except CapbenchError as error:
             if isinstance(error, DataError | FeatureError) and error.code in _OF_FILES:
                 raise

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from capbench.core.errors import MetricError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.score_cache import batches
+from capbench.metrics.tokens import require_references
 
 
 class Pair(NamedTuple):
@@ -106,6 +106,8 @@ class PairMetric(Metric):
         self, items: Sequence[Item], progress: Progress, known: Mapping[str, Any] | None = None
     ) -> list[list[FloatArray]]:
         """The numbers of each item's pairs, as :meth:`reduce` takes them."""
+        if not self.against_image:
+            require_references(self.name, items)
         known = known or {}
         compared: list[list[FloatArray]] = [[] for _ in items]
         for places in batches_by_image(items, self.texts_at_once):
@@ -120,9 +122,6 @@ class PairMetric(Metric):
         return compared
 
     def _pairs_of(self, item: Item) -> list[Pair]:
-        if not item.references and not self.against_image:
-            message = f"{self.name} requires references, but '{item.candidate_id or item.image}' has none"
-            raise MetricError(message, code="missing-references", value=item.image)
         texts = [None, *item.references] if self.against_image else item.references
         return [Pair(item.image, item.candidate, text) for text in texts]
 

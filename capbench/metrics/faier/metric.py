@@ -21,7 +21,6 @@ from capbench.metrics.image_metric import (
     RegionMetric,
     check_features,
     loaded_networks,
-    opened_networks,
     signed_together,
     unknown_words,
 )
@@ -84,7 +83,7 @@ class Faier(RegionMetric):
         from capbench.metrics.faier.encode import Encoder
         from capbench.metrics.faier.network import FaierModel, boxes_missing
 
-        models = loaded_networks(opened_networks(str(self.resources.model), self.name), FaierModel.load)
+        models = loaded_networks(str(self.resources.model), self.name, FaierModel.load)
         if len(models) > 1:
             check_together(models)
         self.network = models[0].options  # all networks of an ensemble have the same variant

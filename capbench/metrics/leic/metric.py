@@ -17,11 +17,11 @@ from capbench.metrics.image_metric import (
     RegionMetric,
     check_features,
     loaded_networks,
-    opened_networks,
     signed_together,
 )
 from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
+from capbench.weights.registry import locate
 from capbench.weights.training_files import record_in_facts
 
 
@@ -60,8 +60,7 @@ class Leic(PairMetric, RegionMetric):
         super().__init__(resources, **options)
         from capbench.metrics.leic.network import LeicModel
 
-        self._files = opened_networks(str(self.resources.model), self.name)
-        self._models = loaded_networks(self._files, LeicModel.load)
+        self._models = loaded_networks(str(self.resources.model), self.name, LeicModel.load)
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]
@@ -83,7 +82,7 @@ class Leic(PairMetric, RegionMetric):
 
     def training_records(self) -> Sequence[TrainingRecord]:
         """The data that all networks of an ensemble were trained on."""
-        return [shared_record(self._records, (self._files.ensemble or self._files.paths[0]).name)]
+        return [shared_record(self._records, locate(str(self.resources.model), self.name).name)]
 
     def encode(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """(networks, state_dim) states of each text."""

@@ -21,7 +21,6 @@ from capbench.metrics.image_metric import (
     RegionMetric,
     check_features,
     loaded_networks,
-    opened_networks,
     signed_together,
 )
 from capbench.metrics.needs import Features, Need, References, Resources, Weights
@@ -80,7 +79,7 @@ def open_source(
     """A grounding model or an ensemble, from memory if this process has read it before, with region features."""
     from capbench.metrics.scan.files import load_scan
 
-    models = loaded_networks(opened_networks(model), load_scan, vocabulary)
+    models = loaded_networks(model, "tiger", load_scan, vocabulary)
     for network in models:
         check_features(network, store, network.options.image_dim, any_features)
     return GroundingSource(models, store)

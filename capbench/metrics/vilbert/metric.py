@@ -17,7 +17,7 @@ from capbench.core.options import Choice, File, Flag, Kind, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.image_metric import ImageOptions, RegionMetric, loaded_networks, opened_networks, signed_together
+from capbench.metrics.image_metric import ImageOptions, RegionMetric, loaded_networks, signed_together
 from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, similarities, unit
@@ -343,5 +343,5 @@ def _models(resources: Resources, options: ViLBERTScoreOptions) -> tuple[Vilbert
     from capbench.core.machine import choose_device
     from capbench.metrics.vilbert.files import load_vilbert
 
-    networks = opened_networks(str(resources.model), "vilbertscore")
-    return loaded_networks(networks, load_vilbert, options.vocabulary, choose_device(options.device))
+    how = options.vocabulary, choose_device(options.device)
+    return loaded_networks(str(resources.model), "vilbertscore", load_vilbert, *how)

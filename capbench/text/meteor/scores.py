@@ -134,8 +134,8 @@ _CHUNK: Final = 2_000  # candidates that share one Lexicon
 def meteor_statistics(
     # n captions, tokenised as for the other metrics; METEOR's normaliser is applied to them again
     candidates: Sequence[str],
-    # for each candidate its references; ties go to the first. ``|||`` and line breaks, which the jar's protocol cannot
-    # transmit, are ordinary text here.
+    # for each candidate its references, at least one; ties go to the first. ``|||`` and line breaks, which the jar's
+    # protocol cannot transmit, are ordinary text here.
     references: Sequence[Sequence[str]],
     *,
     progress: Progress = lambda _done: None,  # called with the number of candidates done since the last call
@@ -174,9 +174,6 @@ def meteor_sweep(
 
     Returns for each sample (counts, n, 24) float64: the counts of :func:`meteor_statistics`, and the score.
     """
-    for row, group in enumerate(references):
-        if not group:
-            raise MetricError("METEOR requires references", code="missing-references", row=f"candidate {row + 1}")
     # Row numbers of the best pairs; a row has the 23 counts and the score of a pair.
     best = np.empty((len(orders), len(counts), len(candidates)), dtype=np.int32)
     rows: list[list[float]] = []

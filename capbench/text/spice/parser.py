@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from capbench.core.errors import SetupError, ToolError, ToolMemoryError, unwritable
-from capbench.core.files import cache_dir, lock, sha256_file
+from capbench.core.errors import SetupError, ToolError, ToolMemoryError
+from capbench.core.files import atomic_write, cache_dir, lock, sha256_file
 from capbench.core.machine import total_memory, usable_cores
 from capbench.text.java import run_lines, spice_jar
 
@@ -125,12 +125,8 @@ def _copy(file: PinnedFile, given: Path, path: Path) -> None:
     if sha256_file(given) != file.sha256:
         problem = "is not the published file: its SHA-256 differs"
         raise ToolError(problem, code="damaged", path=given, hint="Get the file again")
-    part = path.with_name(f"{path.name}.part")
-    try:
-        shutil.copyfile(given, part)
-        os.replace(part, path)
-    except OSError as error:
-        raise unwritable(error, path, "Check the folder's permissions and the free space (400 MB)") from error
+    with open(given, "rb") as source, atomic_write(path, "wb") as stream:
+        shutil.copyfileobj(source, stream)
 
 
 SPICE_PARSER_VERSION = "spice-1.0+corenlp-3.6.0"  # Part of metrics' signatures; name of the space of cached tuples

@@ -61,31 +61,20 @@ def ensure(
     progress: Progress | None = None,  # called with the number of captions parsed since its last call
     spread: Engine | None = None,  # runs the parser in other processes; this process stores the results
 ) -> None:
-    """Parse the tokenised captions that have no parse, and store the parses in the cache.
-
-    Several processes can do this at the same time: each skips what another one has stored meanwhile.
-    """
+    """Parse the tokenised captions that have no parse, and store the parses in the cache."""
     to_parse = missing(tokens, data=data)
     size = _PART if spread else _RUN
     parts = [to_parse[start : start + size] for start in range(0, len(to_parse), size)]
     if not parts:
         return
     with Cache(_CACHE) as store:
-        parsed = _spread(parts, spread) if spread else _parsed(parts, store)
+        here = (pair for part in parts for pair in zip(part, parser.parse_tuples(part), strict=True))
+        parsed = _spread(parts, spread) if spread else here
         while batch := dict(islice(parsed, _BATCH)):
             store.put(SPICE_PARSER_VERSION, ((key(caption), answer.encode()) for caption, answer in batch.items()))
             _known.update(batch)
             if progress is not None:
                 progress(len(batch))
-
-
-def _parsed(parts: Sequence[list[str]], store: Cache) -> Iterator[tuple[str, str]]:
-    """Captions with their parses; those that another process has stored meanwhile are not parsed again."""
-    for part in parts:
-        stored = store.get(SPICE_PARSER_VERSION, list(map(key, part)))
-        yield from ((caption, stored[key(caption)].decode()) for caption in part if key(caption) in stored)
-        rest = [caption for caption in part if key(caption) not in stored]
-        yield from zip(rest, parser.parse_tuples(rest), strict=True)
 
 
 def _spread(parts: Sequence[list[str]], spread: Engine) -> Iterator[tuple[str, str]]:

@@ -67,13 +67,12 @@ class DualEncoderMetric(ContrastiveMetric):
     options: DualEncoderMetricOptions
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
-        from capbench.metrics.image_metric import check_features, opened_networks, shown_store
+        from capbench.metrics.image_metric import check_features, loaded_networks, shown_store
         from capbench_dual_encoder.files import load_dual_encoder
 
         super().__init__(resources, **options)
         assert self.resources.model is not None
-        files_of_networks = opened_networks(self.resources.model, self.name)
-        self.models: list[DualEncoderModel] = [load_dual_encoder(path) for path in files_of_networks.paths]
+        self.models: Sequence[DualEncoderModel] = loaded_networks(self.resources.model, self.name, load_dual_encoder)
         self.store = shown_store(self.name, self.resources, self.options)
         for model in self.models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)

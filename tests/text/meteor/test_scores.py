@@ -134,8 +134,6 @@ def test_the_bound_is_never_below_the_score() -> None:
 
 
 def test_input_that_cannot_be_scored_is_an_error() -> None:
-    with raises(MetricError, "missing-references", row="candidate 2"):
-        meteor_statistics(["a", "a"], [["a"], []])
     with raises(MetricError, "unreadable", value="a \ud800 dog"):
         meteor_statistics(["a \ud800 dog"], [["a dog"]])
     fits = " ".join(f"w{i}" for i in range(scores.LONGEST))
