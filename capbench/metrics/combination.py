@@ -136,7 +136,9 @@ def saved_name(request: MetricRequest) -> str:
 
 def _request(entry: SavedInput) -> MetricRequest:
     """An input's metric, checked. Only registered metrics are loaded: a file from elsewhere imports nothing else."""
-    check_choice("installed metric", entry.metric, metric_names())
+    if entry.metric not in metric_names():
+        message, hint = f"'{entry.metric}' is not installed", "Install the package that registers this metric"
+        raise UsageError(message, code="unknown-name", value=entry.metric, hint=hint)
     metric: type[Metric] = plugins.load("capbench.metrics", entry.metric)
     check_choice(f"column of {entry.metric}", entry.column, metric.columns)
     metric.option_type.read(entry.metric, entry.options)
