@@ -24,7 +24,6 @@ from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
 from capbench.training.features import More, Regions, open_regions
 from capbench.training.trainer import B, Bar, M, Measurement, Task, Watcher, adam
-from capbench.weights.files import write_trained
 from capbench.weights.training_files import KEY
 
 E = TypeVar("E")
@@ -231,9 +230,6 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
         split = Split(pairs, reader.encode(pairs.captions, loaded.vocabulary), regions, loaded.vocabulary)
         numbers = cls.recalls(loaded.network, split, config, asked.folds, asked.watcher.bar)
         return {"folds": asked.folds, **numbers, "sha256": loaded.sha256}
-
-    def save(self, path: Path, model: M, facts: Mapping[str, Any]) -> None:
-        write_trained(path, model, self.vocabulary, facts)
 
     lines = staticmethod(lambda entry: recall_lines(entry))
 

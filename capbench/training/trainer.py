@@ -29,8 +29,10 @@ from capbench.core import files
 from capbench.core.errors import CapbenchError, ModelError, UsageError
 from capbench.core.machine import choose_device, is_out_of_memory
 from capbench.datasets.root import DataRoot
+from capbench.text.vocabulary import Vocabulary
 from capbench.training.settings import OptimiserOptions, Training
 from capbench.weights.checkpoints import read_torch
+from capbench.weights.files import write_trained
 
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
@@ -82,6 +84,7 @@ class Task(ABC, Generic[M, B]):
     model: M  # on its device; first weights are drawn on the CPU, so that a seed gives the same ones on every device
     optimiser: torch.optim.Optimizer  # the loop sets its learning rate
     steps_per_epoch: int
+    vocabulary: Vocabulary  # of the network, unless :meth:`save` is overridden
     data: dict[str, str]  # identifiers of the training data; a run resumes only with the same data
     prefetch: bool = False  # True to produce batches ahead in a thread, without torch's random numbers
 
@@ -105,14 +108,15 @@ class Task(ABC, Generic[M, B]):
     def facts(self) -> dict[str, Any]:
         """Facts of the training to save with the model, as JSON values."""
 
-    @abstractmethod
     def save(self, path: Path, model: M, facts: Mapping[str, Any]) -> None:
         """Write the trained model, on the CPU, atomically."""
+        write_trained(path, model, self.vocabulary, facts)
 
     @staticmethod
     def lines(entry: Mapping[str, Any]) -> list[str]:
         """The numbers of an evaluation in one line, followed by a table if there is one."""
-        return [", ".join(f"{key} {value}" for key, value in entry.items())]
+        place = ("kind", "step", "epoch", "seconds")
+        return [", ".join(f"{key} {value}" for key, value in entry.items() if key not in place)]
 
     @classmethod
     def use(cls, config: Any, model: Path) -> str:
@@ -249,7 +253,6 @@ class _Loop(Generic[M, B]):
                     self._train(advance)
             except _InterruptedError:
                 self._save()
-        chosen = self.best if self.config.select == "best" or not self.ended else self.last
         model, digest = None, None
         if self.ended:
             model = self.folder / MODEL
@@ -257,10 +260,13 @@ class _Loop(Generic[M, B]):
                 self._write_model()
             digest = files.sha256_file(model)
         ended, seconds = self.ended or "interrupted", time.monotonic() - self.begin
-        return Trained(self.folder, ended, self.step, self._epoch(), model, digest, chosen, seconds)
+        return Trained(self.folder, ended, self.step, self._epoch(), model, digest, self._chosen(), seconds)
 
     def _parts(self) -> list[Any]:
         return [self.task.model, self.task.optimiser, self.network]
+
+    def _chosen(self) -> dict[str, Any]:
+        return self.best if self.config.select == "best" else self.last
 
     def _train(self, advance: Callable[[int], None]) -> None:
         config, batches = self.config, self._batches()
@@ -276,7 +282,7 @@ class _Loop(Generic[M, B]):
                 advance(1)
                 self.watcher.step(self.steps, self.step)
                 if self.step % config.log_every == 0:
-                    rate = learning_rate(config, self.task.steps_per_epoch, self.step - 1)
+                    rate = self.task.optimiser.param_groups[0]["lr"]
                     self._log("step", loss=round(sum(self.losses) / len(self.losses), 6), lr=rate)
                     self.losses = []
                 if time.monotonic() - self.saved >= config.checkpoint_seconds:
@@ -346,13 +352,13 @@ class _Loop(Generic[M, B]):
 
     def _write_model(self) -> None:
         """Write the selected weights with facts, without times, so that equal trainings give equal files."""
-        best, model = self.config.select == "best", copy.deepcopy(self.network)
-        if best:
+        model = copy.deepcopy(self.network)
+        if self.config.select == "best":
             model.load_state_dict(self.weights)
         facts = {
             "config": self.config.deciding(),
             "data": self.task.data,
-            "dev": self.best if best else self.last,
+            "dev": self._chosen(),
             "steps": self.step,
             "ended": self.ended,
             "versions": {"capbench": __version__, "torch": torch.__version__},

@@ -97,7 +97,7 @@ def test_nneval_is_trained_then_scores(capbench: Callable[..., Ran], monkeypatch
     model = Path("results/train/tiny-seed2/model.safetensors")
     assert f"{model}: sha256 {sha256_file(model)}" in ran.out
     assert "14 images, 84 captions" in ran.err
-    assert "held-out log-likelihood" in ran.err
+    assert "dev log_likelihood" in ran.err
     given = ["--option", f"nneval.vectors={world / 'v.bin'}", "--option", f"nneval.df={world / 'people.json'}"]
     scored = capbench("score", "-m", "nneval", "-d", "flickr8k-expert", "--model", f"nneval={model}", *given)
     assert scored.code == 0, scored.err

@@ -1,4 +1,4 @@
-"""Nodes of captions and images by FAIEr's networks, each computed once, and scores of rows of captions."""
+"""Nodes of captions and images by FAIEr's networks, and scores of rows of captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from capbench.metrics.faier.network import (
     region_boxes,
 )
 from capbench.text.spice.scene_graph import Triplet
-from capbench.weights.encodings import Encodings
 
 Triplets = Mapping[str, tuple[Triplet, ...]]  # Text → its triplets
 Encoded = Mapping[CaptionCode, NDArray[np.float32]]  # (k, d) nodes of a caption: its words, then its triplets
@@ -30,10 +29,10 @@ _BATCH = 256  # captions that are encoded or matched at once
 
 
 class Encoder:
-    """A network with the nodes of the images of a feature store."""
+    """A network with a feature store."""
 
     def __init__(self, model: FaierModel, store: FeatureStore) -> None:
-        self.model, self._store, self._images = model, store, Encodings()
+        self.model, self._store = model, store
 
     @torch.inference_mode()
     def scores(self, items: Sequence[Item], counts: Sequence[int], triplets: Triplets) -> FloatArray:
@@ -107,15 +106,10 @@ class Encoder:
         options = self.model.options
         if not options.sees_images:
             return None
-
-        def encode(images: Sequence[str]) -> Iterator[NDArray[np.float32]]:
-            regions = self._store[images[0]]
-            features = torch.from_numpy(regions.features[None].astype(np.float32))
-            boxes = torch.from_numpy(region_boxes(regions)[None]) if options.relations else None
-            yield np.concatenate([level.vectors.numpy() for level in self.model.network.encode_images(features, boxes)])
-
-        nodes = torch.from_numpy(self._images.of([image], encode, 1)[image])
-        return tuple(Nodes(level[None], torch.ones(1, len(level)).bool()) for level in nodes)
+        regions = self._store[image]
+        features = torch.from_numpy(regions.features[None].astype(np.float32))
+        boxes = torch.from_numpy(region_boxes(regions)[None]) if options.relations else None
+        return self.model.network.encode_images(features, boxes)
 
     def _padded(self, captions: Sequence[CaptionCode], encoded: Encoded) -> Levels:
         """Nodes (C, K, d) of captions, padded."""

@@ -7,9 +7,8 @@ image's vector is the mean of its regions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -27,7 +26,6 @@ from capbench.metrics.leic.network import HUMAN, Leic, LeicOptions, encode_words
 from capbench.text.vocabulary import PAD, SPECIAL, pad_rows
 from capbench.training import data, settings
 from capbench.training.trainer import Task, Watcher, adam
-from capbench.weights.files import write_trained
 from capbench.weights.training_files import KEY
 
 Negative = Literal["other-image", "replaced-words", "permuted"]
@@ -83,11 +81,11 @@ Numbers = Sequence[int]  # Word ids of a caption, with ``<end>``
 
 
 class Images(NamedTuple):
-    """Images: (n, D) float32 vectors, at least two human captions of each, and captions by system of each or none."""
+    """Images: (n, D) float32 vectors, at least two human captions of each, and a caption by each system."""
 
     vectors: NDArray[np.float32]
     human: Sequence[Sequence[Numbers]]
-    machine: Sequence[Mapping[str, Numbers]] = ()
+    machine: Sequence[Sequence[Numbers]] = ()
 
 
 class Pair(NamedTuple):
@@ -102,8 +100,7 @@ class Pair(NamedTuple):
 def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.random.Generator) -> Numbers:
     """A negative caption of an image: of a kind of :data:`NEGATIVES`, or ``machine``; ``words`` in the vocabulary."""
     if kind == "machine":
-        of_image = images.machine[image]
-        return of_image[sorted(of_image)[int(rng.integers(len(of_image)))]]
+        return images.machine[image][int(rng.integers(len(images.machine[image])))]
     if kind == "other-image":
         image = (image + 1 + int(rng.integers(len(images.human) - 1))) % len(images.human)
     caption = images.human[image][int(rng.integers(len(images.human[image])))]
@@ -170,7 +167,8 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         train, dev = roles = read_images(config, root, watcher)
         of_roles = (zip(pairs.images, pairs.of_images(pairs.captions), strict=True) for pairs in roles)
         human = {image: texts for of_role in of_roles for image, texts in of_role}
-        self.systems = data.read_systems(config.machine, root, human, watcher.say) if config.machine else {}
+        systems = data.read_systems(config.machine, root, human, watcher.say) if config.machine else {}
+        self.systems = dict(sorted(systems.items()))
         for name, captions in self.systems.items():
             if missing := [image for image in human if image not in captions]:
                 message = f"the system '{name}' has no captions of {len(missing):,} of {len(human):,} images"
@@ -200,7 +198,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
 
         store.require(pairs.images)
         vectors = np.stack([mean_vector(store[image].features) for image in pairs.images])
-        machine = [{name: encode(texts[i]) for name, texts in self.systems.items()} for i in pairs.images]
+        machine = [[encode(texts[image]) for texts in self.systems.values()] for image in pairs.images]
         return Images(vectors, pairs.of_images([encode(text) for text in pairs.captions]), machine)
 
     def _fixed_pairs(self) -> list[Pair]:
@@ -211,8 +209,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
             for kind in self.config.negatives or ():
                 wrong = draw_negative(images, image, kind, len(self.vocabulary), rng)
                 pairs.append(Pair(image, reference, wrong, kind))
-            of_systems = sorted(images.machine[image].items())
-            pairs += [Pair(image, reference, caption, "machine") for _, caption in of_systems]
+            pairs += [Pair(image, reference, caption, "machine") for caption in images.machine[image]]
         return pairs
 
     def batches(self, epoch: int, first: int) -> Iterator[Sequence[Pair]]:
@@ -270,7 +267,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
 
     def facts(self) -> dict[str, Any]:
         """Facts; the metric shows ``about`` in tables after "weights". Its wording is stored: do not change it."""
-        n, folds, systems = len(self.images[0].human), self.config.folds, sorted(self.systems)
+        n, folds, systems = len(self.images[0].human), self.config.folds, [*self.systems]
         kinds: list[str] = [*(self.config.negatives or ())]
         if systems:
             kinds.append(f"captions of {len(systems)} systems" if len(systems) > 1 else f"captions of {systems[0]}")
@@ -279,12 +276,3 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         mean = self.images[0].vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         facts = {"features": self._features, "about": f"were trained on people's {trained}", "systems": systems}
         return {**facts, KEY: self.record.to_json(), MEAN_KEY: mean_to_text(mean)}
-
-    def save(self, path: Path, model: Leic, facts: Mapping[str, Any]) -> None:
-        write_trained(path, model, self.vocabulary, facts)
-
-    @staticmethod
-    def lines(entry: Mapping[str, Any]) -> list[str]:
-        kinds = ", ".join(f"{name[2:]} {value:.3f}" for name, value in entry.items() if name[:2] == "p ")
-        numbers = f"log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"
-        return [f"{numbers}; p(human) of {kinds}"]

@@ -333,12 +333,6 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         low, high = self._range
         write_nneval(path, {name: tensor.detach() for name, tensor in model.effective().items()}, low, high, facts)
 
-    @staticmethod
-    def lines(entry: Mapping[str, Any]) -> list[str]:
-        if "tau" in entry:
-            return [f"τ {entry['tau']:.4f}"]
-        return [f"held-out log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"]
-
     @classmethod
     def use(cls, config: NNEvalTraining, model: Path) -> str:
         return f"--metric nneval --model nneval={model} --option nneval.vectors={config.vectors}"

@@ -456,10 +456,10 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             pause()
             wins.append(self._compared(model, self._trials[:, start : start + _AT_ONCE]))
         shares = torch.cat(wins, dim=1).mean(dim=1).tolist()
-        return {name: round(share * 100, 4) for name, share in zip(_ACCURACIES, shares, strict=True)}
+        return {name: round(share * 100, 4) for name, share in zip(("alignment", "matching"), shares, strict=True)}
 
     def _compared(self, model: VilbertLearner, trials: NDArray[np.int64]) -> Tensor:
-        """(2, q) outcomes of some trials (4, q) for :data:`_ACCURACIES`: 1 won, ½ tied, 0 lost."""
+        """(2, q) outcomes of some trials (4, q) by alignment and matching: 1 won, ½ tied, 0 lost."""
         dev, texts = self.dev, len(trials) - 1
         features, places, _ = (tensor.to(self.device) for tensor in shown(dev.regions, trials[0]))
         captions = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
@@ -478,13 +478,5 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         ahead = torch.stack((aligned - apart, paired - foreign))
         return (ahead.sign().double() + 1) / 2
 
-    @staticmethod
-    def lines(entry: Mapping[str, Any]) -> list[str]:
-        line = ", ".join(f"{name} {entry[name]:.1f}" for name in _ACCURACIES)
-        return [line, *(f"{name:21}{entry[name]:6.1f} %" for name in _ACCURACIES)]
-
     def save(self, path: Path, model: VilbertLearner, facts: Mapping[str, Any]) -> None:
         save_vilbert(path, model.network, self._pieces, facts)
-
-
-_ACCURACIES = ("alignment", "matching")
