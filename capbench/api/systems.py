@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from typing_extensions import Unpack
@@ -15,12 +16,13 @@ from capbench.core.arguments import PathGiven
 from capbench.core.errors import UsageError, count
 from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import ReadingOptions, read_systems
+from capbench.stats.systems import SystemTests
 from capbench.studies.systems import SystemComparison
 from capbench.studies.systems import compare_systems as _compare
 
 SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 """Default metrics of a comparison of systems."""
-_OF_TESTS = ("test", "correction", "resamples", "permutations", "seed", "all_pairs")
+_OF_TESTS = [field.name for field in fields(SystemTests)]
 
 
 class SystemInputs(CachedInputs, SystemSettings, total=False):
@@ -76,8 +78,8 @@ def compare_systems(
     return _compare(
         captions,
         plan.requests,
+        SystemTests(**settings),  # type: ignore[arg-type]
         resources=plan.resources,
         cache=inputs.get("cache", True),
         progress=caller.progress,
-        **settings,  # type: ignore[arg-type]
     )

@@ -14,7 +14,6 @@ from capbench.core.arguments import BootstrapMethod
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Agreement
-from capbench.stats.pairs import Unit
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
 
 _UNDEFINED = 0.05  # a bootstrap is rejected if a larger share of its resamples has no value
@@ -27,11 +26,7 @@ class Interval:
     value: float  # the statistic on the full data
     low: float  # lower end
     high: float  # upper end
-    level: float  # nominal coverage (0.95)
-    method: BootstrapMethod
-    standard_error: float  # standard deviation of the bootstrap values
-    unit: Unit  # unit of resampling
-    units: int
+    units: int  # number of resampled units
     resamples: int
     seed: int
     undefined: int = 0  # number of resamples excluded because the statistic is not defined on them (a constant side)
@@ -43,7 +38,6 @@ class BootstrapSample:
 
     estimates: Mapping[str, float]  # by metric, on the full data
     values: Mapping[str, FloatArray]  # (R,) by metric, on the resamples; NaN where the statistic is not defined
-    unit: Unit  # unit of resampling
     units: int
     seed: int
 
@@ -52,13 +46,18 @@ class BootstrapSample:
         """Number of resamples, R."""
         return len(next(iter(self.values.values())))
 
+    def difference_interval(self, first: str, second: str, level: float) -> tuple[float, float]:
+        """The ends of the percentile interval of the difference of two metrics."""
+        differences = self.values[first] - self.values[second]
+        low, high = np.quantile(differences[~np.isnan(differences)], ((1 - level) / 2, (1 + level) / 2)).tolist()
+        return low, high
+
 
 def draw_bootstrap(
     data: Agreement,  # the metrics and the human side; its units are drawn
     *,
     resamples: int = 1000,  # 1,000 are recommended for 95 % intervals, 2,000 for BCa
     seed: int = 0,
-    unit: Unit = "image",  # name of the units of ``data``; recorded only
 ) -> BootstrapSample:
     """Draw units with replacement and evaluate all metrics on each resample (Efron 1979).
 
@@ -78,7 +77,7 @@ def draw_bootstrap(
                 value=name,
                 hint="The data set is too small for a bootstrap: add images, or compute no intervals",
             )
-    return BootstrapSample(estimates, values, unit, data.units, seed)
+    return BootstrapSample(estimates, values, data.units, seed)
 
 
 def bootstrap_intervals(
@@ -101,8 +100,8 @@ def bootstrap_intervals(
         if left_out is not None:
             shares = _bca_shares(name, value, values, left_out[i], level)
         low, high = (float(q) for q in np.quantile(values, shares))
-        error, drawn = float(values.std(ddof=1)), (sample.unit, sample.units, sample.resamples, sample.seed)
-        intervals[name] = Interval(value, low, high, level, method, error, *drawn, sample.resamples - len(values))
+        drawn = sample.units, sample.resamples, sample.seed
+        intervals[name] = Interval(value, low, high, *drawn, undefined=sample.resamples - len(values))
     return intervals
 
 

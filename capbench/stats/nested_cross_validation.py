@@ -20,7 +20,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,16 +44,6 @@ class Settings:
     inner_folds: int = 5
     seed: int = 0
     penalties: tuple[float, ...] = PENALTIES  # candidates, ascending
-
-
-@dataclass(frozen=True, eq=False)
-class OutOfFold:
-    """Scores of m captions that do not depend on judgements of the same image."""
-
-    scores: FloatArray  # (m,)
-    fold: IntArray  # (units,) of each unit; its captions are scored by the model of the other folds
-    fits: tuple[Fit, ...]  # the model learned without each fold
-    penalties: tuple[float, ...]  # the penalty chosen without each fold
 
 
 def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) -> IntArray:
@@ -126,32 +116,28 @@ def nested_scores(
     settings: Settings,
     names: Sequence[str],
     progress: Callable[[int], None] = _NO_PROGRESS,  # called with 1 for each fold
-) -> OutOfFold:
-    """Score captions by combinations that were learned without judgements of their image."""
+) -> tuple[FloatArray, tuple[float, ...]]:
+    """(m,) scores of captions by combinations that were learned without judgements of their image, and the penalty
+    that was chosen without each fold."""
     check_judgements(examples, settings)
     Basis.of(examples.captions, names, monotone=False)  # refuses a constant input
-    total = int(max(unit.max(), examples.unit.max())) + 1
-    fold = deal(examples.unit, settings.folds, total, settings.seed)
-    # Captions of an image without judgements may be scored by any combination.
-    fold[fold < 0] = 0
-    scores = np.empty(len(inputs))
-    constant = 0.0 if examples.target is None else float(examples.target.mean())
-    fits: list[Fit] = []
-    penalties: list[float] = []
     if settings.learner == "mean-rank":
         # No judgement is read, so one function scores all folds.
         fit, penalty = learn(examples, settings, names, stream=0)
         progress(settings.folds)
-        return OutOfFold(fit.scores(inputs), fold, (fit,) * settings.folds, (penalty,) * settings.folds)
+        return fit.scores(inputs), (penalty,) * settings.folds
+    total = int(max(unit.max(), examples.unit.max())) + 1
+    # Captions of an image without judgements may be scored by any combination.
+    fold = np.maximum(deal(examples.unit, settings.folds, total, settings.seed), 0)
+    scores, penalties = np.empty(len(inputs)), list[float]()
+    constant = 0.0 if examples.target is None else float(examples.target.mean())
     for outer in range(settings.folds):
         learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer)
-        shared = Fit(learned.basis, learned.weights, constant)
         rows = fold[unit] == outer
-        scores[rows] = shared.scores(inputs[rows])
-        fits.append(shared)
+        scores[rows] = replace(learned, intercept=constant).scores(inputs[rows])
         penalties.append(penalty)
         progress(1)
-    return OutOfFold(scores, fold, tuple(fits), tuple(penalties))
+    return scores, tuple(penalties)
 
 
 def weight_intervals(

@@ -24,6 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -132,6 +133,17 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
     adjusted = np.empty(m)
     adjusted[order] = np.minimum(1.0, steps)
     return adjusted
+
+
+def tested_pairs(
+    differences: Sequence[tuple[str, str, float]], p_values: Sequence[float], correction: Correction, alpha: float
+) -> list[Pair]:
+    """Better and worse with their difference as tests, whose p-values are adjusted together."""
+    adjusted = adjust(p_values, correction).tolist()
+    return [
+        Pair(better=better, worse=worse, difference=difference, p_value=p, p_adjusted=q, significant=q <= alpha)
+        for (better, worse, difference), p, q in zip(differences, p_values, adjusted, strict=True)
+    ]
 
 
 def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str], bool]) -> dict[str, int]:
@@ -253,26 +265,11 @@ def compare(
         p_values = _paired_bootstrap(sample, pairs)
     else:
         p_values = np.array([_formula(data, test, *pair).p_value for pair in pairs])
-    adjusted = adjust(p_values, correction).tolist()
-    comparisons = []
-    for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted, strict=True):
-        low, high = (None, None)
-        if sample is not None:
-            drawn_differences = sample.values[better] - sample.values[worse]
-            kept = drawn_differences[~np.isnan(drawn_differences)]
-            low, high = np.quantile(kept, ((1 - level) / 2, (1 + level) / 2)).tolist()
-        comparisons.append(
-            Pair(
-                better=better,
-                worse=worse,
-                difference=values[better] - values[worse],
-                low=low,
-                high=high,
-                p_value=p,
-                p_adjusted=p_adjusted,
-                significant=p_adjusted <= alpha,
-            )
-        )
+    differences = [(better, worse, values[better] - values[worse]) for better, worse in pairs]
+    comparisons = tested_pairs(differences, p_values.tolist(), correction, alpha)
+    if sample is not None:
+        ends = (sample.difference_interval(pair.better, pair.worse, level) for pair in comparisons)
+        comparisons = [replace(pair, low=low, high=high) for pair, (low, high) in zip(comparisons, ends, strict=True)]
     apart = {frozenset((c.better, c.worse)) for c in comparisons if c.significant}
 
     def differ(first: str, second: str) -> bool:

@@ -142,8 +142,7 @@ def percentile_interval(value: float, values: FloatArray, units: int, seed: int)
     ``value`` is that of the full data, ``values`` are (R,) those of the resamples.
     """
     low, high = (float(q) for q in np.quantile(values, ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)))
-    error = float(values.std(ddof=1))
-    return Interval(value, low, high, _LEVEL, "percentile", error, "image", units, len(values), seed)
+    return Interval(value, low, high, units, len(values), seed)
 
 
 def corpus_intervals(
@@ -202,47 +201,45 @@ class SystemTable:
     pairs: tuple[SystemPair, ...]  # score by score
 
 
-def system_pairs(systems: Sequence[str], *, all_pairs: bool = False) -> list[tuple[str, str]]:
-    """Pairs (system, other): each system with the first one, or with every earlier one."""
-    if all_pairs:
-        return [(second, first) for first, second in itertools.combinations(systems, 2)]
-    return [(system, systems[0]) for system in systems[1:]]
+@dataclass(frozen=True, kw_only=True)
+class SystemTests:
+    """How systems are compared."""
 
+    test: SystemTest = "permutation"
+    correction: Correction = "holm"  # for the number of comparisons
+    alpha: float = 0.05
+    resamples: int | None = None  # 1,000 by default; also the number of permutations, unless that is given
+    permutations: int | None = None  # 10,000 by default; more if the comparisons require them
+    seed: int = 0
+    all_pairs: bool = False  # each system with every earlier one, not only with the first
 
-def resamples_to_use(
-    requested: int | None,
-    test: SystemTest,
-    comparisons: int,
-    alpha: float = 0.05,
-    correction: Correction = "holm",
-    permutations: int | None = None,
-) -> tuple[int, int]:
-    """Numbers of bootstrap resamples and of the test's draws, with which a single difference can be significant.
+    def pairs(self, systems: Sequence[str]) -> list[tuple[str, str]]:
+        """Pairs (system, other)."""
+        if self.all_pairs:
+            return [(second, first) for first, second in itertools.combinations(systems, 2)]
+        return [(system, systems[0]) for system in systems[1:]]
 
-    The requested numbers (1,000 resamples and 10,000 permutations by default), or twice
-    :func:`~capbench.stats.significance.permutations_needed` if the test's are too few. The draws of a bootstrap test
-    are the resamples.
-    """
-    needed = permutations_needed(comparisons, alpha, correction)
-    draws = requested if requested is not None else (PERMUTATIONS if test == "permutation" else RESAMPLES)
-    if test == "permutation" and permutations is not None:
-        draws = permutations
-    draws = draws if draws >= needed else 2 * needed
-    return (draws if test == "bootstrap" else RESAMPLES if requested is None else requested), draws
+    def draws(self, comparisons: int) -> tuple[int, int]:
+        """Numbers of bootstrap resamples and of the test's draws, with which a single difference can be significant.
+
+        Too few draws of the test are replaced by twice
+        :func:`~capbench.stats.significance.permutations_needed`. The draws of a bootstrap test are the resamples.
+        """
+        resamples = RESAMPLES if self.resamples is None else self.resamples
+        draws = resamples
+        if self.test == "permutation":
+            usual = PERMUTATIONS if self.resamples is None else self.resamples
+            draws = usual if self.permutations is None else self.permutations
+        needed = permutations_needed(comparisons, self.alpha, self.correction)
+        draws = draws if draws >= needed else 2 * needed
+        return (draws if self.test == "bootstrap" else resamples), draws
 
 
 def compare_corpora(
     groups: Sequence[CorpusGroup],
     estimates: Mapping[str, Mapping[str, float]],
     units: int,
-    *,
-    test: SystemTest = "permutation",
-    correction: Correction = "holm",
-    alpha: float = 0.05,
-    resamples: int | None = None,
-    permutations: int | None = None,
-    seed: int = 0,
-    all_pairs: bool = False,
+    settings: SystemTests,
     progress: Progress = lambda _: None,
 ) -> SystemTable:
     """Intervals of corpus scores, and two-sided tests of their differences.
@@ -262,10 +259,9 @@ def compare_corpora(
     if len(systems) < 2:
         raise StatisticError("there is only one system: nothing to compare", code="too-few", value=len(systems))
     names = [name for group in groups for name in group.names]
-    pairs = system_pairs(systems, all_pairs=all_pairs)
-    comparisons = len(names) * len(pairs)
-    bootstraps, permutations = resamples_to_use(resamples, test, comparisons, alpha, correction, permutations)
-    values = draw_corpora(groups, Bootstrap(units, bootstraps, seed), progress)
+    pairs, test, seed, alpha = settings.pairs(systems), settings.test, settings.seed, settings.alpha
+    resamples, permutations = settings.draws(len(names) * len(pairs))
+    values = draw_corpora(groups, Bootstrap(units, resamples, seed), progress)
     extreme: dict[tuple[str, str, str], int] = {}
     if test == "permutation":
         extreme = _permuted(groups, pairs, estimates, Swaps(units, permutations, seed), progress)
@@ -278,14 +274,14 @@ def compare_corpora(
             extreme[name, system, other] = _extreme(drawn - (first - second), first, second)
         p_values.append((1 + extreme[name, system, other]) / (1 + permutations))
         differences.append(percentile_interval(first - second, drawn, units, seed))
-    adjusted = adjust(p_values, correction).tolist()
+    adjusted = adjust(p_values, settings.correction).tolist()
     tested = tuple(
         SystemPair(*pair, interval.value, interval.low, interval.high, p, q, q <= alpha)
         for pair, interval, p, q in zip(compared, differences, p_values, adjusted, strict=True)
     )
     intervals = _intervals(values, estimates, units, seed)
     permuted = permutations if test == "permutation" else None
-    return SystemTable(test, correction, alpha, units, bootstraps, permuted, seed, intervals, tested)
+    return SystemTable(test, settings.correction, alpha, units, resamples, permuted, seed, intervals, tested)
 
 
 def _permuted(

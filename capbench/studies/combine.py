@@ -24,7 +24,6 @@ from capbench.metrics.needs import Resources
 from capbench.stats.combination import Examples, Fit, Learner
 from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.nested_cross_validation import (
-    OutOfFold,
     Settings,
     check_judgements,
     learn,
@@ -55,7 +54,7 @@ class Learned:
 
     values: FloatArray  # (draws, items)
     examples: Examples  # the judgements with the inputs' scores, of all draws
-    out_of_fold: OutOfFold  # folds, weights and penalties
+    penalties: tuple[float, ...]  # chosen without each fold
     signature: str  # everything that can change the scores
 
 
@@ -112,7 +111,7 @@ def learn_out_of_fold(
     unit, _ = photograph_codes(draws[0].items)
     examples = examples_of(protocol, draws[0], scores, unit)
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
-    result = nested_scores(examples, captions, units, how, [entry.row.title for entry in inputs], progress)
+    values, penalties = nested_scores(examples, captions, units, how, [entry.row.title for entry in inputs], progress)
     # Of the protocol, the scores depend on the items and the human side, not on the statistic.
     spec = protocol.statistic
     items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
@@ -129,7 +128,7 @@ def learn_out_of_fold(
         f"learnt:{items},{spec.human}{f',{spec.aggregation}' if spec.side == 'ratings' else ''}",
         f"of:{'+'.join(signed)}",
     ]
-    return Learned(result.scores.reshape(len(scores), -1), examples, result, "|".join(parts))
+    return Learned(values.reshape(len(scores), -1), examples, penalties, "|".join(parts))
 
 
 _ROW = Row(ScoreColumn(METRIC, METRIC), METRIC, METRIC, METRIC)
@@ -263,13 +262,12 @@ def combine_metrics(
         ]
     numbered = {str(place): of_one for place, of_one in enumerate(values)}
     data = agreement(protocol, scored.draws[0], numbered, compare.unit)
-    drawn = draw_bootstrap(data, resamples=bootstrap.resamples, seed=compare.seed, unit=compare.unit)
-    parts, ends = [], ((1 - bootstrap.level) / 2, (1 + bootstrap.level) / 2)
+    drawn = draw_bootstrap(data, resamples=bootstrap.resamples, seed=compare.seed)
+    parts = []
     for place, (entry, weight) in enumerate(zip(inputs, weights.tolist(), strict=True), 1):
         drop: dict[str, float] = {}
         if len(inputs) > 1:
-            differences = drawn.values["0"] - drawn.values[str(place)]
-            low, high = np.quantile(differences[~np.isnan(differences)], ends).tolist()
+            low, high = drawn.difference_interval("0", str(place), bootstrap.level)
             combined, without = drawn.estimates["0"], drawn.estimates[str(place)]
             drop = {"without": without, "drop": combined - without, "drop_low": low, "drop_high": high}
         of_part = {**dict(zip(_WEIGHTS, weight, strict=True)), **drop}
@@ -281,7 +279,7 @@ def combine_metrics(
         images=len(np.unique(learned.examples.unit)),
         on_pairs=learned.examples.target is None,
         penalty=penalty,
-        fold_penalties=learned.out_of_fold.penalties,
+        fold_penalties=learned.penalties,
         parts=tuple(parts),
         combination=_file(protocol, requests, inputs, scored, learned, how, fit, penalty),
     )

@@ -48,15 +48,11 @@ def metric_power(
     protocol: Protocol,
     requests: Sequence[MetricRequest],
     *,
-    gap: float | None = None,
-    alpha: float = 0.05,
-    target: float = 0.8,
-    resamples: int = 500,
-    seed: int = 0,
     unit: Unit = "image",
     resources: Resources | None = None,
     cache: bool = True,
     progress: ProgressFactory = no_progress,
+    **aims: Any,  # of :func:`capbench.stats.power.power`
 ) -> MetricPower:
     """Score two columns of metrics, and estimate how much data distinguishes them; see :func:`capbench.power`."""
     rows = [row for request in requests for row in request.rows]
@@ -79,7 +75,7 @@ def metric_power(
         protocol=str(protocol),
         n=len(draws[0].preferences[statistic.human]) if isinstance(data, Accuracies) else data.n,
         values={cell.title: cell.number for cell in cells},
-        power=power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit),
+        power=power(data, *data.names, unit=unit, **aims),
         signatures=scored.signatures,
         notes=(
             *dict.fromkeys(note for judgements in draws for note in judgements.notes),

@@ -25,7 +25,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.overall import TaskData, TaskEffects, joint_labels, joint_tests, task_effects
 from capbench.stats.pairs import Correction, Pair
-from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
+from capbench.stats.significance import permutations_to_use, significance_ranks, tested_pairs
 from capbench.studies.all_protocols import ranks
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
@@ -341,20 +341,13 @@ def _tests(
         return ()
     tasks = [entry.data for entry in measured.values()]
     tests = joint_tests(tasks, pairs, permutations=permutations, seed=settings.seed, progress=progress)
-    adjusted = adjust([test.p_value for test in tests], settings.correction).tolist()
-    return tuple(
-        MetricPair(
-            # Over the tasks that both have, the order may differ from that of the adjusted overall values.
-            better=first if test.difference >= 0 else second,
-            worse=second if test.difference >= 0 else first,
-            difference=abs(test.difference),
-            tasks=test.tasks,
-            p_value=test.p_value,
-            p_adjusted=p_adjusted,
-            significant=p_adjusted <= settings.alpha,
-        )
-        for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True)
-    )
+    # Over the tasks that both have, the order may differ from that of the adjusted overall values.
+    differences = [
+        (*(pair if test.difference >= 0 else pair[::-1]), abs(test.difference))
+        for pair, test in zip(pairs, tests, strict=True)
+    ]
+    tested = tested_pairs(differences, [test.p_value for test in tests], settings.correction, settings.alpha)
+    return tuple(MetricPair(**vars(pair), tasks=test.tasks) for pair, test in zip(tested, tests, strict=True))
 
 
 def _sentinels(

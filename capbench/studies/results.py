@@ -19,13 +19,14 @@ from pydantic import (
 )
 from typing_extensions import Unpack
 
-from capbench.core.arguments import BootstrapMethod, Unit
+from capbench.core.arguments import Unit
 from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.core.training_record import TrainingOverlap
 from capbench.core.typed_json import Strict, read_versioned
 from capbench.datasets.protocol import Level, with_version
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.published.tables import PublishedInfo, given_parts
+from capbench.studies.study import BootstrapSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,15 +48,11 @@ class _Growing(Strict):
         return {key: value for key, value in dump(self).items() if value or key not in _OMITTED_IF_EMPTY}
 
 
-class BootstrapInfo(Strict):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BootstrapInfo(BootstrapSettings):
     """Settings of the intervals of a protocol."""
 
-    method: BootstrapMethod
-    level: float
-    unit: Unit
     units: int  # number of units (in the whole protocol; a group has fewer)
-    resamples: int
-    seed: int
 
 
 class ProtocolInfo(_Growing):
@@ -281,7 +278,7 @@ class StudyResult(Shown, _Growing):
     missing: tuple[Missing, ...] = ()  # rows and protocols that could not be computed, with the reason
     published: str | None = None  # citation of the published table, None if there is none
     published_table: PublishedInfo | None = None  # the part of that table that corresponds to the study
-    seconds: dict[str, float]  # wall-clock time of scoring by dataset/items, of statistics by protocol, and total
+    seconds: dict[str, float]  # wall-clock time, ``total``
     cached: dict[str, int] = Field(default_factory=dict)  # items with scores from the cache, by dataset/items|metric
     answers: tuple[Answer, ...] = ()  # the best metric for each of the user's data sets, in a study without a file
     practices: tuple[Any, ...] = Field(default=(), exclude=True)  # of earlier versions

@@ -52,7 +52,7 @@ def run_plan(
     """Run a plan: each *dataset/items* is scored once, and missing requirements become :class:`Missing` entries."""
     started = time.perf_counter()
     made, missing = list[Numbers](), list[Missing]()
-    signatures, seconds, cached = dict[str, dict[str, str]](), dict[str, float](), dict[str, int]()
+    signatures, cached = dict[str, dict[str, str]](), dict[str, int]()
     training: dict[str, tuple[TrainingOverlap, ...]] = {}
     has_images = any(dataset.judges_images for dataset, _ in plan.protocols)
     for request in plan.requests:
@@ -68,13 +68,11 @@ def run_plan(
     loaded: dict[str, Scorable] = {}
     failures: list[CapbenchError] = []
     for key, protocols in by_items.items():
-        began = time.perf_counter()
         try:
             loaded[key] = load_scorable(datasets[key], protocols[0].items, plan.requests, plan.resources, cache=cache)
         except MissingFileError as error:
             missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
             failures.append(error)
-        seconds[key] = time.perf_counter() - began
     _refuse_damaged_files(plan, list(loaded.values()))
     works = [scorable.slow_work() for scorable in loaded.values()] if announce is not None else []
     slow = together(work for of_items in works for of_label in of_items.values() for work in of_label)
@@ -84,7 +82,6 @@ def run_plan(
     unscored: list[CapbenchError] = []
     for key in list(loaded):
         protocols = by_items[key]
-        began = time.perf_counter()
         # Plain means are corpus scores overall and of each group. A study may have many judgements: release the memory.
         by_group = any(protocol.statistic.kind == "mean" for protocol in protocols)
         scored = loaded.pop(key).score(progress, by_group=by_group)
@@ -92,7 +89,6 @@ def run_plan(
         training |= {key: scored.training} if scored.training else {}
         cached |= {f"{key}|{label}": count for label, count in scored.cached.items()}
         missing = _with_unscored(missing, key, scored)
-        seconds[key] += time.perf_counter() - began
         unscored += [unmet.error for unmet in scored.unscored if unmet.of_file]
         failures += [unmet.error for unmet in scored.unscored]
         for protocol in protocols:
@@ -100,7 +96,6 @@ def run_plan(
                 notes = []
                 if (other := datasets[key].other_practice) and plan.study.practices and not plan.on_sample:
                     notes.append(f"{other[1]} use {other[0]}{OTHER_NUMBERS}")
-                began = time.perf_counter()
                 numbers = protocol_numbers(
                     plan.study,
                     protocol,
@@ -115,8 +110,6 @@ def run_plan(
                 missing.append(Missing(protocol=str(protocol), reason=str(error)))
                 failures.append(error)
                 continue
-            if numbers.info.bootstrap is not None or numbers.comparisons:
-                seconds[str(protocol)] = time.perf_counter() - began
             made.append(numbers)
             if keep is not None:
                 keep(protocol, scored, plan.rows)
@@ -128,7 +121,6 @@ def run_plan(
         check_defined(cells)
     if not cells and failures and not any(entry.planned for entry in missing):
         raise failures[0]
-    seconds["total"] = time.perf_counter() - started
     titles = {row.name: row.title for row in plan.rows}
     answers = [found for numbers in made for found in numbers.answers]
     if answers and not plan.uses_root:  # all data is the user's: best first under the first protocol
@@ -142,7 +134,7 @@ def run_plan(
         sample=plan.on_sample,
         signatures=signatures,
         missing=tuple(missing),
-        seconds={key: round(value, 3) for key, value in seconds.items()},
+        seconds={"total": round(time.perf_counter() - started, 3)},
         cached=cached,
         training=training,
     )

@@ -11,9 +11,9 @@ import numpy as np
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import Protocol
-from capbench.stats.pairs import Pair, Tests
+from capbench.stats.pairs import Tests
 from capbench.stats.resampling import observed_value
-from capbench.stats.significance import PERMUTATIONS, adjust, better_p_values, permutations_needed
+from capbench.stats.significance import PERMUTATIONS, better_p_values, permutations_needed, tested_pairs
 from capbench.studies.data_points import agreement
 from capbench.studies.results import Cell, Sentinels
 from capbench.studies.sentinels import BOUNDS, SentinelScores, sentinel_scores
@@ -111,18 +111,11 @@ def _tests(
     best_first = sorted(sentinels, key=lambda name: -value[f"sentinel|{name}"])
     order = [list(sentinels).index(name) for name in best_first]
     against = [best_first[place] for place in by_metric[:, order].argmax(axis=1).tolist()]
-    adjusted = adjust(largest, settings.correction).tolist()
-    tested = tuple(
-        Pair(
-            better=metric,
-            worse=name,
-            difference=value[f"metric|{metric}"] - value[f"sentinel|{name}"],
-            p_value=p,
-            p_adjusted=p_adjusted,
-            significant=p_adjusted <= settings.alpha,
-        )
-        for metric, name, p, p_adjusted in zip(metrics, against, largest.tolist(), adjusted, strict=True)
-    )
+    differences = [
+        (metric, name, value[f"metric|{metric}"] - value[f"sentinel|{name}"])
+        for metric, name in zip(metrics, against, strict=True)
+    ]
+    tested = tested_pairs(differences, largest.tolist(), settings.correction, settings.alpha)
     made = Tests(
         protocol=str(protocol),
         group=group,
@@ -136,7 +129,7 @@ def _tests(
         level=None,
         top=tuple(pair.better for pair in tested if pair.significant),
         ranks={},
-        pairs=tested,
+        pairs=tuple(tested),
     )
     if reason := too_few_units(made):
         raise StatisticError(reason, code="too-few", value=data.units)

@@ -151,10 +151,6 @@ def _check_keys(given: Mapping[str, Any], metrics: Sequence[str], problems: Prob
     for key in ("protocols", "metrics") if on_judgements else ("metrics",):
         if not printed_alone and not given.get(key):
             problems.add(f"the key '{key}' is missing, a list with at least one entry", "missing-key", key)
-    protocols = [text for text in _list(given.get("protocols")) if isinstance(text, str)]
-    for name, times in Counter(protocols).items():
-        if times > 1:
-            problems.add(f"'{name}' occurs twice in 'protocols'", "duplicate", name)
     labels = Counter(name.partition("=")[0] for name in metrics)
     for name in metrics:
         label, _, of_label = name.partition("=")

@@ -12,7 +12,6 @@ import numpy as np
 from typing_extensions import Unpack
 
 from capbench import __version__
-from capbench.core.arguments import SystemTest
 from capbench.core.files import write_text
 from capbench.core.records import FloatArray, IntArray, ScoreColumn, ScoreTable, references_hash
 from capbench.core.training_record import training_overlap
@@ -21,7 +20,6 @@ from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import CorpusStatistics, score, warnings_of_captions
 from capbench.stats.intervals import Interval
-from capbench.stats.pairs import Correction
 from capbench.stats.resampling import Bootstrap
 from capbench.stats.systems import (
     CorpusGroup,
@@ -29,10 +27,9 @@ from capbench.stats.systems import (
     SumScores,
     SystemPair,
     SystemTable,
+    SystemTests,
     compare_corpora,
     corpus_intervals,
-    resamples_to_use,
-    system_pairs,
 )
 from capbench.studies.data_points import photograph_codes
 from capbench.studies.results import Shown, TableChoices
@@ -101,13 +98,8 @@ class SystemComparison(Shown):
 def compare_systems(
     captions: SystemCaptions,
     requests: Sequence[MetricRequest],
+    settings: SystemTests,
     *,
-    test: SystemTest = "permutation",
-    correction: Correction = "holm",
-    resamples: int | None = None,
-    permutations: int | None = None,
-    seed: int = 0,
-    all_pairs: bool = False,
     resources: Resources | None = None,
     cache: bool = True,
     progress: ProgressFactory = no_progress,
@@ -119,7 +111,6 @@ def compare_systems(
     """
     systems = tuple(captions.items)
     rows = [row for request in requests for row in request.rows]
-    comparisons = len(rows) * len(system_pairs(systems, all_pairs=all_pairs))
     tables: dict[str, ScoreTable] = {}
     kept: dict[str, dict[str, CorpusStatistics]] = {}
     for system, items in captions.items.items():
@@ -140,19 +131,14 @@ def compare_systems(
         _group(request, {s: (kept[s][request.label], coded[s][0], tables[s]) for s in systems}, units)
         for request in requests
     )
-    bootstraps, draws = resamples_to_use(resamples, test, comparisons, correction=correction, permutations=permutations)
-    with progress("resampling", bootstraps + (draws if test == "permutation" else 0)) as step:
+    resamples, draws = settings.draws(len(rows) * len(settings.pairs(systems)))
+    with progress("resampling", resamples + (draws if settings.test == "permutation" else 0)) as step:
         table = compare_corpora(
             groups,
             {row.name: {system: tables[system].corpus[row.key] for system in systems} for row in rows},
             units,
-            test=test,
-            correction=correction,
-            resamples=resamples,
-            permutations=permutations,
-            seed=seed,
-            all_pairs=all_pairs,
-            progress=step,
+            settings,
+            step,
         )
     baseline = systems[0]
     by_image = sorted((item.image, references_hash(item.references)) for item in captions.items[baseline])
@@ -168,7 +154,7 @@ def compare_systems(
         "seed": table.seed,
         "correction": table.correction,
         "comparisons": len(table.pairs),
-        "pairs": "all" if all_pairs else "with-first",
+        "pairs": "all" if settings.all_pairs else "with-first",
         "alpha": f"{table.alpha:g}",
     }
     fixed = {label: statistics.metric.corpus_id() for label, statistics in kept[baseline].items()}

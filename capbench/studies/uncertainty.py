@@ -116,7 +116,7 @@ def _compare(data: Agreement, settings: TestSettings, sample: BootstrapSample | 
     )
     raised = settings.test in ("permutation", "bootstrap") and draws > (settings.resamples or draws)
     if settings.test == "bootstrap" and (sample is None or (sample.resamples, sample.seed) != (draws, settings.seed)):
-        sample = draw_bootstrap(data, resamples=draws, seed=settings.seed, unit=settings.unit)
+        sample = draw_bootstrap(data, resamples=draws, seed=settings.seed)
     tests = compare(
         data,
         test=settings.test,
@@ -159,7 +159,7 @@ def add_ceiling(
 
 def draw_intervals(data: Agreement, settings: BootstrapSettings) -> tuple[BootstrapSample, dict[str, Interval]]:
     """A bootstrap of the metrics, and their intervals."""
-    sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
+    sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed)
     return sample, bootstrap_intervals(data, sample, method=settings.method, level=settings.level)
 
 

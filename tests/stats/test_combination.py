@@ -213,7 +213,7 @@ def test_a_random_label_of_each_image_is_agreed_with_by_chance_alone(learner: Le
     for seed in range(8):
         inputs, ratings, unit = memorised(seed, len(METRICS))
         examples = Examples.of_ratings(inputs, ratings, unit)
-        scores = nested_scores(examples, inputs, unit, Settings(learner, 5, 3), METRICS).scores
+        scores = nested_scores(examples, inputs, unit, Settings(learner, 5, 3), METRICS)[0]
         data = Correlations.of("tau-b", {"combination": scores}, ratings, unit=unit)
         interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["combination"]
         taus.append((interval.value, interval.low <= 0 <= interval.high))
@@ -237,22 +237,23 @@ def test_no_image_is_on_both_sides_and_only_the_inner_loop_sees_the_penalties(mo
         return penalties[-1], losses
 
     monkeypatch.setattr(nested_cross_validation, "choose_penalty", spy)
-    result = nested_scores(examples, inputs, unit, settings, METRICS)
-    assert list(result.penalties) == penalties
+    scores, chosen = nested_scores(examples, inputs, unit, settings, METRICS)
+    assert list(chosen) == penalties
+    of_image = deal(unit, 4, unit.max() + 1, seed=5)
     assert len(seen) == settings.folds
     for fold, (images, count) in enumerate(seen):
-        held_out = set(np.flatnonzero(result.fold == fold).tolist())
+        held_out = set(np.flatnonzero(of_image == fold).tolist())
         assert not images & held_out
         assert images | held_out == set(unit.tolist())
         assert count == sum(image in images for image in unit.tolist())
     # The scores are those of a ridge regression with that penalty on the other folds.
     for fold, penalty in enumerate(penalties):
-        inside = result.fold[unit] == fold
+        inside = of_image[unit] == fold
         x, y = inputs[~inside], ratings[~inside]
         z = (x - x.mean(axis=0)) / x.std(axis=0)
         weights = np.linalg.solve(z.T @ z + len(z) * penalty * np.eye(4), z.T @ (y - y.mean()))
         expected = ratings.mean() + (inputs[inside] - x.mean(axis=0)) / x.std(axis=0) @ weights
-        np.testing.assert_allclose(result.scores[inside], expected, atol=1e-10)
+        np.testing.assert_allclose(scores[inside], expected, atol=1e-10)
 
 
 def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_out() -> None:

@@ -24,10 +24,9 @@ from capbench.stats.systems import (
     RowScores,
     SumScores,
     SystemTable,
+    SystemTests,
     compare_corpora,
     corpus_intervals,
-    resamples_to_use,
-    system_pairs,
 )
 from tests.errors import raises
 
@@ -60,7 +59,10 @@ def _estimates(systems: dict[str, FloatArray]) -> dict[str, dict[str, float]]:
 def _compare(systems: dict[str, FloatArray], test: SystemTest, resamples: int, seed: int = 0) -> SystemTable:
     (units,) = {len(terms) for terms in systems.values()}
     return compare_corpora(
-        (_group(systems),), _estimates(systems), units, test=test, resamples=resamples, seed=seed, correction="none"
+        (_group(systems),),
+        _estimates(systems),
+        units,
+        SystemTests(test=test, resamples=resamples, seed=seed, correction="none"),
     )
 
 
@@ -109,7 +111,7 @@ def test_rows_give_what_sums_give() -> None:
         for name, terms in systems.items()
     }
     tables = [
-        compare_corpora((group,), _estimates(systems), 20, test=test, resamples=120)
+        compare_corpora((group,), _estimates(systems), 20, SystemTests(test=test, resamples=120))
         for test in ("permutation", "bootstrap")
         for group in (_group(systems), CorpusGroup(("ratio", "mean"), rows))
     ]
@@ -133,25 +135,26 @@ def test_images_with_several_captions_are_drawn_whole() -> None:
 def test_comparisons_are_corrected_together_and_drawn_for() -> None:
     rng = np.random.default_rng(4)
     systems = {name: _counts(rng, 40) for name in "abcd"}
-    table = compare_corpora((_group(systems),), _estimates(systems), 40, all_pairs=True, resamples=100)
+    every = SystemTests(all_pairs=True, resamples=100)
+    table = compare_corpora((_group(systems),), _estimates(systems), 40, every)
     assert len(table.pairs) == 2 * 6
     assert (table.resamples, table.permutations) == (100, 2 * (12 * 20 - 1))
     ordered = sorted(table.pairs, key=lambda pair: pair.p_value)
     assert ordered[0].p_adjusted == min(1.0, 12 * ordered[0].p_value)
-    assert system_pairs("abc") == [("b", "a"), ("c", "a")]
-    assert system_pairs("abc", all_pairs=True) == [("b", "a"), ("c", "a"), ("c", "b")]
-    assert resamples_to_use(None, "permutation", 2) == (1_000, 10_000)
-    assert resamples_to_use(None, "bootstrap", 2) == (1_000, 1_000)
-    assert resamples_to_use(100, "bootstrap", 12) == (478, 478)
-    assert resamples_to_use(100, "permutation", 12, correction="none") == (100, 100)
-    assert resamples_to_use(0, "permutation", 2)[0] == 0  # refused when resampling, not replaced by the default
+    assert SystemTests().pairs("abc") == [("b", "a"), ("c", "a")]
+    assert every.pairs("abc") == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert SystemTests().draws(2) == (1_000, 10_000)
+    assert SystemTests(test="bootstrap").draws(2) == (1_000, 1_000)
+    assert SystemTests(test="bootstrap", resamples=100).draws(12) == (478, 478)
+    assert SystemTests(resamples=100, correction="none").draws(12) == (100, 100)
+    assert SystemTests(resamples=0).draws(2)[0] == 0  # refused when resampling, not replaced by the default
 
 
 def test_invalid_comparisons_are_rejected() -> None:
     systems = {"a": _counts(np.random.default_rng(0), 5), "b": _counts(np.random.default_rng(1), 5)}
     group, estimates = _group(systems), _estimates(systems)
     with raises(StatisticError, "too-few", value=1):
-        compare_corpora((_group({"a": systems["a"]}),), estimates, 5)
+        compare_corpora((_group({"a": systems["a"]}),), estimates, 5, SystemTests())
     with raises(StatisticError, "too-few", value=1):
         corpus_intervals((group,), estimates, Bootstrap(1, 100, 0))
     undefined = CorpusGroup(("x",), {"a": SumScores(systems["a"], lambda sums: np.full((len(sums), 1), np.nan))})

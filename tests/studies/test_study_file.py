@@ -77,7 +77,6 @@ CHANGED = [
     ("metrics:", "metricz:", None, None),
     ("  - bleu-4\n  - cider: {df: coco-val}\n", "  - 4\n", "wrong-value", 4),
     ("  - bleu-4\n", "  - bleu-4\n  - bleu-4\n", "duplicate", "bleu-4"),
-    ("[flickr8k-expert,", "[flickr8k-expert, flickr8k-expert,", "duplicate", "flickr8k-expert"),
     ("cider: {df: coco-val}", "cider: coco-val", "wrong-value", None),
     ("name: mine\n", "name: mine\nanswers: true\n", "unknown-key", "answers"),
 ]

@@ -22,6 +22,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import CorpusStatistics, score
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap, Swaps
+from capbench.stats.systems import SystemTests
 from capbench.studies.systems import compare_systems, intervals_of_corpus
 from tests.metrics.captions import invented
 from tests.studies.toys import known
@@ -96,10 +97,7 @@ def test_scoring_resampled_captions_anew_gives_the_same_numbers(test: str, capti
     found = compare_systems(
         captions,
         resolve_metrics(["bleu-4", "rouge-l"]),
-        test=test,  # type: ignore[arg-type]
-        resamples=100,
-        seed=3,
-        correction="none",
+        SystemTests(test=test, resamples=100, seed=3, correction="none"),  # type: ignore[arg-type]
         cache=False,
     ).table
     base, new = _by_image(captions).values()
@@ -130,7 +128,7 @@ def test_scoring_resampled_captions_anew_gives_the_same_numbers(test: str, capti
 
 def test_a_system_scores_what_it_scores_alone_and_keeps_its_interval(captions: SystemCaptions) -> None:
     requests = resolve_metrics(["bleu", "rouge-l", "meteor", "cider"])
-    found = compare_systems(captions, requests, resamples=100, cache=False)
+    found = compare_systems(captions, requests, SystemTests(resamples=100), cache=False)
     kept: dict[str, CorpusStatistics] = {}
     alone = score(captions.items["new"], requests, dataset="new", cache=False, statistics_of=kept)
     intervals = intervals_of_corpus(alone, kept, requests, resamples=100)
@@ -161,7 +159,7 @@ def test_a_corpus_score_of_its_own_is_computed_from_the_rows_drawn(
     metric: type[Metric], captions: SystemCaptions
 ) -> None:
     request = MetricRequest(metric, metric.columns[-1:])
-    found = compare_systems(captions, [request], resamples=100, seed=5, cache=False).table
+    found = compare_systems(captions, [request], SystemTests(resamples=100, seed=5), cache=False).table
     (name,) = found.intervals
     values: dict[str, list[float]] = {}
     for system, items in _by_image(captions).items():
