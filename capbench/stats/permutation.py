@@ -36,6 +36,7 @@ from capbench.stats.resampling import (
     PearsonStatistic,
     RankStatistic,
     Swaps,
+    Weighted,
     WeightedStatistic,
     evaluate,
     standardise,
@@ -106,7 +107,7 @@ class BoundedSwap:
     def _exact(self) -> WeightedStatistic:
         """Made when it is needed: most pairs of metrics are decided by bounds, and many are prepared at a time."""
         twice, place = np.tile(self._human_ratings, 2), np.concatenate([self._unit, self._unit + self.units])
-        return SwapDifference(RankStatistic(self._coefficient, self._both, twice, place, 2 * self.units))
+        return swapped(RankStatistic(self._coefficient, self._both, twice, place, 2 * self.units))
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """(B,) exact values of (B, U) weights."""
@@ -273,10 +274,8 @@ class SwapSum:
 
 def swap_p_values(differences: Sequence[SwapSum], permutations: int, seed: int) -> list[float]:
     """Two-sided p-values of the observed differences, of permutations that all share."""
-    swapped = np.abs(evaluate(differences, Swaps(differences[0].units, permutations, seed)))
-    p_values: list[float] = permutation_p_values(
-        swapped, np.array([abs(each.observed) for each in differences])
-    ).tolist()
+    values = np.abs(evaluate(differences, Swaps(differences[0].units, permutations, seed)))
+    p_values: list[float] = permutation_p_values(values, np.array([abs(d.observed) for d in differences])).tolist()
     return p_values
 
 
@@ -316,7 +315,7 @@ def swap_difference(
     if coefficient == "pearson":
         # z-scores that are equal up to rounding are tied.
         z_scores = merged(np.concatenate([standardise(first), standardise(second)]))
-        return SwapDifference(PearsonStatistic(z_scores, twice, place, 2 * units))
+        return swapped(PearsonStatistic(z_scores, twice, place, 2 * units))
     first, second = (rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second))
     if coefficient in ("tau-b", "spearman"):
         return BoundedSwap(coefficient, first, second, human, unit, units)
@@ -324,23 +323,21 @@ def swap_difference(
     if rating_levels or keeps_levels(rank_encode(both).codes, place, units, levels):
         # The denominator is the same for both metrics, so that the difference is linear.
         return LinearSwap(2.0 * levels / (n * n * (levels - 1)) * tau_effects(both, twice, place, units))
-    return SwapDifference(RankStatistic(coefficient, both, twice, place, 2 * units))
+    return swapped(RankStatistic(coefficient, both, twice, place, 2 * units))
 
 
-class SwapDifference:
+def swapped(both: WeightedStatistic) -> WeightedStatistic:
     """Difference of a statistic between two metrics that are swapped on some of U units (PERM-BOTH).
 
     ``both``: a statistic of 2 U units: the first U with the scores of one metric, the others with those of the second.
     """
 
-    def __init__(self, both: WeightedStatistic) -> None:
-        self._both = both
-        self.units = both.units // 2
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+    def difference(weights: NDArray[np.integer]) -> FloatArray:
         stay = 1 - weights
-        first = self._both(np.concatenate([stay, weights], axis=1))
-        return first - self._both(np.concatenate([weights, stay], axis=1))
+        first = both(np.concatenate([stay, weights], axis=1))
+        return first - both(np.concatenate([weights, stay], axis=1))
+
+    return Weighted(both.units // 2, difference)
 
 
 def keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:

@@ -10,7 +10,7 @@ points, with the levels of the human side (tau), or O(n · levels) if these are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -45,6 +45,17 @@ class WeightedStatistic(Protocol):
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """Evaluate (B, U) weights ≥ 0 to (B,) values; NaN where the statistic is not defined (a constant side)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """A statistic of U weighted units that is a function of the weights."""
+
+    units: int
+    function: Callable[[NDArray[np.integer]], FloatArray]  # (B, U) to (B,)
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        return self.function(weights)
 
 
 class RankStatistic:
@@ -302,22 +313,33 @@ def _sums(cells: NDArray[np.integer], starts: IntArray) -> NDArray[np.integer]:
 
 
 class PearsonStatistic:
-    """Pearson's r, from sums over units; arguments as of :class:`RankStatistic`, sides that are not constant."""
+    """Pearson's r of the deviations from the mean of each source, from sums over sources and units.
 
-    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
+    Arguments as of :class:`RankStatistic`, sides that are not constant; ``source``: (n,) number of each data point's
+    source, by default a single one, so that r is that over all data points.
+    """
+
+    def __init__(
+        self, x: FloatArray, y: FloatArray, unit: IntArray, units: int, source: IntArray | None = None
+    ) -> None:
         self.units = units
         a, b = standardise(x), standardise(y)
+        place, count = (unit, 1) if source is None else (source * units + unit, int(source.max()) + 1)
         columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
-        self._sums = np.stack([np.bincount(unit, weights=c, minlength=units) for c in columns])
+        sums = [np.bincount(place, weights=column, minlength=count * units) for column in columns]
+        self._sums = [column.reshape(count, units) for column in sums]
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         # Not a matrix product: its rounding may depend on the number of threads.
         drawn = weights.astype(np.float64)
-        n, a, b, aa, bb, ab = (np.einsum("bu,u->b", drawn, column) for column in self._sums)
+        n, a, b, aa, bb, ab = (np.einsum("bu,su->bs", drawn, column) for column in self._sums)
+        n = np.maximum(n, 1.0)  # a source that is not drawn has sums of 0
+        spread_a, spread_b, product = (
+            (total - first * second / n).sum(axis=1) for total, first, second in ((aa, a, a), (bb, b, b), (ab, a, b))
+        )
+        defined = (spread_a > _ROUNDING * aa.sum(axis=1)) & (spread_b > _ROUNDING * bb.sum(axis=1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            spread_a, spread_b = aa - a * a / n, bb - b * b / n
-            defined = (spread_a > _ROUNDING * aa) & (spread_b > _ROUNDING * bb)
-            value = (ab - a * b / n) / np.sqrt(spread_a * spread_b)
+            value = product / np.sqrt(spread_a * spread_b)
         return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
 
 
@@ -366,21 +388,11 @@ class AccuracyStatistic:
             return np.asarray(((drawn @ self._credit) / (drawn @ self._pairs)).mean(axis=1), dtype=np.float64)
 
 
-class MeanStatistic:
-    """The mean of several statistics of the same units, for a protocol with several samples of references."""
-
-    def __init__(self, parts: Sequence[WeightedStatistic]) -> None:
-        self._parts = tuple(parts)
-        self.units = self._parts[0].units
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """NaN where any of them is NaN."""
-        return np.asarray(np.mean([statistic(weights) for statistic in self._parts], axis=0), dtype=np.float64)
-
-
 def mean_statistic(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
-    """The mean of one statistic per sample of references; a single one as it is."""
-    return parts[0] if len(parts) == 1 else MeanStatistic(parts)
+    """The mean of one statistic per sample of references, NaN where any of them is NaN; a single one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    return Weighted(parts[0].units, lambda weights: np.asarray(np.mean([part(weights) for part in parts], axis=0)))
 
 
 def observed_value(statistic: WeightedStatistic) -> float:

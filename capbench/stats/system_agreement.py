@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
-from capbench.stats.permutation import SwapDifference
-from capbench.stats.resampling import WeightedStatistic, standardise, unit_codes
+from capbench.stats.permutation import swapped
+from capbench.stats.resampling import Weighted, WeightedStatistic, standardise, unit_codes
 from capbench.stats.ties import SUM_ROUNDING, merged
 from capbench.stats.vectors import scaled_values
 
@@ -81,18 +81,18 @@ def _signs(count: int, permutations: int, seed: int) -> FloatArray:
     return np.ascontiguousarray(coins.T * 2.0 - 1.0)
 
 
-class SoftAccuracy:
+def soft_accuracy(human: FloatArray, metric: FloatArray) -> WeightedStatistic:
     """Soft pairwise accuracy (Thompson et al. 2024): one minus the mean distance of human and metric p-values.
 
     ``human``, ``metric``: (U, pairs) differences.
     """
+    sides = PairPermutations(human), PairPermutations(metric)
 
-    def __init__(self, human: FloatArray, metric: FloatArray) -> None:
-        self.units = len(metric)
-        self._human, self._metric = PairPermutations(human), PairPermutations(metric)
+    def value(weights: NDArray[np.integer]) -> FloatArray:
+        of_human, of_metric = (side(weights) for side in sides)
+        return np.asarray(1.0 - np.abs(of_human - of_metric).mean(axis=1), dtype=np.float64)
 
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        return np.asarray(1.0 - np.abs(self._human(weights) - self._metric(weights)).mean(axis=1), dtype=np.float64)
+    return Weighted(len(metric), value)
 
 
 def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
@@ -202,13 +202,13 @@ class Systems(Agreement):
 
     def of_draw(self, scores: FloatArray) -> WeightedStatistic:
         if self.coefficient == "soft-accuracy":
-            return SoftAccuracy(*(system_differences(sums, self.captions) for sums in (self.human, scores)))
+            return soft_accuracy(*(system_differences(sums, self.captions) for sums in (self.human, scores)))
         return _OfMeans(self.coefficient, scores, self.human, self.captions)
 
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
         both = np.concatenate([first, second], axis=1)
         human, captions = np.tile(self.human, 2), np.tile(self.captions, 2)
-        return SwapDifference(_OfMeans(self.coefficient, both, human, captions))
+        return swapped(_OfMeans(self.coefficient, both, human, captions))
 
     def swaps(self, first: str, second: str) -> list[WeightedStatistic]:
         """See :meth:`Agreement.swaps`; z-scores, as means are not invariant under increasing maps of the scores.

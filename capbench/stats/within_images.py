@@ -29,8 +29,8 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import pair_counts, rank_encode
-from capbench.stats.permutation import LinearSwap, SwapDifference
-from capbench.stats.resampling import WeightedStatistic, in_parts, standardise, unit_codes
+from capbench.stats.permutation import LinearSwap, swapped
+from capbench.stats.resampling import Weighted, WeightedStatistic, in_parts, standardise, unit_codes
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
 from capbench.stats.vectors import centred, run_starts, scaled_values
 
@@ -343,8 +343,8 @@ class WithinImages(Agreement):
             return self._resampled(CalibratedPairs(scores, self.human, self.unit, self.images))
         if self.coefficient == "difference-pearson":
             sums = difference_sums(scaled_values(scores), self.human, self.unit, self.images)
-            return self._resampled(_Differences(sums))
-        return self._resampled(_ImageMean(self._by_image(scores)))
+            return self._resampled(_differences(sums))
+        return self._resampled(_image_mean(self._by_image(scores)))
 
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
         """The correlations of an image are swapped as a whole and require no common scale.
@@ -354,12 +354,15 @@ class WithinImages(Agreement):
         """
         if self.coefficient == "difference-pearson":
             sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (first, second)]
-            return self._resampled(SwapDifference(_Differences(np.concatenate(sums, axis=1))))
+            return self._resampled(swapped(_differences(np.concatenate(sums, axis=1))))
         by_image = (self._by_image(first) - self._by_image(second)) / self.images
         return LinearSwap(np.bincount(self.drawn, weights=by_image, minlength=self.units).astype(np.float64))
 
     def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
-        return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
+        """The statistic of images of which some are drawn together."""
+        if self.units == self.images:
+            return of_images
+        return Weighted(self.units, lambda weights: of_images(weights[:, self.drawn]))
 
     def _by_image(self, row: FloatArray) -> FloatArray:
         """(images,) the numbers whose mean is the statistic; acc*_eq with the ε of all images."""
@@ -370,42 +373,25 @@ class WithinImages(Agreement):
         return correlations_by_image(self.coefficient, row, self.human, self.unit, self.images)
 
 
-class _Together:
-    """A statistic of images of which some are drawn together; ``drawn``: (images,) unit of each image."""
-
-    def __init__(self, of_images: WeightedStatistic, drawn: IntArray, units: int) -> None:
-        self.units = units
-        self._of_images = of_images
-        self._drawn = drawn
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        return self._of_images(weights[:, self._drawn])
-
-
-class _ImageMean:
+def _image_mean(values: FloatArray) -> WeightedStatistic:
     """The weighted mean of one number per image."""
 
-    def __init__(self, values: FloatArray) -> None:
-        self.units = len(values)
-        self._values = values
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+    def mean(weights: NDArray[np.integer]) -> FloatArray:
         drawn = weights.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = np.einsum("bu,u->b", drawn, self._values) / drawn.sum(axis=1)
-        return np.asarray(np.clip(mean, -1.0, 1.0), dtype=np.float64)
+            return np.clip(np.einsum("bu,u->b", drawn, values) / drawn.sum(axis=1), -1.0, 1.0)
+
+    return Weighted(len(values), mean)
 
 
-class _Differences:
+def _differences(sums: FloatArray) -> WeightedStatistic:
     """Pairwise difference Pearson from (3, U) sums over images: products, squares of scores, squares of ratings."""
 
-    def __init__(self, sums: FloatArray) -> None:
-        self.units = sums.shape[1]
-        self._sums = sums
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+    def correlation(weights: NDArray[np.integer]) -> FloatArray:
         drawn = weights.astype(np.float64)
-        xy, xx, yy = (np.einsum("bu,u->b", drawn, column) for column in self._sums)
+        xy, xx, yy = (np.einsum("bu,u->b", drawn, column) for column in sums)
         with np.errstate(divide="ignore", invalid="ignore"):
             value = xy / np.sqrt(xx * yy)
         return np.where((xx > 0) & (yy > 0), np.clip(value, -1.0, 1.0), np.nan)
+
+    return Weighted(sums.shape[1], correlation)

@@ -29,13 +29,10 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import rank_encode
-from capbench.stats.permutation import LinearSwap, SwapDifference, keeps_levels, tau_effects
-from capbench.stats.resampling import RankStatistic, WeightedStatistic, standardise, unit_codes
+from capbench.stats.permutation import LinearSwap, keeps_levels, swapped, tau_effects
+from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, standardise, unit_codes
 from capbench.stats.ties import merged
 from capbench.stats.vectors import centred, scaled_values
-
-# A variance below this fraction of the mean square is rounding: all values of the resample are equal.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +101,8 @@ class WithinSources(Agreement):
 
     def of_draw(self, scores: FloatArray) -> WeightedStatistic:
         if self.coefficient == "pearson":
-            return _WithinPearson(scores, self.human, self.source, self.unit, self.units)
+            sides = _deviations(scores, self.source), _deviations(self.human, self.source)
+            return PearsonStatistic(*sides, self.unit, self.units, self.source)
         return _WithinTau(self.coefficient, scores, self.human, self.source, self.unit, self.units)
 
     def swap_of_draw(self, first: FloatArray, second: FloatArray) -> WeightedStatistic:
@@ -116,7 +114,8 @@ class WithinSources(Agreement):
         both, twice = np.concatenate([self._scaled(first), self._scaled(second)]), np.tile(self.human, 2)
         place, source = np.concatenate([self.unit, self.unit + self.units]), np.tile(self.source, 2)
         if self.coefficient == "pearson":
-            return SwapDifference(_WithinPearson(both, twice, source, place, 2 * self.units))
+            sides = _deviations(both, source), _deviations(twice, source)
+            return swapped(PearsonStatistic(*sides, place, 2 * self.units, source))
         of_sources = [np.flatnonzero(source == number) for number in range(len(self.sources))]
         if self.coefficient == "tau-c":
             levels = [rank_encode(twice[at]).levels for at in of_sources]
@@ -132,7 +131,7 @@ class WithinSources(Agreement):
                     if count > 1
                 ]
                 return LinearSwap(np.sum(effects, axis=0))
-        return SwapDifference(_WithinTau(self.coefficient, both, twice, source, place, 2 * self.units))
+        return swapped(_WithinTau(self.coefficient, both, twice, source, place, 2 * self.units))
 
     def _scaled(self, row: FloatArray) -> FloatArray:
         if self.coefficient == "pearson":
@@ -174,32 +173,6 @@ class _WithinTau:
             score, free_x, free_y = np.sum([part.pair_sums(weights) for part in self._parts], axis=0)
             value = 2 * score / np.sqrt(free_x * free_y)
         return np.where((free_x > 0) & (free_y > 0), np.clip(value, -1.0, 1.0), np.nan)
-
-
-class _WithinPearson:
-    """Pearson's r of the deviations from the mean of the source, from sums over sources and units."""
-
-    def __init__(self, x: FloatArray, y: FloatArray, source: IntArray, unit: IntArray, units: int) -> None:
-        self.units = units
-        count = int(source.max()) + 1
-        a, b = _deviations(x, source), _deviations(y, source)
-        place = source * units + unit
-        columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
-        sums = [np.bincount(place, weights=column, minlength=count * units) for column in columns]
-        self._sums = [column.reshape(count, units) for column in sums]
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        # Not a matrix product: its rounding may depend on the number of threads.
-        drawn = weights.astype(np.float64)
-        n, a, b, aa, bb, ab = (np.einsum("bu,su->bs", drawn, column) for column in self._sums)
-        n = np.maximum(n, 1.0)  # a source that is not drawn has sums of 0
-        spread_a, spread_b, product = (
-            (total - first * second / n).sum(axis=1) for total, first, second in ((aa, a, a), (bb, b, b), (ab, a, b))
-        )
-        defined = (spread_a > _ROUNDING * aa.sum(axis=1)) & (spread_b > _ROUNDING * bb.sum(axis=1))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = product / np.sqrt(spread_a * spread_b)
-        return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
 
 
 def _deviations(values: FloatArray, source: IntArray) -> FloatArray:
