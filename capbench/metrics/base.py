@@ -137,7 +137,7 @@ class Metric(abc.ABC):
         """(n, t) terms that each item adds to the sums from which :meth:`corpus_of_sums` computes the corpus scores.
 
         With them, a thousand resamples of a corpus cost one matrix product. By default, if corpus scores are means,
-        each item's scores and a one; otherwise None: resampling then calls :meth:`corpus_scores` on the sampled rows.
+        each item's scores and a one; otherwise None: then corpus scores have no intervals and tests.
         """
         if type(self).corpus_scores is not Metric.corpus_scores:
             return None

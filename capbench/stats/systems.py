@@ -1,7 +1,7 @@
 """Paired tests between captioning systems on the same images, and corpus scores under resampling.
 
-Most corpus scores are functions of sums over images (BLEU of summed n-gram counts), so that a block of resamples is one
-matrix product. Others are computed from the drawn rows. Neither scores a caption again.
+Corpus scores are functions of sums over images (BLEU of summed n-gram counts), so that a block of resamples is one
+matrix product, and no caption is scored again.
 
 References:
     Koehn, P. (2004). Statistical significance tests for machine translation evaluation. EMNLP.
@@ -15,10 +15,8 @@ References:
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,21 +34,9 @@ _LEVEL = 0.95
 _ROUNDING = 1e-12
 
 
-class CorpusScores(ABC):
-    """Corpus scores (the C columns of one metric) of one system, under resampling of U units."""
-
-    @abstractmethod
-    def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
-        """(B, C) scores with the units weighted by (B, U) weights."""
-
-    @abstractmethod
-    def swapped(self, other: Any, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps."""
-
-
 @dataclass(frozen=True, eq=False)
-class SumScores(CorpusScores):
-    """Corpus scores that are a function of sums over units."""
+class SumScores:
+    """Corpus scores (the C columns of one metric) of one system, a function of sums over U units."""
 
     terms: FloatArray  # (U, t) of each unit
     scores: Callable[[FloatArray], FloatArray]  # (r, t) sums → (r, C) scores
@@ -64,32 +50,14 @@ class SumScores(CorpusScores):
         return cls(np.column_stack(by_unit), scores)
 
     def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
+        """(B, C) scores with the units weighted by (B, U) weights."""
         return self.scores(weights.astype(np.float64) @ self.terms)
 
     def swapped(self, other: SumScores, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
+        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps."""
         exchanged = swaps.astype(np.float64)
         gained = exchanged @ other.terms - exchanged @ self.terms  # the other system loses the same amount
         return self.scores(self.terms.sum(axis=0) + gained), other.scores(other.terms.sum(axis=0) - gained)
-
-
-@dataclass(frozen=True, eq=False)
-class RowScores(CorpusScores):
-    """Corpus scores that must be computed from the drawn rows."""
-
-    rows: FloatArray  # (n, k) statistics of the items
-    unit: IntArray  # (n,) each item's unit, the same for all systems
-    scores: Callable[[FloatArray], FloatArray]  # (m, k) rows → (C,) scores
-
-    def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
-        return np.stack([self.scores(np.repeat(self.rows, counts[self.unit], axis=0)) for counts in weights])
-
-    def swapped(self, other: RowScores, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        ours, theirs = [], []
-        for coins in swaps:
-            change = coins[self.unit].astype(bool)[:, None]
-            ours.append(self.scores(np.where(change, other.rows, self.rows)))
-            theirs.append(other.scores(np.where(change, self.rows, other.rows)))
-        return np.stack(ours), np.stack(theirs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +65,7 @@ class CorpusGroup:
     """Corpus scores from the same statistics: the C columns of one metric, by system name."""
 
     names: tuple[str, ...]
-    systems: Mapping[str, CorpusScores]
+    systems: Mapping[str, SumScores]
 
 
 def _blocks(draws: Draws, progress: Progress) -> Iterator[tuple[slice, NDArray[np.integer]]]:

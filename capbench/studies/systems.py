@@ -12,6 +12,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from capbench import __version__
+from capbench.core.errors import MetricError
 from capbench.core.files import write_text
 from capbench.core.records import FloatArray, IntArray, ScoreColumn, ScoreTable, references_hash
 from capbench.core.training_record import training_overlap
@@ -23,7 +24,6 @@ from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap
 from capbench.stats.systems import (
     CorpusGroup,
-    RowScores,
     SumScores,
     SystemPair,
     SystemTable,
@@ -207,41 +207,28 @@ def intervals_of_corpus(
 def _group(
     request: MetricRequest, systems: Mapping[str, tuple[CorpusStatistics, IntArray, ScoreTable]], units: int
 ) -> CorpusGroup:
-    """The corpus scores of one request, from sums if these reproduce the scores of all systems, else from rows."""
+    """The corpus scores of one request."""
     rows = request.rows
-    names = tuple(row.name for row in rows)
-    found = {system: _sums(kept, unit, units, rows, table) for system, (kept, unit, table) in systems.items()}
-    by_sums = {system: sums for system, sums in found.items() if sums is not None}
-    if len(by_sums) == len(systems):
-        return CorpusGroup(names, by_sums)
-    return CorpusGroup(names, {system: _rows(kept, unit, rows) for system, (kept, unit, _) in systems.items()})
+    sums = {system: _sums(kept, unit, units, rows, table) for system, (kept, unit, table) in systems.items()}
+    return CorpusGroup(tuple(row.name for row in rows), sums)
 
 
 def _sums(
     statistics: CorpusStatistics, unit: IntArray, units: int, rows: Sequence[Row], table: ScoreTable
-) -> SumScores | None:
-    """Scores from sums; None if the metric has none, or overrides the corpus score so that they do not reproduce it."""
+) -> SumScores:
+    """Corpus scores from sums. Raises MetricError if the metric has none, or if they do not reproduce its scores."""
     metric = statistics.metric
-    terms = metric.corpus_terms(statistics.rows)
-    if terms is None:
-        return None
 
     def of_sums(sums: FloatArray) -> FloatArray:
         columns = metric.corpus_of_sums(sums)
         return np.column_stack([columns[row.key.column] for row in rows])
 
-    by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, of_sums)
-    (total,) = by_unit.scores(by_unit.terms.sum(axis=0, keepdims=True))
-    given = np.array([table.corpus[row.key] for row in rows])
-    return by_unit if np.allclose(total, given, rtol=_AGREEMENT, atol=_AGREEMENT) else None
-
-
-def _rows(statistics: CorpusStatistics, unit: IntArray, rows: Sequence[Row]) -> RowScores:
-    """Scores from rows, in the order of units, so that systems can exchange rows."""
-    order = np.argsort(unit, kind="stable")
-
-    def scores(drawn: FloatArray) -> FloatArray:
-        columns = statistics.metric.corpus_scores(drawn)
-        return np.array([columns[row.key.column] for row in rows])
-
-    return RowScores(statistics.rows[order], unit[order], scores)
+    terms = metric.corpus_terms(statistics.rows)
+    if terms is not None:
+        by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, of_sums)
+        (total,) = by_unit.scores(by_unit.terms.sum(axis=0, keepdims=True))
+        if np.allclose(total, [table.corpus[row.key] for row in rows], rtol=_AGREEMENT, atol=_AGREEMENT):
+            return by_unit
+    message = f"{metric.name} does not compute its corpus score from sums over captions, so it cannot be resampled"
+    hint = "Define corpus_terms and corpus_of_sums, see docs/extend.md"
+    raise MetricError(message, code="unsupported", value=metric.name, hint=hint)

@@ -21,7 +21,6 @@ from capbench.stats.significance import compare
 from capbench.stats.system_agreement import PERMUTATIONS, PairPermutations, Systems
 from capbench.stats.systems import (
     CorpusGroup,
-    RowScores,
     SumScores,
     SystemTable,
     SystemTests,
@@ -102,34 +101,13 @@ def test_plain_loops_over_images_give_the_same_numbers(test: SystemTest) -> None
             assert interval.value == pytest.approx(_plain(systems[name].tolist())[column], abs=1e-12)
 
 
-def test_rows_give_what_sums_give() -> None:
-    rng = np.random.default_rng(2)
-    unit = np.arange(20, dtype=np.int64)
-    systems = {"a": _counts(rng, 20), "b": _counts(rng, 20)}
-    rows = {
-        name: RowScores(terms, unit, lambda drawn: _ratio(drawn.sum(axis=0, keepdims=True))[0])
-        for name, terms in systems.items()
-    }
-    tables = [
-        compare_corpora((group,), _estimates(systems), 20, SystemTests(test=test, resamples=120))
-        for test in ("permutation", "bootstrap")
-        for group in (_group(systems), CorpusGroup(("ratio", "mean"), rows))
-    ]
-    for by_sums, by_rows in (tables[:2], tables[2:]):
-        for one, other in zip(by_sums.pairs, by_rows.pairs, strict=True):
-            assert (one.p_value, one.p_adjusted) == (other.p_value, other.p_adjusted)
-            assert (one.difference, one.low, one.high) == pytest.approx(
-                (other.difference, other.low, other.high), abs=1e-12
-            )
-
-
 def test_images_with_several_captions_are_drawn_whole() -> None:
     rng = np.random.default_rng(3)
     rows, unit = _counts(rng, 30), np.sort(rng.integers(0, 12, 30)).astype(np.int64)
     of_items = SumScores.of_items(rows, unit, 12, _ratio)
-    by_rows = RowScores(rows, unit, lambda drawn: _ratio(drawn.sum(axis=0, keepdims=True))[0])
     weights = Bootstrap(12, 100, 0).block(0)
-    assert of_items.drawn(weights) == pytest.approx(by_rows.drawn(weights), abs=1e-12)
+    drawn = [np.repeat(rows, counts[unit], axis=0).sum(axis=0, keepdims=True) for counts in weights]
+    assert of_items.drawn(weights) == pytest.approx(np.concatenate([_ratio(sums) for sums in drawn]), abs=1e-12)
 
 
 def test_comparisons_are_corrected_together_and_drawn_for() -> None:
