@@ -16,6 +16,7 @@ from capbench.api.resolve import DatasetGiven, Inputs, MetricInputs, MetricsGive
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import StatisticError, count
 from capbench.core.files import check_writable
+from capbench.stats.nested_cross_validation import Settings
 from capbench.stats.power import FEWEST_UNITS
 from capbench.stats.significance import RESAMPLES
 from capbench.studies.plan import Plan
@@ -23,7 +24,7 @@ from capbench.studies.power import MetricPower, metric_power
 from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, run_plan
 from capbench.studies.scoring import refuse_means
-from capbench.studies.study import CombineSettings, TestSettings
+from capbench.studies.study import TestSettings
 
 if TYPE_CHECKING:
     from capbench.studies.combine import CombinationResult
@@ -170,7 +171,7 @@ def combine(
     result, tables = combine_metrics(
         *plan.protocols[0],
         plan.requests,
-        CombineSettings(inputs.get("learner", "auto"), inputs.get("folds", 10), inputs.get("inner_folds", 5), seed),
+        Settings(inputs.get("learner", "auto"), inputs.get("folds", 10), inputs.get("inner_folds", 5), seed),
         lower=texts(inputs.get("lower")),
         compare=TestSettings(correction=inputs.get("correction", "holm"), resamples=inputs.get("resamples"), seed=seed),
         resources=plan.resources,

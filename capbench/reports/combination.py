@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from capbench.reports.compare import print_comparison
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table
 from capbench.reports.terminal import print_table
-from capbench.studies.combine import CombinationResult, InputPart
-from capbench.studies.study import METRIC
+from capbench.studies.combine import METRIC, CombinationResult, InputPart
 
 if TYPE_CHECKING:
     from rich.console import Console

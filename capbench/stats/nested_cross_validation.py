@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -39,7 +40,7 @@ _NO_PROGRESS: Callable[[int], None] = lambda _: None  # noqa: E731
 class Settings:
     """Settings for learning a combination."""
 
-    learner: Learner
+    learner: Learner | Literal["auto"] = "auto"  # auto: ridge for ratings, logistic for preferences
     folds: int = 10
     inner_folds: int = 5
     seed: int = 0

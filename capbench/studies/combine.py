@@ -35,9 +35,12 @@ from capbench.stats.significance import RESAMPLES
 from capbench.studies.data_points import agreement, photograph_codes
 from capbench.studies.evaluate import check_human_side
 from capbench.studies.numbers import protocol_numbers, study_result
-from capbench.studies.results import Missing, StudyResult
+from capbench.studies.results import StudyResult
+from capbench.studies.run import missing_rows
 from capbench.studies.scoring import ProgressFactory, Scored, load_scorable, no_progress, refuse_means
-from capbench.studies.study import METRIC, BootstrapSettings, CombineSettings, Study, TestSettings
+from capbench.studies.study import BootstrapSettings, Study, TestSettings
+
+METRIC = "combination"  # metric name of a combination's row
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def combine_metrics(
     dataset: Dataset,
     protocol: Protocol,
     requests: Sequence[MetricRequest],
-    settings: CombineSettings | None = None,
+    settings: Settings | None = None,
     *,
     lower: Sequence[str] = (),
     compare: TestSettings | None = None,
@@ -182,7 +185,7 @@ def combine_metrics(
     progress: ProgressFactory = no_progress,
 ) -> tuple[CombinationResult, tuple[ScoreTable, ...]]:
     """Learn a combination, and measure its agreement with human judgements; with its scores, a table for each draw."""
-    settings, compare = settings or CombineSettings(), compare or TestSettings()
+    settings, compare = settings or Settings(), compare or TestSettings()
     bootstrap = BootstrapSettings(compare.resamples or RESAMPLES, compare.unit, compare.seed)
     rows = [row for request in requests for row in request.rows]
     names = {name for row in rows for name in (row.name, row.key.label, row.metric)}
@@ -193,8 +196,7 @@ def combine_metrics(
         check_choice("metric of the combination", name, names)
     inputs = inputs_of(rows, requests, lower)
     refuse_means(protocol)
-    learner = learner_for(protocol, settings.learner)
-    how = Settings(learner, settings.folds, settings.inner_folds, settings.seed)
+    how = replace(settings, learner=learner_for(protocol, settings.learner))
     scorable = load_scorable(dataset, protocol.items, requests, resources, cache=cache).require_all()
     # Judgements, the same in all draws, from which no combination can be learned, are rejected before scoring.
     judgements = scorable.draws[0]
@@ -219,7 +221,6 @@ def combine_metrics(
         replace(
             table,
             values={**table.values, _ROW.key: values},
-            corpus={**table.corpus, _ROW.key: float(values.mean())},
             signatures={**table.signatures, METRIC: learned.signature},
             trained_on={**table.trained_on, **trained_on},
         )
@@ -236,9 +237,9 @@ def combine_metrics(
         sample=False,
         signatures={key: scored_all.signatures},
         missing=tuple(
-            Missing(protocol=str(protocol), column=row.name, title=row.title, reason=str(unmet.error))
+            entry
             for unmet in scored.unscored
-            for row in unmet.request.rows
+            for entry in missing_rows(unmet.request, str(unmet.error), protocol=str(protocol))
         ),
         seconds={},
         training={key: scored_all.training} if scored_all.training else {},

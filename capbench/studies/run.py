@@ -58,7 +58,7 @@ def run_plan(
     for request in plan.requests:
         # Without images on any data set, the reason is not a missing input.
         if (has_images or not request.requires_images()) and (reason := request.lacks(plan.resources)):
-            missing += _missing_rows(request, reason, planned=True)
+            missing += missing_rows(request, reason, planned=True)
     by_items: dict[str, list[Protocol]] = {}
     datasets: dict[str, Dataset] = {}
     for dataset, protocol in plan.protocols:
@@ -184,11 +184,12 @@ def _with_unscored(missing: list[Missing], key: str, scored: Scored) -> list[Mis
         if unmet.of_file or unmet.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
         reason, protocol = (str(unmet.error), "") if unmet.input_missing else (f"{key}: {unmet.error}", key)
-        missing = [*missing, *_missing_rows(unmet.request, reason, protocol=protocol)]
+        missing = [*missing, *missing_rows(unmet.request, reason, protocol=protocol)]
     return list({(entry.protocol, entry.column): entry for entry in missing}.values())
 
 
-def _missing_rows(request: MetricRequest, reason: str, *, planned: bool = False, protocol: str = "") -> list[Missing]:
+def missing_rows(request: MetricRequest, reason: str, *, planned: bool = False, protocol: str = "") -> list[Missing]:
+    """The rows of a request that cannot be computed."""
     return [
         Missing(protocol=protocol, column=row.name, title=row.title, reason=reason, planned=planned)
         for row in request.rows

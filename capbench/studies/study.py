@@ -134,20 +134,6 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
     return ""
 
 
-METRIC = "combination"  # metric name of a combination's row
-Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
-
-
-@dataclass(frozen=True)
-class CombineSettings(Settings):
-    """Settings of a combination."""
-
-    learner: Annotated[Learner, Help("auto: ridge for ratings, logistic for choices between two captions")] = "auto"
-    folds: Annotated[Whole, Ge(2), Help("outer folds: each is scored by a model learned on the others")] = 10
-    inner_folds: Annotated[Whole, Ge(2), Help("inner folds, which choose the penalty")] = 5
-    seed: _Seed = 0
-
-
 def _listed(value: object) -> object:
     """One entry or a list of entries as a tuple; anything else unchanged."""
     return (value,) if isinstance(value, str | dict) else tuple(value) if isinstance(value, list) else value

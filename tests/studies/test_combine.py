@@ -29,7 +29,7 @@ from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import load_scorable, no_progress
-from capbench.studies.study import BootstrapSettings, CombineSettings, Study, TestSettings
+from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
 from tests.studies.toys import Length, Toy, known
 
@@ -125,7 +125,7 @@ def test_folds_on_the_published_judgements_are_of_photographs(real_data: Path) -
     assert (len(shared), len({photograph(image) for image in shared})) == (1027, 997)
 
 
-FOUR_FOLDS = CombineSettings(folds=4, inner_folds=3)
+FOUR_FOLDS = Settings(folds=4, inner_folds=3)
 TESTS = TestSettings(resamples=200)
 LENGTHS = ("bleu-1", "rouge-l")
 
@@ -135,7 +135,7 @@ def requests_of(*names: str) -> tuple[MetricRequest, ...]:
 
 
 def combined_of(
-    dataset: Many, requests: Sequence[MetricRequest] = (), settings: CombineSettings = FOUR_FOLDS, **changes: Any
+    dataset: Many, requests: Sequence[MetricRequest] = (), settings: Settings = FOUR_FOLDS, **changes: Any
 ) -> tuple[CombinationResult, list[FloatArray]]:
     """The result, and the out-of-fold scores of each draw."""
     protocol = dataset.protocol(changes.pop("protocol", None))
@@ -144,7 +144,7 @@ def combined_of(
     return result, [values for table in tables for values in table.values.values()]
 
 
-def combined(root: DataRoot, *names: str, settings: CombineSettings = FOUR_FOLDS, **changes: Any) -> CombinationResult:
+def combined(root: DataRoot, *names: str, settings: Settings = FOUR_FOLDS, **changes: Any) -> CombinationResult:
     return combined_of(Many(root), requests_of(*names), settings, **changes)[0]
 
 
@@ -264,9 +264,9 @@ def test_one_photograph_under_two_ids_is_in_one_fold(root: DataRoot) -> None:
     ("changes", "error", "code", "refused"),
     [
         ({"lower": ["sgnal"]}, UsageError, "unknown-name", "sgnal"),
-        ({"settings": CombineSettings(folds=41)}, StatisticError, "too-few", 40),
-        ({"settings": CombineSettings(inner_folds=37)}, StatisticError, "too-few", 36),
-        ({"settings": CombineSettings("logistic")}, ProtocolError, "conflict", "logistic"),
+        ({"settings": Settings(folds=41)}, StatisticError, "too-few", 40),
+        ({"settings": Settings(inner_folds=37)}, StatisticError, "too-few", 36),
+        ({"settings": Settings("logistic")}, ProtocolError, "conflict", "logistic"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_scored(
