@@ -171,7 +171,7 @@ class SystemTable:
 
 @dataclass(frozen=True, kw_only=True)
 class SystemTests:
-    """How systems are compared."""
+    """Settings of a comparison of systems."""
 
     test: SystemTest = "permutation"
     correction: Correction = "holm"  # for the number of comparisons
