@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from typing_extensions import Unpack
 
@@ -37,7 +37,6 @@ class Explained:
     explanation: Explanation  # the candidates, regions and notes; explanation.candidates[0] has scores and arrays
     title: str = ""  # of the study file
     files: tuple[Path, ...] = ()  # the pictures and the page that were written
-    points: float | None = None  # smallest font size of most texts in the pictures; None if none was written
 
 
 @checked
@@ -50,10 +49,6 @@ def explain(
     study: PathGiven | None = None,
     dataset: str | None = None,
     out: str | os.PathLike[str] | None = None,
-    kind: Literal["png", "svg", "pdf"] | None = None,
-    title: str = "",
-    size: tuple[float, float] | None = None,  # of a picture, in inches
-    font_size: float | None = None,
     progress: ProgressGiven = False,
     **inputs: Unpack[MetricFiles],
 ) -> Explained:
@@ -62,13 +57,14 @@ def explain(
     By default TIGEr's, for the first five captions, with the references, of ``dataset`` (by default flickr8k-expert).
     ``study`` is a study file with ``image``, in place of image, metric, captions and data set. ``out="NAME"`` writes
     the page NAME.html and a picture of each candidate, NAME.png or NAME-A.png, NAME-B.png, … (``NAME.svg`` and
-    ``NAME.pdf`` or ``kind`` select another format); ``out=""`` names them after image and metric.
+    ``NAME.pdf`` select another format); ``out=""`` names them after image and metric.
     """
     from capbench.features.images import decode
     from capbench.features.store import open_store
     from capbench.reports.explain import write_explanation
 
-    caller, captions, of_study = python_caller(progress), (texts(candidates), texts(references)), ImageTask()
+    caller, of_study, title = python_caller(progress), ImageTask(), ""
+    captions = texts(candidates), texts(references)
     if study is not None:
         defining = {"image": image, "metric": metric, "caption": candidates, "references": references}
         refuse_with_study({**defining, "dataset": dataset}, caller)
@@ -81,7 +77,7 @@ def explain(
                 hint=f"Run 'capbench explore examples {study}'",
             )
         metric, image, dataset = str(planned.metrics[0]), of_study.id, of_study.dataset
-        captions, title = (list(of_study.candidates or ()), list(of_study.references or ())), title or planned.title
+        captions, title = (list(of_study.candidates or ()), list(of_study.references or ())), planned.title
     if image is None:
         hint = f"Pass {caller.spelled('image')} ID, or a study file"
         raise UsageError("no image is named", code="missing-option", hint=hint)
@@ -101,7 +97,7 @@ def explain(
         found = find_subject(os.fspath(image), store, *captions, dataset, root, pictures)
     subject = replace(found.subject, errors=errors)
     caller.on_data(root, found.under_root)
-    page, drawn = _targets(os.fspath(out or f"{subject.image}.{request.label}"), kind)
+    page, drawn = _targets(os.fspath(out or f"{subject.image}.{request.label}"))
     for path in () if out is None else (drawn, page):
         check_writable(path)
     with stdout_to_stderr():
@@ -118,19 +114,16 @@ def explain(
     if out is None:
         return explained
     pixels = None if subject.picture is None else decode(subject.picture)
-    files, points = write_explanation(explanation, pixels, page, drawn, title=title, size=size, font_size=font_size)
-    return replace(explained, files=(*files, page), points=points)
+    files = write_explanation(explanation, pixels, page, drawn, title=title)
+    return replace(explained, files=(*files, page))
 
 
-def _targets(name: str, kind: str | None) -> tuple[Path, Path]:
-    """Paths of the page and the picture. Raises UsageError if a format differs from the extension of the name."""
-    stem, dot, ending = name.rpartition(".")
-    named = ending.lower() if dot and ending.lower() in ("png", "svg", "pdf") else None
-    if kind is not None and named not in (None, kind):
-        message = f"the formats of {name} and --format {kind} differ"
-        raise UsageError(message, code="conflict", value=kind, hint="Omit one of the two")
-    name = stem if named or (dot and ending.lower() == "html") else name
-    return Path(f"{name}.html"), Path(f"{name}.{kind or named or 'png'}")
+def _targets(name: str) -> tuple[Path, Path]:
+    """Paths of the page and the picture, whose format is the extension of the name, by default PNG."""
+    stem, _, ending = name.rpartition(".")
+    named = ending.lower() in ("png", "svg", "pdf", "html")
+    name, kind = (stem, ending.lower()) if named else (name, "png")
+    return Path(f"{name}.html"), Path(f"{name}.{'png' if kind == 'html' else kind}")
 
 
 def _refuse(name: str, caller: Caller) -> NoReturn:

@@ -23,7 +23,7 @@ SECTIONS = {
     "Statistics": "*tasks *bootstrap *compare *test *power *references-curve interval correction alpha permutations "
     "unit seed resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower",
     "Output": "*out *report *json cite digits categories by-source details items examples "
-    "escape-formulas title size font-size latex draw-caption format dtype compression replace class-probabilities "
+    "title size font-size latex draw-caption format dtype compression replace class-probabilities "
     "weights-sha256",
     "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",
     "Computing": "device workers threads batch precision shard on gpus-per-worker worker-memory",

@@ -60,7 +60,6 @@ ReplaceOption = Annotated[bool, Help("Replace existing files.")]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Extensions of files that commands write; a folder of results is not expected to have one."""
 BELOW_BAR = 3  # exit code of --fail-under and --fail-if-worse; 1 is for missing results
-EscapeOption = Annotated[bool, Help("In CSV files, put an apostrophe before texts that look like formulas.")]
 CiteOption = Annotated[bool, Help("Also print a sentence for a paper, and the BibTeX of data sets and metrics.")]
 DetailsOption = Annotated[bool, Help("Also print protocols, counts, methods, remarks and signatures.")]
 DigitsOption = Annotated[int | None, Ge(0), Le(9), Help("Digits after the decimal point. Default: 1.", metavar="N")]
@@ -212,15 +211,9 @@ def leave_if_waiting(waiting: Mapping[str, str], code: int = 1) -> None:
         raise typer.Exit(code)
 
 
-def check_out_folder(out: Path | None, *, escape_formulas: bool = False) -> None:
-    """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension.
-
-    Without a folder, ``--escape-formulas`` has nothing to escape.
-    """
-    if out is None:
-        hint = "Add --out DIR, or omit it"
-        refuse_options({"escape_formulas": escape_formulas}, "requires --out", code="missing-option", hint=hint)
-    elif out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):
+def check_out_folder(out: Path | None) -> None:
+    """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension."""
+    if out is not None and (out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir())):
         message, hint = f"--out {out} is a file, not a folder", f"Name a folder: --out {out.with_suffix('')}"
         raise UsageError(message, code="wrong-value", value=str(out), hint=hint)
 

@@ -25,7 +25,6 @@ def correlate(
             "Folder of results. Default for studies: results/NAME, on the sample results/sample/NAME.", "DIR"
         ),
     ] = None,
-    escape_formulas: common.EscapeOption = False,
     statistics: Statistics,
     left_out: LeftOut,
     all_protocols: Annotated[bool, Help("Rank the metrics under every protocol of the data sets.")] = False,
@@ -76,7 +75,7 @@ def correlate(
         others: dict[str, object] = {**statistics, "report": report, "items": items, "cite": cite, "digits": digits}
         others |= {"sentinels": sentinels, "by_source": by_source, "all_protocols": all_protocols}
         common.refuse_options(others, "does not apply to --references-curve")
-        shown: dict[str, Any] = {"seed": seed, "out": out, "escape_formulas": escape_formulas, "details": details}
+        shown: dict[str, Any] = {"seed": seed, "out": out, "details": details}
         references(study, flags, curve, left_out, inputs, **shown, json_output=json_output)
         return
     common.refuse_options(
@@ -93,7 +92,7 @@ def correlate(
     if study is None and out is None:
         hint = "Add --out DIR, or omit it"
         common.refuse_options({"items": items}, "requires --out", code="missing-option", hint=hint)
-    common.check_out_folder(out, escape_formulas=escape_formulas and study is None)
+    common.check_out_folder(out)
     if report is not None:
         check_writable(report)
     given = inputs.values()
@@ -127,7 +126,7 @@ def correlate(
         counted = f"{sum(len(data.protocols) for data in ranked.datasets)} protocols"
         common.answer(json_output, ranked, [sensitivity_document(ranked)], details=details)
         if out is not None:
-            files = write_sensitivity(ranked, out, escape_formulas=escape_formulas)
+            files = write_sensitivity(ranked, out)
     else:
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
@@ -139,7 +138,7 @@ def correlate(
         if cite:
             print(f"\n{printed.cite()}", end="")
         if out is not None:
-            files = printed.write(out, escape_formulas=escape_formulas, by_source=by_source)
+            files = printed.write(out, by_source=by_source)
     common.note(f"{counted} in {result.seconds['total']:.1f} s")
     if out is not None:
         if collector is not None and items:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, Inputs, ScoringInputs
+from capbench.cli.options import Inputs, ScoringInputs
 from capbench.core.arguments import Help
 from capbench.core.errors import require
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from capbench.cli.options import LeftOut
     from capbench.studies.explained import ImageScores
     from capbench.studies.published.tables import PublishedTable
-
-_SMALL = 6.0  # points: minimum font size for legible print
 
 
 def explain(
@@ -35,7 +33,6 @@ def explain(
         str | None, Help("Data set of the image. Default: flickr8k-expert.", ("--dataset", "-d"), "NAME")
     ] = None,
     out: Annotated[Path | None, common.output("Name of the page and pictures. Default: IMAGE.METRIC.", "NAME")] = None,
-    chosen: FigureLook,
     inputs: Inputs,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -52,7 +49,7 @@ def explain(
     from capbench.api.explaining import explain as compute
     from capbench.reports.explain import text_lines
 
-    look, values = chosen.look(), dict[str, Any](inputs.values())
+    values: Any = inputs.values()
     explained = compute(
         image,
         metric,
@@ -61,16 +58,11 @@ def explain(
         study=study,
         dataset=dataset,
         out="" if out is None else str(out),
-        title=look.title,
-        size=look.size,
-        font_size=chosen.font_size,
         progress=common.caller(json_output=json_output),
         **values,
     )
-    explanation, points = explained.explanation, explained.points or 0
-    if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
-        common.note(f"the font size in {explained.files[0]} is {points:.1f} points: use a larger --size")
-    files, regions = list(map(str, explained.files)), explanation.regions
+    explanation, files = explained.explanation, list(map(str, explained.files))
+    regions = explanation.regions
     result = {
         "metric": explained.metric,
         "picture": None if explained.picture is None else str(explained.picture),

@@ -347,9 +347,8 @@ class SpreadPlace(Place):
         return self.engine(self.workers, self.threads)
 
 
-_INCHES = {"": 1.0, "in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 _MIN_INCHES, _MAX_INCHES = 1.0, 50.0
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(in|cm|mm)?", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -357,7 +356,7 @@ class FigureLook(OptionGroup):
     """Appearance of a figure."""
 
     title: Annotated[str | None, Help("Title above the figure.", metavar="TEXT")] = None
-    size: Annotated[str | None, Help("Width and height: 6x4 (inches), 15x10cm.", metavar="WxH")] = None
+    size: Annotated[str | None, Help("Width and height in inches: 6x4.", metavar="WxH")] = None
     font_size: Annotated[float | None, Ge(4), Le(40), Help("Font size. Default: 9.", metavar="POINTS")] = None
     draw_caption: Annotated[
         bool | None,
@@ -380,13 +379,12 @@ class FigureLook(OptionGroup):
 
 
 def parse_size(text: str) -> tuple[float, float]:
-    """Width and height in inches: ``6x4``, ``15x10cm``, ``150x100mm``."""
-    match = _SIZE.fullmatch(text.strip().lower().replace("×", "x").replace(" ", ""))
+    """Width and height in inches: ``6x4``."""
+    match = _SIZE.fullmatch(text)
     if match is None:
-        hint = "Example: 6x4 (inches), or 15x10cm"
+        hint = "Example: 6x4 (inches)"
         raise _refuse(f"--size {text} does not have the form WIDTHxHEIGHT", text, hint)
-    unit = _INCHES[match[3] or ""]
-    width, height = float(match[1]) * unit, float(match[2]) * unit
+    width, height = float(match[1]), float(match[2])
     if not (min(width, height) >= _MIN_INCHES and max(width, height) <= _MAX_INCHES):
         hint = f"Width and height must be {_MIN_INCHES:g} to {_MAX_INCHES:g} inches"
         raise _refuse(f"--size {text} is too small or too large", text, hint, "out-of-range")

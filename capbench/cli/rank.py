@@ -22,7 +22,6 @@ def rank(
     alpha: Alpha = 0.05,
     seed: Annotated[Seed, Help("Seed of the permutations.")] = 0,
     out: Annotated[Path | None, common.output("Folder for ranking.json, .csv, .md and .tex.", "DIR")] = None,
-    escape_formulas: common.EscapeOption = False,
     left_out: LeftOut,
     details: common.DetailsOption = False,
     digits: common.DigitsOption = None,
@@ -45,7 +44,7 @@ def rank(
     from capbench.reports.table import TableStyle
     from capbench.studies.task_file import DEFAULT_TASKS
 
-    common.check_out_folder(out, escape_formulas=escape_formulas)
+    common.check_out_folder(out)
     if out is not None:
         check_writable(out / "ranking.json")
     result = compute(
@@ -63,6 +62,6 @@ def rank(
     document = ranking_document(result, TableStyle(digits=digits), short=not details)
     common.answer(json_output, result, [document], details=details)
     if out is not None:
-        common.wrote(*result.write(out, escape_formulas=escape_formulas))
+        common.wrote(*result.write(out))
     if result.is_incomplete or (tasks is not None and result.missing_tasks):
         raise typer.Exit(1)

@@ -37,7 +37,6 @@ def references(
     *,
     seed: int | None,
     out: Path | None,
-    escape_formulas: bool,
     details: bool,
     json_output: bool,
 ) -> None:
@@ -50,7 +49,7 @@ def references(
         if names and len(names) > 1:
             message = f"--references-curve takes one --{argument}, not {len(names)}"
             raise UsageError(message, code="too-many", value=names[1], hint="Name one")
-    common.check_out_folder(out, escape_formulas=escape_formulas and study is None)
+    common.check_out_folder(out)
     if out is not None or study is not None:
         require("matplotlib", purpose="the figure of the curves")
     values: Any = inputs.values()
@@ -77,7 +76,7 @@ def references(
         if study is not None:
             folder = (out or results_folder(found.name, sample=curves.sample)) / curves.protocol.replace("/", ".")
         if folder is not None:
-            common.wrote(*write_curves(curves, folder, groups, escape_formulas=escape_formulas))
+            common.wrote(*write_curves(curves, folder, groups))
     dumped = found.model_dump(mode="json")["curves"]
     common.answer(json_output, dumped if study is not None else dumped[0], ())
     common.leave_if_waiting(found.missing)

@@ -116,7 +116,6 @@ def score(
     restrict: Restrict = False,
     categories: Categories = False,
     out: Annotated[Path | None, common.output("Write all scores: .csv, .jsonl or .parquet.")] = None,
-    escape_formulas: common.EscapeOption = False,
     fail_under: Annotated[
         list[str] | None,
         Help("Exit code 3 below VALUE; repeatable, or a list.", metavar="METRIC=VALUE"),
@@ -144,10 +143,8 @@ def score(
 
     if bootstrap is None:
         common.refuse_options({"seed": seed}, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
-    ending = None if out is None else check_ending(out)
-    if escape_formulas and ending != ".csv":
-        hint = "Add --out FILE.csv, or omit it"
-        raise UsageError("--escape-formulas requires a CSV file", code="missing-option", hint=hint)
+    if out is not None:
+        check_ending(out)
     if candidates is None and references is None:
         named = protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
         dataset = dataset or named
@@ -197,7 +194,7 @@ def score(
         for line in lines:
             common.warn(f"{label}: {line}")
     if out is not None:
-        write_scores(table.with_categories, out, escape_formulas=escape_formulas)
+        write_scores(table.with_categories, out)
         common.wrote(out)
     failures = {n: bar for n, bar in verdict_of.items() if bar["value"] is not None and not bar["passed"]}
     for name, failed in failures.items():

@@ -17,7 +17,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
 
@@ -289,21 +289,10 @@ def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
     return DataError(message, code="unreadable", path=path, hint="Check its permissions")
 
 
-Cell = TypeVar("Cell")
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def without_formula(cell: Cell) -> Cell | str:
-    """The cell, with an apostrophe before text that a spreadsheet would evaluate as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, escape_formulas: bool = False) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """A table as CSV with a header; None and missing cells are empty."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        writer.writerow({name: without_formula(cell) for name, cell in row.items()} if escape_formulas else row)
+    writer.writerows(rows)
     return stream.getvalue()

@@ -14,7 +14,7 @@ import numpy as np
 
 from capbench.core.cache import Cache, reused
 from capbench.core.errors import DataError, MetricError, UsageError, require
-from capbench.core.files import atomic_write, without_formula
+from capbench.core.files import atomic_write
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import (
@@ -215,11 +215,8 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
     return pd.DataFrame(list(_rows(table)), columns=list(COLUMNS))
 
 
-def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits.
-
-    ``escape_formulas``: in CSV, write an apostrophe before texts that spreadsheets interpret as formulas.
-    """
+def write_scores(table: ScoreTable, path: str | Path) -> None:
+    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits."""
     path = Path(path)
     ending = check_ending(path)
     if ending == ".parquet":
@@ -231,8 +228,7 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
         if ending == ".csv":
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(COLUMNS)
-            for row in _rows(table):
-                writer.writerow(map(without_formula, row) if escape_formulas else row)
+            writer.writerows(_rows(table))
         else:
             for row in _rows(table):
                 stream.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, allow_nan=False))

@@ -41,7 +41,7 @@ def _point(point: CurvePoint | None) -> Cell:
     return Cell(USUAL_TABLE.number(point.mean) + ("" if point.sd is None else f" ± {USUAL_TABLE.number(point.sd)}"))
 
 
-def curves_csv(curves: ReferenceCurves, *, escape_formulas: bool = False) -> str:
+def curves_csv(curves: ReferenceCurves) -> str:
     """One line per point, full precision; ``values`` are separated by spaces."""
     columns = ["protocol", "metric", "column", "title", "group", "references", "mean", "sd", "n", "values"]
     rows = (
@@ -52,19 +52,17 @@ def curves_csv(curves: ReferenceCurves, *, escape_formulas: bool = False) -> str
         }
         for row in curves.rows()
     )
-    return csv_text(columns, rows, escape_formulas=escape_formulas)
+    return csv_text(columns, rows)
 
 
-def write_curves(
-    curves: ReferenceCurves, folder: Path, groups: Sequence[str] = ("",), *, escape_formulas: bool = False
-) -> list[Path]:
+def write_curves(curves: ReferenceCurves, folder: Path, groups: Sequence[str] = ("",)) -> list[Path]:
     """Write ``curves.{json,csv,png,svg}`` into a folder, with a panel for each group, and return their paths."""
     from capbench.reports.figures.curves import curves_figure
     from capbench.reports.figures.style import USUAL, save
 
     with lock(folder / ".curves"):
         write_json(folder / "curves.json", curves.model_dump(mode="json"))
-        write_text(folder / "curves.csv", curves_csv(curves, escape_formulas=escape_formulas))
+        write_text(folder / "curves.csv", curves_csv(curves))
         figure = curves_figure(curves, groups, USUAL)
         pictures = [path for ending in ("png", "svg") for path in save(figure, folder / f"curves.{ending}", USUAL)]
     return list(dict.fromkeys([folder / "curves.json", folder / "curves.csv", *pictures]))

@@ -6,7 +6,6 @@ Words whose largest weight is below the mean of all weights (an equal share) hav
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,8 @@ from capbench.core.explanations import (
 )
 from capbench.core.records import FloatArray
 from capbench.reports.figures import style
-from capbench.reports.page.elements import Html, plain_table, printable, tag
+from capbench.reports.page.elements import Html, joined, lines_list, plain_table, printable, tag
+from capbench.reports.page.page import html_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,10 +110,10 @@ def heat(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
     return np.where(np.isnan(spread)[..., None], grey, mixed).astype(np.uint8)
 
 
-# Figures. Lengths are inches at the usual font of 9 points.
+# Figures. Lengths are inches at a font of 9 points.
 
 WIDTH = 9.3
-_MARGIN, _GAP, _POINTS = 0.15, 0.2, 9.0
+_MARGIN, _GAP = 0.15, 0.2
 _NAME, _CELL, _LINE, _BAR, _MOST_BARS = 1.1, 0.38, 0.2, 1.3, 15
 _LARGE, _SMALL, _FEW = 3.6, 1.35, 3
 SEE = "Bright regions and cells have large numbers; the largest, and in a matrix the match of each word, are outlined."
@@ -227,33 +227,25 @@ def draw(
     scene: Scene,
     regions: Regions,
     heading: Sequence[str] = (),
-    *,
-    size: tuple[float, float] | None = None,
-    font_size: float | None = None,
-) -> tuple[Figure, float] | None:
-    """Panels below a heading and the font size of most texts in points; None if there is nothing to draw.
-
-    A size in inches is exact: the layout has its width at the font size, and is reduced if it exceeds the height.
-    """
+) -> Figure | None:
+    """Panels below a heading; None if there is nothing to draw."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    scale = (font_size or _POINTS) / _POINTS
-    width = size[0] / scale if size else WIDTH
     texts: list[tuple[float, float, str, bool]] = []
     tiles: list[tuple[float, float, Tile]] = []
     y = _MARGIN
     for place, text in enumerate(heading):
-        for line in textwrap.wrap(printable(text), max(int((width - 2 * _MARGIN) / 0.078), 8)):
+        for line in textwrap.wrap(printable(text), int((WIDTH - 2 * _MARGIN) / 0.078)):
             texts.append((_MARGIN, y, line, not place))
             y += 0.17
     x, bottom = _MARGIN, y + _GAP * bool(heading)
     y = bottom
     for panel in panels:
-        tile = _tile(panel, scene, regions, width - 2 * _MARGIN)
+        tile = _tile(panel, scene, regions, WIDTH - 2 * _MARGIN)
         if tile is None:
             continue
-        if x > _MARGIN and x + tile[0] > width - _MARGIN:
+        if x > _MARGIN and x + tile[0] > WIDTH - _MARGIN:
             x, y = _MARGIN, bottom
         title = panel.title
         if isinstance(panel, RegionMaps):
@@ -267,22 +259,18 @@ def draw(
     if not texts:
         return None
     height = bottom + _MARGIN
-    if size:
-        scale = min(scale, size[1] / height)
-        width, height = size[0] / scale, size[1] / scale
-    points = _POINTS * scale
-    with style.style(style.Look(font_size=points)):
-        figure = Figure(figsize=(width * scale, height * scale), dpi=110)
+    with style.style():
+        figure = Figure(figsize=(WIDTH, height), dpi=110)
         FigureCanvasAgg(figure)
         for x, y, text, bold in texts:
             weight = "bold" if bold else "normal"
-            figure.text(x / width, 1 - y / height, text, va="top", weight=weight, fontsize=points, parse_math=False)
+            figure.text(x / WIDTH, 1 - y / height, text, va="top", weight=weight, parse_math=False)
         for left, top, (_, _, content) in tiles:
             for x, y, wide, high, on in content:
-                on(figure.add_axes(((left + x) / width, 1 - (top + y + high) / height, wide / width, high / height)))
+                on(figure.add_axes(((left + x) / WIDTH, 1 - (top + y + high) / height, wide / WIDTH, high / height)))
         style.take_texts_literally(figure)
         style.fit_fonts(figure)
-    return figure, points
+    return figure
 
 
 def _facts(candidate: ExplainedCandidate) -> Iterator[str]:
@@ -307,60 +295,34 @@ def _summary(explanation: Explanation) -> list[list[str]]:
 
 # The page: one HTML file without scripts and external resources.
 
-STYLE = """
-body { color: #1b1b1b; background: #fff; font: 15px/1.45 system-ui, "Segoe UI", sans-serif; max-width: 1208px;
-  margin: 1.5rem auto; padding: 0 1rem; overflow-wrap: anywhere }
-h1 { font-size: 1.5rem; margin: 0 0 .3rem } h2 { font-size: 1.2rem; margin: 2.2rem 0 .3rem } p { margin: .3rem 0 }
-code { font-size: .75rem; color: #5c5c5c } img { max-width: 100%; height: auto; display: block }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; white-space: nowrap }
-th, td { border-bottom: 1px solid #c9c9c9; padding: .2rem .6rem; text-align: right }
-th:first-child, td:first-child, th:last-child, td:last-child { text-align: left } td:last-child { white-space: normal }
-details { margin: .6rem 0 } summary { cursor: pointer }
-"""
-"""The content of every page's only ``<style>``; a page that contains explanations allows it by its checksum."""
-
 
 def page(explanation: Explanation, picture: Pixels | None, title: str = "") -> str:
     """The complete HTML file."""
-    name = title or f"{explanation.title}: {explanation.image}"
     regions = explanation.regions or Regions(())
     scene = make_scene(picture, regions)
-    checksum = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{checksum}'; img-src data:; base-uri 'none'; form-action 'none'"
-    heads, *rows = _summary(explanation)
-    body = [
-        tag("h1", name),
-        plain_table(heads, rows, "Table: candidates"),
-        *(tag("p", note) for note in explanation.notes),
-    ]
-    if picture is not None:
-        body.append(_image(scene.pixels, explanation.image))
-    body.append(tag("p", SEE))
+    rows = [[first, text, *numbers] for first, *numbers, text in _summary(explanation)]
+    overview = [plain_table(rows[0], rows[1:], "Table: candidates", texts=2), lines_list(explanation.notes)]
+    overview += [_image(scene.pixels, explanation.image)] if picture is not None else []
+    sections: dict[str, tuple[str, list[Html | None]]] = {"candidates": ("Candidates", [*overview, tag("p", SEE)])}
     for number, candidate in enumerate(explanation.candidates):
-        body += [tag("h2", f"{letter(number)}: {candidate.text}"), *(tag("p", row) for row in _facts(candidate))]
-        body += _panels(candidate.panels, scene, regions)
-        if candidate.references:
-            texts = tag("ol", *(tag("li", text) for text in candidate.references))
-            body.append(tag("details", tag("summary", "References"), texts))
+        shown = [*(tag("p", row) for row in _facts(candidate)), *_panels(candidate.panels, scene, regions)]
+        texts = lines_list(candidate.references)
+        listed = texts and tag("details", tag("summary", "References"), texts)
+        sections[letter(number)] = f"{letter(number)}: {candidate.text}", [*shown, listed]
     if explanation.comparison:
-        body += [tag("h2", "All candidates"), *_panels(explanation.comparison, scene, regions)]
-    body.append(tag("p", tag("code", explanation.signature)))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"{tag('title', name)}\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+        sections["all"] = "All candidates", [*_panels(explanation.comparison, scene, regions)]
+    sections["signature"] = "Signature", [tag("p", tag("code", explanation.signature))]
+    name = title or f"{explanation.title}: {explanation.image}"
+    main = [tag("section", tag("h2", head), *body, id=place) for place, (head, body) in sections.items()]
+    links = {place: place if len(place) == 1 else head for place, (head, _) in sections.items()}
+    return html_document(name, [], links, joined(main, "\n"))
 
 
 def _panels(panels: Sequence[Panel], scene: Scene, regions: Regions) -> Iterator[Html]:
     """One image of all drawings, and the tables."""
     if (drawn := draw(panels, scene, regions)) is not None:
-        drawn[0].canvas.draw()
-        pixels = np.asarray(drawn[0].canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
+        drawn.canvas.draw()
+        pixels = np.asarray(drawn.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
         yield _image(pixels, ", ".join(panel.title for panel in panels))
     for panel in panels:
         if isinstance(panel, Table):
@@ -418,17 +380,10 @@ def _lines(panel: Panel, regions: Sequence[str]) -> Iterator[str]:
 
 
 def write_explanation(
-    explanation: Explanation,
-    picture: Pixels | None,
-    html: Path,
-    drawn: Path,
-    *,
-    title: str = "",
-    size: tuple[float, float] | None = None,
-    font_size: float | None = None,
-) -> tuple[list[Path], float]:
+    explanation: Explanation, picture: Pixels | None, html: Path, drawn: Path, *, title: str = ""
+) -> list[Path]:
     """Write a page, and pictures (PNG, SVG or PDF, by the suffix) of candidates, ``NAME-A.png``, and of comparisons,
-    ``NAME-all.png``. Returns the pictures, and the smallest font size of their texts in points."""
+    ``NAME-all.png``. Returns the pictures."""
     files.write_text(html, page(explanation, picture, title))
     regions = explanation.regions or Regions(())
     scene, name = make_scene(picture, regions), title or f"{explanation.title}: {explanation.image}"
@@ -437,12 +392,11 @@ def write_explanation(
         heading = [f"{name}. {letter(number)}: {candidate.text}", *_facts(candidate), SEE]
         parts.append((letter(number), candidate.panels, heading))
     parts += [("all", explanation.comparison, [name])] if explanation.comparison else []
-    paths, points = [], font_size or _POINTS
+    paths = []
     for key, panels, heading in parts:
-        made = draw(panels, scene, regions, heading, size=size, font_size=font_size)
+        made = draw(panels, scene, regions, heading)
         assert made is not None
-        across, down = made[0].get_size_inches().tolist()
+        across, down = made.get_size_inches().tolist()
         path = drawn.with_name(f"{drawn.stem}-{key}{drawn.suffix}") if len(parts) > 1 else drawn
-        paths += style.save(made[0], path, style.Look(size=(across, down)))
-        points = min(points, made[1])
-    return paths, points
+        paths += style.save(made, path, style.Look(size=(across, down)))
+    return paths

@@ -93,7 +93,7 @@ def leaderboard_table(board: Leaderboard, columns: Sequence[str] = (), *, sort: 
     title = f"{count(len(shown), 'metric')}{which} on {tasks}, × 100, sorted by {order.title} {order.statistic}"
     return Table(
         title,
-        tuple(Column(column.statistic, column.title, names=(column.name, column.protocol)) for column in chosen),
+        tuple(Column(column.statistic, column.title) for column in chosen),
         tuple(rows),
         warnings=tuple(_warnings(board, chosen)),
         legend=tuple(_legend(board, shown, chosen)),
@@ -217,7 +217,7 @@ def to_html(board: Leaderboard, *, sort: str = "", digits: int = 1) -> str:
     sections = {place: (name, content) for place, (name, content) in sections.items() if content}
     parts = (tag("section", tag("h2", name), content, id=place) for place, (name, content) in sections.items())
     title = "Agreement of caption metrics with human judgements"
-    return html_document(title, header, {place: name for place, (name, _) in sections.items()}, joined(parts, "\n"))
+    return html_document(title, header, {place: name for place, (name, _) in sections.items()}, joined(parts, "\n"), {})
 
 
 def _tip(row: BoardRow, column: BoardColumn) -> str:

@@ -256,7 +256,7 @@ def _html_cell(cell: Cell) -> str:
 # A study's result in each format, and in a folder.
 
 
-def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
+def to_csv(result: StudyResult) -> str:
     """One line per cell, full precision: the fields of :class:`~capbench.studies.results.Cell` and of its tests.
 
     The human ceiling has lines with the metric ``human-ceiling``, sentinels with ``sentinel``; published numbers
@@ -264,7 +264,7 @@ def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
     """
     columns = [*results.Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
     columns += ["beats_sentinels"] if result.sentinels else []
-    return csv_text(columns, _lines(result), escape_formulas=escape_formulas)
+    return csv_text(columns, _lines(result))
 
 
 def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
@@ -308,19 +308,17 @@ def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
                     }
 
 
-def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
+def comparisons_to_csv(result: StudyResult) -> str:
     """One line per pair of metrics, with all results of its test."""
-    return csv_text(results.PAIR_COLUMNS, result.pairs(), escape_formulas=escape_formulas)
+    return csv_text(results.PAIR_COLUMNS, result.pairs())
 
 
-def write_result(
-    result: StudyResult, folder: Path, *, escape_formulas: bool = False, by_source: bool = False
-) -> list[Path]:
+def write_result(result: StudyResult, folder: Path, *, by_source: bool = False) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder, and ``comparisons.csv`` if metrics were tested; returns their
     paths. ``by_source`` adds tables of groups to Markdown and LaTeX."""
-    texts = {"results.csv": to_csv(result, escape_formulas=escape_formulas), "comparisons.csv": ""}
+    texts = {"results.csv": to_csv(result), "comparisons.csv": ""}
     if result.comparisons:
-        texts["comparisons.csv"] = comparisons_to_csv(result, escape_formulas=escape_formulas)
+        texts["comparisons.csv"] = comparisons_to_csv(result)
     document = study_document(result, by_source=by_source)
     return write_files(folder, "results", result.model_dump(mode="json"), document, texts)
 

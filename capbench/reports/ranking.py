@@ -35,8 +35,7 @@ def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, short
     columns = [*map(Column, heads)]
     for name, tasks in places.items():
         statistics = dict.fromkeys(task.statistic for task in tasks)
-        columns.append(Column(", ".join(statistics), name, names=(tasks[0].protocol, tasks[0].group)))
-    style.check(columns)
+        columns.append(Column(", ".join(statistics), name))
 
     def cells(values: Mapping[str, float], ranks: Mapping[str, int], constant: Iterable[str]) -> Iterator[Cell]:
         for tasks in places.values():
@@ -72,8 +71,7 @@ def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, short
     if any(row.title.endswith(_INCOMPLETE) for row in rows):
         legend.append(f"{_INCOMPLETE} not on all tasks: overall value adjusted for how difficult the others are")
     notes = tuple(_notes(result))
-    made = Table(title, tuple(columns), tuple(rows), warnings=tuple(missing), legend=tuple(legend), notes=notes)
-    return made.chosen(style)
+    return Table(title, tuple(columns), tuple(rows), warnings=tuple(missing), legend=tuple(legend), notes=notes)
 
 
 def _with_best(rows: Sequence[Row], places: Iterable[int]) -> list[Row]:
@@ -140,7 +138,7 @@ def ranking_document(result: TaskRanking, style: TableStyle = USUAL_TABLE, *, sh
     return Document([ranking_table(result, style, short=short)], "ranking", origin, list(signatures), result.sample)
 
 
-def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
+def to_csv(result: TaskRanking) -> str:
     """One line for each metric and task, full precision; ``missing`` is the reason for no value or no agreement."""
     rows = [
         {
@@ -154,10 +152,10 @@ def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
         for metric in result.ranking.metrics
         for task in result.tasks
     ]
-    return csv_text([*rows[0]] if rows else [], rows, escape_formulas=escape_formulas)
+    return csv_text([*rows[0]] if rows else [], rows)
 
 
-def write_ranking(result: TaskRanking, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
+def write_ranking(result: TaskRanking, folder: Path) -> list[Path]:
     """Write ``ranking.{json,md,tex,csv}`` into a folder, which is created, and return their paths."""
-    texts = {"ranking.csv": to_csv(result, escape_formulas=escape_formulas)}
+    texts = {"ranking.csv": to_csv(result)}
     return write_files(folder, "ranking", result.model_dump(mode="json"), ranking_document(result), texts)

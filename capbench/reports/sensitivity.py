@@ -71,7 +71,7 @@ def _column(ranking: ProtocolRanking, is_default: bool) -> Column:
             break
     if not outer and "-" in inner and inner not in _SYMBOLS.values():
         outer, _, inner = inner.partition("-")
-    return Column(f"{inner} *" if is_default else inner, group=outer, text=True, names=(ranking.id,))
+    return Column(f"{inner} *" if is_default else inner, group=outer, text=True)
 
 
 def _entry(found: SensitivityResult, ranking: ProtocolRanking, name: str) -> str:
@@ -147,13 +147,13 @@ def sensitivity_document(found: SensitivityResult) -> Document:
     return Document(made, "protocols", origin, result_signatures(result), result.sample)
 
 
-def write_sensitivity(found: SensitivityResult, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
+def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
     """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths; with tests also the CSV file
     ``all-protocols-comparisons``, one line per pair."""
     rows = found.rows()
     texts = {
-        "all-protocols.csv": csv_text(list(rows[0]), rows, escape_formulas=escape_formulas),
-        "all-protocols-comparisons.csv": comparisons_to_csv(found.result, escape_formulas=escape_formulas),
+        "all-protocols.csv": csv_text(list(rows[0]), rows),
+        "all-protocols-comparisons.csv": comparisons_to_csv(found.result),
     }
     if not found.result.comparisons:
         texts["all-protocols-comparisons.csv"] = ""

@@ -35,14 +35,12 @@ def systems_table(comparison: SystemComparison, style: TableStyle = USUAL_TABLE)
             bold=style.bold and interval.value == best[score],
         )
 
-    columns = [Column(title, names=(score,)) for score, title in comparison.titles.items()]
-    style.check(columns)
     method = f"{_TESTS[table.test]}, {CORRECTIONS[table.correction]}"
     draws = "" if table.permutations is None else f", {table.permutations:,} permutations"
     legend = [f"{MARK} differs significantly from {comparison.baseline} (α = {table.alpha:g}, {method})"]
     return Table(
         f"Corpus scores, {comparison.images:,} images",
-        tuple(columns),
+        tuple(map(Column, comparison.titles.values())),
         tuple(
             Row(_name(system, comparison), tuple(cell(system, score) for score in comparison.titles))
             for system in comparison.systems
@@ -54,7 +52,7 @@ def systems_table(comparison: SystemComparison, style: TableStyle = USUAL_TABLE)
             *fixed_notes(comparison.fixed, comparison.titles),
         ),
         head="system",
-    ).chosen(style)
+    )
 
 
 def system_sentence(pair: SystemPair, comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> str:

@@ -1,15 +1,11 @@
-"""One table of results as texts, which each format prints, and the user's choices: columns, digits, scale, marks."""
+"""One table of results as texts, which each format prints, and the user's choices: digits, scale, marks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-from capbench.core.errors import UsageError, check_choice
-
-if TYPE_CHECKING:
-    import pandas as pd
+from capbench.core.errors import UsageError
 
 CEILING, SENTINELS, PUBLISHED = "ceiling", "sentinels", "published only"
 """Parts of a table below its metrics (:attr:`Row.part`); the last has a heading."""
@@ -44,7 +40,6 @@ class Column:
     text: bool = False  # its cells are texts, at the left
     width: float = 0.0  # share of the line that a column of long texts takes in LaTeX
     with_previous: bool = False  # never separated from the column at its left
-    names: tuple[str, ...] = ()  # other names by which the user can choose it: data set, group, protocol id
 
     @property
     def name(self) -> str:
@@ -56,16 +51,6 @@ class Column:
         """The whole head in full, in one line: ``Flickr8k Expert, Kendall's τ-c``."""
         parts = [" ".join(part.split()) for part in (self.group, self.full or self.head) if part]
         return (", " if self.full and self.full != self.head else " ").join(parts)
-
-    def is_called(self, name: str) -> bool:
-        """True if a name of the user denotes this column."""
-        wanted = _plain(name)
-        names = {_plain(known) for known in (self.head, self.group, self.name, self.heading, *self.names)}
-        return wanted in names or (("/" in wanted or "-" in wanted) and any(wanted in n for n in names if "/" in n))
-
-
-def _plain(name: str) -> str:
-    return " ".join(name.casefold().split()) or "\0"
 
 
 @dataclass(frozen=True)
@@ -91,13 +76,6 @@ class Table:
     footnotes: tuple[str, ...] = ()  # remarks on single cells, which they name; LaTeX has letters instead
     notes: tuple[str, ...] = ()  # data and methods: on the screen with --details only
     head: str = "metric"  # head of the first column
-
-    def chosen(self, style: TableStyle) -> Table:
-        """The table with the columns that the user chose, in that order, without rows that are empty then."""
-        places = style.places(self.columns)
-        rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in self.rows)
-        kept = tuple(row for row in rows if not row.part or any(cell.value for cell in row.cells))
-        return replace(self, columns=tuple(self.columns[place] for place in places), rows=kept)
 
     @property
     def shown(self) -> list[str]:
@@ -136,21 +114,17 @@ _DIGITS = 9
 class TableStyle:
     """The user's choices for all tables of a result."""
 
-    columns: tuple[str, ...] = ()  # in this order (:meth:`Column.is_called`); empty for all
     digits: int | None = None  # after the decimal point; by default one of numbers × 100, else four
     percent: bool | None = None  # True, the default, multiplies correlations and accuracies by 100
     bold: bool = True  # emphasise the best value of each column
     daggers: bool = True  # mark metrics that are not significantly worse than the best, or not better than sentinels
     intervals: bool = True
 
-    @classmethod
-    def of(cls, columns: str | Sequence[str] | None = None, digits: int | None = None, **choices: Any) -> TableStyle:
-        """From the arguments of a Python function, of which the number of digits is checked."""
+    def __post_init__(self) -> None:
+        digits = self.digits
         if digits is not None and (type(digits) is not int or not 0 <= digits <= _DIGITS):
             message = f"digits={digits!r} is not a number of digits from 0 to {_DIGITS}"
             raise UsageError(message, code="out-of-range", value=digits, hint="Example: digits=3")
-        names = (columns,) if isinstance(columns, str) else tuple(columns or ())
-        return cls(columns=names, digits=digits, **choices)
 
     @property
     def hundredfold(self) -> bool:
@@ -168,44 +142,6 @@ class TableStyle:
         if low is None or high is None or not self.intervals:
             return ""
         return f"[{self.number(low, share=share)}, {self.number(high, share=share)}]"
-
-    def places(self, columns: Sequence[Column]) -> list[int]:
-        """Places of the chosen columns, in the order of the choice; those that go with a column follow it."""
-        if not self.columns:
-            return [*range(len(columns))]
-        found: dict[int, None] = {}
-        for name in self.columns:
-            for place, column in enumerate(columns):
-                if column.is_called(name) and not column.with_previous:
-                    found[place] = None
-                    while place + 1 < len(columns) and columns[place + 1].with_previous:
-                        place += 1
-                        found[place] = None
-        return [*found]
-
-    def check(self, columns: Iterable[Column]) -> None:
-        """Raise UsageError, with the choices, for a name that matches none of all columns."""
-        known = [column for column in columns if not column.with_previous]
-        for name in self.columns:
-            if not any(column.is_called(name) for column in known):
-                check_choice("column", name, list(dict.fromkeys(column.name for column in known)))
-
-    def frame(self, frame: pd.DataFrame, numbers: Sequence[str], *, keep: Sequence[str] | None = None) -> pd.DataFrame:
-        """A data frame with the chosen columns, scale and digits; by default fractions in full.
-
-        ``numbers`` are its columns with correlations and shares. With ``keep``, :attr:`columns` are columns of the
-        frame, which follow those kept; None if they are columns of tables.
-        """
-        frame = frame.copy()
-        for name in numbers:
-            if name in frame and (self.percent or self.digits is not None):
-                values = frame[name].astype("float64") * (100 if self.percent else 1)
-                frame[name] = values if self.digits is None else values.round(self.digits)
-        if keep is None or not self.columns:
-            return frame
-        for name in self.columns:
-            check_choice("column", name, list(frame.columns))
-        return frame[[*keep, *(name for name in dict.fromkeys(self.columns) if name not in keep)]]
 
 
 USUAL_TABLE = TableStyle()

@@ -147,12 +147,12 @@ def unplaced_columns(result: StudyResult) -> dict[str, list[PublishedColumn]]:
 
 
 def tables(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> list[Table]:
-    """The tables of a result, the main one first; those without any column that the user chose are omitted.
+    """The tables of a result, the main one first.
 
     With ``by_source`` there is a table of groups for each protocol that has any.
     """
     builder = _Builder(result, style)
-    for title, places in _chosen(result, style, by_source=by_source):
+    for title, places in _laid(result, style, by_source=by_source):
         builder.add(title, places)
     unplaced = unplaced_columns(result)
     if not result.protocols and (result.columns or not unplaced):
@@ -185,14 +185,8 @@ def study_document(result: StudyResult, *, by_source: bool = False, style: Table
     return Document(made, result.name, origin, result_signatures(result), result.sample)
 
 
-def chosen_places(result: StudyResult, style: TableStyle) -> list[tuple[str, str]]:
-    """Protocol and group of the columns that the user chose, in the order of the tables."""
-    chosen = _chosen(result, style, by_source=False)
-    return list(dict.fromkeys(place.key for _, places in chosen for place in places))
-
-
-def _chosen(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[tuple[str, list[_Place]]]:
-    """Title and chosen columns of each table with a column of ours."""
+def _laid(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[tuple[str, list[_Place]]]:
+    """Title and columns of each table with a column of ours."""
     shown, printed = details(result.protocols), result.published_table is not None
     columns = () if result.published_table is None else result.published_table.columns
     with_printed = {  # groups that the paper prints
@@ -212,9 +206,8 @@ def _chosen(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[
         title = ", ".join(word for word in (info.dataset_title, shown[info.id], info.statistic) if word)
         places = [_place(result, style, shown, info, group, head) for group, head in heads.items()]
         laid.append((title if laid else result.title, places))
-    wanted = {name.casefold() for name in style.columns}
     for info in main:
-        of_info = [g for g in groups[info.id] if by_source or g in with_printed[info.id] or g.casefold() in wanted]
+        of_info = [group for group in groups[info.id] if by_source or group in with_printed[info.id]]
         # The main table has the value of all items, and the title names the protocol.
         places = [_place(result, style, shown, info, group, group) for group in of_info]
         source = ", ".join(word for word in (info.dataset_title, shown[info.id]) if word)
@@ -222,18 +215,7 @@ def _chosen(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[
         if places:
             places = [replace(place, title=info.dataset_title) for place in places]
             laid.append((f"{source} by {what}, {info.statistic}", places))
-    offered = [place.column for _, places in laid for place in places]
-    offered += [Column(group, info.dataset_title) for info in main for group in groups[info.id]]
-    offered += [_unplaced(column) for columns in unplaced_columns(result).values() for column in columns]
-    style.check(offered)
-    chosen = [
-        (title, [places[at] for at in style.places([place.column for place in places])]) for title, places in laid
-    ]
-    return [(title, places) for title, places in chosen if places]
-
-
-def _unplaced(column: PublishedColumn) -> Column:
-    return Column(column.head, names=(column.protocol or "", column.group))
+    return laid
 
 
 _SHARES = ("fraction", "percent")
@@ -275,8 +257,7 @@ class _Place:
     def column(self) -> Column:
         """Our column."""
         full = {"acc.": "accuracy"}.get(self.head) or " ".join(statistic_title(self.head).split())
-        names = (self.info.dataset, self.info.dataset_title, self.group, self.info.id, full, self.info.statistic)
-        return Column(self.head, self.title, full, names=names)
+        return Column(self.head, self.title, full)
 
     def columns(self) -> list[Column]:
         """Our column, and next to it those of the paper."""
@@ -514,16 +495,12 @@ class _Builder:
 
     def add_unplaced(self, title: str, printed: list[PublishedColumn]) -> None:
         """Build the table of published columns without one of ours."""
-        columns = [_unplaced(column) for column in printed]
-        chosen = self.style.places(columns)
-        if not chosen:
-            return
-        shown, columns = [printed[at] for at in chosen], [columns[at] for at in chosen]
-        made = self._printed_rows(shown, [_power(column.unit, self.style) for column in shown])
+        made = self._printed_rows(printed, [_power(column.unit, self.style) for column in printed])
         rows = tuple(Row(row, tuple(cells)) for row, cells in made)
-        footnotes = tuple(remarks_on_cells(rows, {at: column.head for at, column in enumerate(shown)}))
+        heads = [column.head for column in printed]
+        footnotes = tuple(remarks_on_cells(rows, dict(enumerate(heads))))
         notes = (f"published: {self.result.published}", *self._remarks())
-        self.made.append(Table(title, tuple(columns), rows, footnotes=footnotes, notes=notes))
+        self.made.append(Table(title, tuple(map(Column, heads)), rows, footnotes=footnotes, notes=notes))
 
     def _remarks(self) -> list[str]:
         """The remarks on the whole published table, once."""

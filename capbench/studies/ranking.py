@@ -127,39 +127,28 @@ class TaskRanking(Shown, Strict):
         absent = any(not is_left_out(reason) for reason in self.missing_metrics.values())
         return absent or any(metric.missing for metric in self.ranking.metrics)
 
-    def write(self, folder: str | os.PathLike[str], *, escape_formulas: bool = False) -> list[Path]:
-        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench rank --out`` does, and return them.
-
-        ``escape_formulas`` marks texts in the CSV file that a spreadsheet would take for formulas.
-        """
+    def write(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench rank --out`` does, and return them."""
         from capbench.reports.ranking import write_ranking
 
-        return write_ranking(self, Path(folder), escape_formulas=escape_formulas)
+        return write_ranking(self, Path(folder))
 
     def _document(self, **choices: Unpack[TableChoices]) -> Any:
         from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
 
-        return ranking_document(self, TableStyle.of(**choices))
+        return ranking_document(self, TableStyle(**choices))
 
-    def to_frame(
-        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
-    ) -> pd.DataFrame:
-        """A row for each metric, the best first: ``metric``, ``rank``, ``overall``, and the statistic of each task.
-
-        By default all columns, as numbers from 0 to 1; ``percent`` multiplies them by 100.
-        """
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each metric, the best first: ``metric``, ``rank``, ``overall``, and the statistic of each task."""
         import pandas as pd
 
-        from capbench.reports.table import TableStyle
-
-        names = ["overall", *(task.name for task in self.tasks)]
         rows = [
             {"metric": metric.column, "rank": metric.rank, "overall": metric.overall, **metric.values}
             for metric in self.ranking.metrics
         ]
-        frame = pd.DataFrame(rows, columns=["metric", "rank", *names])
-        return TableStyle.of(columns, digits, percent=percent).frame(frame, names, keep=["metric"])
+        names = [task.name for task in self.tasks]
+        return pd.DataFrame(rows, columns=["metric", "rank", "overall", *names])
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
@@ -221,7 +220,6 @@ def is_left_out(reason: str) -> bool:
 class TableChoices(TypedDict, total=False):
     """Choices for the tables of a result."""
 
-    columns: str | Sequence[str] | None  # in this order: heads, names of data sets, parts of protocol ids; default: all
     digits: int | None  # after the decimal point; by default one of numbers × 100, else four
     percent: bool | None  # whether numbers are multiplied by 100; by default correlations and accuracies
     bold: bool  # emphasise the best value of each column
@@ -324,23 +322,13 @@ class StudyResult(Shown, _Growing):
             row["beats_sentinels"] = known.get(cell.column)
         return row
 
-    def to_frame(
-        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
-    ) -> pd.DataFrame:
-        """The :meth:`rows` as a data frame, by default with fractions in full; ``columns`` as in the tables."""
+    def to_frame(self) -> pd.DataFrame:
+        """The :meth:`rows` as a data frame, with fractions in full."""
         import pandas as pd
 
-        from capbench.reports.table import TableStyle
-        from capbench.reports.tables import chosen_places
-
-        style, rows = TableStyle.of(columns, digits, percent=percent), self.rows()
-        if style.columns:
-            places = chosen_places(self, style)
-            rows = [row for place in places for row in rows if (row["protocol"], row["group"]) == place]
         names = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
         names += ["beats_sentinels"] if self.sentinels else []
-        numbers = ["value", "low", "high", "sd", "published", "published_sd", "difference", "chance"]
-        return style.frame(pd.DataFrame(rows, columns=names), numbers)
+        return pd.DataFrame(self.rows(), columns=names)
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""
@@ -353,20 +341,18 @@ class StudyResult(Shown, _Growing):
         how = [(tests, {name: getattr(tests, name) for name in _FAMILY}) for tests in self.comparisons]
         return [{**shared, **vars(pair)} for tests, shared in how for pair in tests.pairs]
 
-    def write(
-        self, folder: str | os.PathLike[str], *, escape_formulas: bool = False, by_source: bool = False
-    ) -> list[Path]:
+    def write(self, folder: str | os.PathLike[str], *, by_source: bool = False) -> list[Path]:
         """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does, and return them."""
         from capbench.reports.markup import write_result
 
-        return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
+        return write_result(self, Path(folder), by_source=by_source)
 
     def _document(self, **choices: Unpack[TableChoices]) -> Any:
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
 
         by_source = choices.pop("by_source", False)
-        return study_document(self, by_source=by_source, style=TableStyle.of(**choices))
+        return study_document(self, by_source=by_source, style=TableStyle(**choices))
 
     def cite(self) -> str:
         """A description for a paper, and BibTeX entries, as ``capbench correlate --cite`` prints."""

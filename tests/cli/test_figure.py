@@ -39,9 +39,7 @@ def test_counts_and_sizes_are_parsed() -> None:
     for text in ("", "a", "1,", "5-2", "-3", "1-", "1.5", "1-999999999"):
         with pytest.raises(UsageError, match="--counts"):
             parse_counts(text)
-    assert parse_size("6×4 in") == parse_size("6x4") == (6.0, 4.0)
-    assert parse_size("25.4x50.8cm") == pytest.approx((10.0, 20.0))
-    assert parse_size("254x127mm") == pytest.approx((10.0, 5.0))
+    assert parse_size("6x4.5") == (6.0, 4.5)
 
 
 def test_forest_and_significance_from_metrics_and_from_saved_json(capbench: Run) -> None:
@@ -82,9 +80,9 @@ def test_examples_in_every_form(capbench: Run, found: Callable[..., Any]) -> Non
 def test_a_figures_type_size_and_caption_are_options(capbench: Run) -> None:
     from matplotlib.image import imread
 
-    ran = capbench("figure", "ratings", "cider", "--size", "10x8cm", "--font-size", "6", "--title", "CIDEr by rating")
+    ran = capbench("figure", "ratings", "cider", "--size", "4x3.2", "--font-size", "6", "--title", "CIDEr by rating")
     assert ran.code == 0, ran.err
-    assert imread("ratings.png").shape[:2] == (int(8 / 2.54 * 160), int(10 / 2.54 * 160))
+    assert imread("ratings.png").shape[:2] == (512, 640)
     call = ("figure", "forest", "bleu-4", "rouge-l", "--bootstrap", "100", "--out")
     assert capbench(*call, "with.svg").code == 0
     assert not Path("with.txt").exists()

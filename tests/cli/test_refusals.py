@@ -40,7 +40,6 @@ score -m bertscore --model sample => missing-weights sample
 score -m bleu-1 --columns image=file --candidates x => missing-option --columns
 score -m bleu-1 --features gone.h5 => missing-file gone.h5
 score -m bleu,cider --candidates own.jsonl => missing-references bleu
-score -m bleu-1 --candidates OWN --out a.jsonl --escape-formulas => missing-option
 score -m bleu --candidates OWN --fail-under bleu-1 => wrong-format bleu-1
 score -m bleu --candidates OWN --fail-under cider=1 => unknown-name cider
 score -m bleu --candidates OWN --fail-under bleu=1 => ambiguous bleu
@@ -64,7 +63,6 @@ correlate -m bleu-1,rouge-l --compare permutation --alpha 2 => wrong-value 2.0
 correlate -d flickr8k-expert -m bleu-1,rouge-l --compare williams => conflict williams
 correlate -m bleu-1 --cite --json => conflict --cite
 correlate -m bleu-1 --items => missing-option --items
-correlate -m bleu-1 --escape-formulas => missing-option --escape-formulas
 correlate -m bleu-1 --counts 1,2 => missing-option --counts
 correlate -m bleu-1 --group MM => missing-option --group
 correlate -m bleu-1 --report . => unwritable .
@@ -122,7 +120,6 @@ compare-systems SYSTEMS -m bleu-1 --correction x => wrong-value correction
 compare-systems base.json twice.json --references r.json -m bleu-1 => duplicate a
 compare-systems base.json fewer.json --references r.json -m bleu-1 => missing-image a
 rank -m bleu-4 --tasks nowhere.yaml => missing-file nowhere.yaml
-rank -m bleu-4 --escape-formulas => missing-option
 rank -m bleu-4 --alpha 2 => out-of-range 2.0
 rank -m bleu-4 --out x.csv => wrong-value x.csv
 leaderboard --sort wrong => unknown-name wrong

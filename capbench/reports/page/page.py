@@ -165,14 +165,13 @@ def html_document(
     main: Html,
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """A self-contained page in the design of the report, with its style and scripts."""
-    data = {"latex": LATEX_CHARACTERS, **(data or {})}
+    """A self-contained page in the design of the report; with data for them, it has its scripts."""
     style = _colours() + _resource("page.css")
-    scripts = [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
+    scripts = [] if data is None else [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
     policy = "; ".join(
         [
             "default-src 'none'",
-            f"script-src {' '.join(map(_hash, scripts))}",
+            *([f"script-src {' '.join(map(_hash, scripts))}"] if scripts else []),
             f"style-src {_hash(style)}",
             "img-src data:",
             "base-uri 'none'",
@@ -181,12 +180,14 @@ def html_document(
     )
     links = [tag("a", name, href=f"#{place}") for place, name in sections.items()]
     head = tag("header", tag("h1", title), *header, tag("nav", *links, aria_label="Sections"))
-    noscript = tag(
-        "noscript", tag("p", "Sorting, searching and the list of captions require scripts.", class_="warning")
-    )
-    tip = tag("div", id="tip", role="tooltip", hidden=True)
-    status = tag("div", id="status", role="status", class_="status")
-    code = [Html(f"<script>{text}</script>") for text in scripts]
+    needed = "Sorting, searching and the list of captions require scripts."
+    before, after = Html(""), Html("")
+    if data is not None:
+        before = tag("noscript", tag("p", needed, class_="warning"))
+        boxes = [tag("div", id="tip", role="tooltip", hidden=True)]
+        boxes += [tag("div", id="status", role="status", class_="status")]
+        code = joined(Html(f"<script>{text}</script>") for text in scripts)
+        after = joined([joined(boxes), data_block("data", {"latex": LATEX_CHARACTERS, **data}), code], "\n")
     skip = tag("a", "Skip to the numbers", href=f"#{next(iter(sections))}", class_="skip")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -194,9 +195,7 @@ def html_document(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f'{tag("title", title)}\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
-        f"<body>\n{skip}\n{head}\n{noscript}\n"
-        f"<main>\n{main}\n</main>\n{tip}{status}\n{data_block('data', data)}\n"
-        f"{joined(code)}\n</body>\n</html>\n"
+        f"<body>\n{skip}\n{head}\n{before}\n<main>\n{main}\n</main>\n{after}\n</body>\n</html>\n"
     )
 
 
