@@ -22,7 +22,7 @@ from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.stats.retrieval import retrieval
 from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
-from capbench.training.features import More, Regions, open_regions
+from capbench.training.data import More, Regions, open_regions
 from capbench.training.trainer import B, Bar, M, Measurement, Task, Watcher, adam
 from capbench.weights.training_files import KEY
 

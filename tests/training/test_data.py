@@ -14,8 +14,7 @@ from capbench.core.errors import DataError, FeatureError, MissingFeaturesError, 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.text.vocabulary import pad_rows
-from capbench.training.data import CaptionTraining, Pairs, drop_words, read_pairs
-from capbench.training.features import Regions, open_regions
+from capbench.training.data import CaptionTraining, Pairs, Regions, drop_words, open_regions, read_pairs
 from capbench.training.matching import LossOptions, hinge_loss, info_nce
 from capbench.training.settings import parse_training
 from tests.errors import raises

@@ -23,7 +23,6 @@ from capbench.core import plugins
 from capbench.core.errors import (
     CapbenchError,
     DataError,
-    FeatureError,
     ModelError,
     UsageError,
     check_choice,
@@ -340,8 +339,6 @@ def region_features(
     image: Prepared, boxes: torch.Tensor, features: torch.Tensor, **flat: torch.Tensor
 ) -> RegionFeatures:
     """One image's record: boxes (n, 4), features (n, d), and ids and scores (n,) of classes or attributes."""
-    if not features.isfinite().all() or not boxes.isfinite().all():
-        raise FeatureError("the network returned NaN or infinity", code="not-a-number", hint="Check the weights")
     fields: dict[str, Any] = {
         name: values.int().cpu().numpy() if "_ids" in name else numpy32(values) for name, values in flat.items()
     }

@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor, nn
 
-from capbench.core.errors import UsageError
 from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Network, NetworkOptions, read_names, region_features
@@ -308,9 +307,6 @@ class X152Detector(Network):
     def __init__(self, name: str, network: X152FPN, sha256: str, device: str, options: X152Options) -> None:
         super().__init__(name, network, sha256, device, options)
         o = options
-        if o.boxes > o.rpn_after:
-            message = f"x152-fpn: boxes={o.boxes} is not between 1 and rpn_after={o.rpn_after}"
-            raise UsageError(message, code="conflict", value=o.boxes)
         self.feature_size = network.config.hidden
         self.class_names = read_names(o.classes, network.config.outputs - 1, "classes")
         self.preprocessor: ShortestEdge = ShortestEdge(o.shorter, o.longer, caffe=True)

@@ -91,9 +91,6 @@ class GroundingModel(TrainedModel[Scan, ScanOptions]):
     def encode_image(self, features: NDArray[Any]) -> NDArray[np.float32]:
         """Region features (n, image_dim) → (n, D) float32, l2-normed unless the model was trained without."""
         rows = np.asarray(features, dtype=np.float32)
-        if not len(rows) or not np.isfinite(rows).all():
-            message = "the features of an image are empty, or have NaN or infinity"
-            raise ModelError(message, code="not-a-number", path=self.path, hint="Extract them again")
         # Equal regions get equal vectors: rounding would otherwise rank the regions of an image of one colour.
         first: dict[bytes, int] = {}
         same = [first.setdefault(row.tobytes(), place) for place, row in enumerate(rows)]

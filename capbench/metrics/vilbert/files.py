@@ -41,21 +41,13 @@ _SELF = {
     "output.dense": "feed.outer.linear",
     "output.LayerNorm": "feed.outer.norm",
 }
-# In the released code 1 is the image and 2 the text.
-_CONNECTION = {
-    **{f"biattention.{part}1": f"image_{part}" for part in ("query", "key", "value")},
-    **{f"biattention.{part}2": f"text_{part}" for part in ("query", "key", "value")},
-    "biOutput.dense1": "image_attended.linear",
-    "biOutput.LayerNorm1": "image_attended.norm",
-    "biOutput.dense2": "text_attended.linear",
-    "biOutput.LayerNorm2": "text_attended.norm",
-    "v_intermediate.dense": "image_feed.inner",
-    "v_output.dense": "image_feed.outer.linear",
-    "v_output.LayerNorm": "image_feed.outer.norm",
-    "t_intermediate.dense": "text_feed.inner",
-    "t_output.dense": "text_feed.outer.linear",
-    "t_output.LayerNorm": "text_feed.outer.norm",
-}
+_CONNECTION: dict[str, str] = {}
+for _number, _letter, _side in ((1, "v", "image"), (2, "t", "text")):  # as the released code calls both streams
+    _CONNECTION |= {f"biattention.{part}{_number}": f"{_side}_{part}" for part in ("query", "key", "value")}
+    _CONNECTION |= {f"{_letter}_intermediate.dense": f"{_side}_feed.inner"}
+    for _theirs, _ours in (("dense", "linear"), ("LayerNorm", "norm")):
+        _CONNECTION[f"biOutput.{_theirs}{_number}"] = f"{_side}_attended.{_ours}"
+        _CONNECTION[f"{_letter}_output.{_theirs}"] = f"{_side}_feed.outer.{_ours}"
 _WHOLE = {
     "embeddings.word_embeddings": "text_embedding.words",
     "embeddings.position_embeddings": "text_embedding.positions",

@@ -33,7 +33,7 @@ from capbench.metrics.vilbert.network import Connection, Heads, Streams, Vilbert
 from capbench.text.vocabulary import pad_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training import data, settings
-from capbench.training.features import Regions
+from capbench.training.data import Regions
 from capbench.training.matching import CaptionTask, Split, info_nce
 from capbench.training.trainer import Watcher
 from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
