@@ -23,7 +23,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
-from capbench.metrics.needs import ModelFolder, References, Resources
+from capbench.metrics.needs import References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, unit
 
@@ -40,6 +40,7 @@ LAYERS = {
 }
 """Kind of network and number of layers → the layer that BERTScore's authors chose (``bert-score`` 0.3.13)."""
 
+_FOLDER = "FOLDER with config.json, weights and the tokeniser's files"
 _TEXTS = 64  # encoded at once
 _KEPT = 10_000  # texts whose states are kept in memory; 450 MB for bert-base and captions
 _LONGEST = 512
@@ -56,8 +57,7 @@ def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "
     """
     path = Path(folder).resolve()
     if not (path / "config.json").is_file():
-        hint = "Use the folder of a BERT-like model with config.json, weights and the tokeniser's files"
-        raise MissingFileError("has no config.json", value="config.json", path=folder, hint=hint)
+        raise MissingFileError("has no config.json", value="config.json", path=folder, hint=f"Use a {_FOLDER}")
     digest = hashlib.sha256()
     weights = sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
     for file in sorted([*(path / name for name in _FILES if (path / name).is_file()), *weights]):
@@ -165,7 +165,7 @@ class BertMetric(Metric):
     """A metric over the word states of a BERT, with document frequencies."""
 
     packages = ("torch", "transformers")
-    needs = (References(), ModelFolder())
+    needs = (References(), Weights("a BERT-like model", "", "bertscore", f"{_FOLDER}, or NAME"))
     batch_size = 512
     by_image = False
 

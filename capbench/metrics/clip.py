@@ -18,7 +18,7 @@ from capbench.core.options import Choice, File, Flag, Options, Positive, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
-from capbench.metrics.needs import Images, PublishedWeights, References, Resources, find_pictures
+from capbench.metrics.needs import Images, References, Resources, Weights, find_pictures
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.weights.encodings import Encodings
 
@@ -225,7 +225,7 @@ class ClipScore(ClipMetric):
     columns = ("clipscore", "refclipscore")
     titles: ClassVar[Mapping[str, str]] = {"clipscore": "CLIPScore", "refclipscore": "RefCLIPScore"}
     citation = "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
-    needs = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
+    needs = (References(), Images(), Weights("a CLIP", "", "clipscore", "FOLDER|FILE|NAME"))
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class PacScore(ClipMetric):
     citation = (
         "Sarto et al., Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023"
     )
-    needs = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
+    needs = (References(), Images(), Weights("PAC-S's CLIP", "", "pac-s", "FOLDER|FILE|NAME"))
 
     option_type = PacScoreOptions
     options: PacScoreOptions

@@ -129,62 +129,31 @@ class Features(Need):
                 store.require([item.image for item in items])
 
 
-class GivenModel(Need):
-    """A file or folder of weights, passed with ``--model``."""
-
-    code = "missing-weights"
-    word = "weights"
-
-    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        return None if resources.model else self.how(label)
-
-    def how(self, label: str) -> str:
-        """The model's name, and the ways to get one."""
-        raise NotImplementedError
-
-
 @dataclass(frozen=True)
-class Weights(GivenModel):
-    """Weights of a network."""
+class Weights(Need):
+    """Weights of a network, passed with ``--model``."""
 
     what: str  # name of the model in messages (``a grounding model``)
-    made_by: str  # the command that makes such a model
+    made_by: str = ""  # the command that makes such a model; ``""`` if it is only published
     metric: str = ""  # name of the metric in the registry of weights; ``""`` if the registry has none for it
+    form: str = "FILE|NAME"  # what is passed
+    code: ClassVar[str] = "missing-weights"
+    word: ClassVar[str] = "weights"
 
-    def how(self, label: str) -> str:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
+        if resources.model:
+            return None
         from capbench.weights.registry import way_to
 
-        return f"{self.what} (--model {label}=FILE|NAME: {way_to(self.metric, self.made_by)})"
+        return f"{self.what} (--model {label}={self.form}: {way_to(self.metric, self.made_by)})"
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
         from capbench.weights.ensembles import network_files
         from capbench.weights.registry import locate
 
-        return () if resources.model is None else network_files(locate(resources.model, metric))
-
-
-@dataclass(frozen=True)
-class PublishedWeights(GivenModel):
-    """Published weights: the model's name in messages, and its entry in the registry of weights."""
-
-    what: str
-    entry: str
-
-    def how(self, label: str) -> str:
-        from capbench.weights.registry import entry
-
-        command = "download" if entry(self.entry).url is not None else "list"
-        return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"
-
-
-class ModelFolder(GivenModel):
-    """A folder with a text model in the format of ``transformers``."""
-
-    def how(self, label: str) -> str:
-        from capbench.weights.registry import way_to
-
-        files = "FOLDER with config.json, weights and the tokeniser's files, or NAME"
-        return f"a BERT-like model (--model {label}={files}: {way_to('bertscore', '')})"
+        if resources.model is None or not self.made_by:
+            return ()
+        return network_files(locate(resources.model, metric))
 
 
 class WordVectors(Need):

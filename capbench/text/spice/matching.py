@@ -41,14 +41,19 @@ class Concept:
     words: set[str]  # the words
     synsets: set[int]  # numbers of the WordNet synonym sets that contain any of them
 
-    def similar(self, words: set[str], synsets: set[int]) -> bool:
-        """True if a word or a synonym set is shared."""
-        return not (self.synsets.isdisjoint(synsets) and self.words.isdisjoint(words))
+    @classmethod
+    def of(cls, word: str) -> Concept:
+        """A single word."""
+        return cls({word}, set(wordnet().synsets(word)))
 
-    def merge(self, words: set[str], synsets: set[int]) -> None:
+    def similar(self, other: Concept) -> bool:
+        """True if a word or a synonym set is shared."""
+        return not (self.synsets.isdisjoint(other.synsets) and self.words.isdisjoint(other.words))
+
+    def merge(self, other: Concept) -> None:
         """Add the words and synonym sets of another concept."""
-        self.words |= words
-        self.synsets |= synsets
+        self.words |= other.words
+        self.synsets |= other.synsets
 
     @property
     def features(self) -> frozenset[str | int]:
@@ -88,39 +93,35 @@ class Graph:
             if len(parts) == 1:
                 self._node(parts[0])
             elif len(parts) == 2:
-                self._add_attribute(self._node(parts[0]), parts[1])
+                _merge_or_append(self._node(parts[0]).attributes, Concept.of(parts[1]))
             elif len(parts) == 3:
                 self._add_relation(self._node(parts[0]), self._node(parts[1]), parts[2])
 
     def _node(self, word: str) -> Node:
-        synsets = wordnet().synsets(word)
+        new = Concept.of(word)
         best: Node | None = None
         best_similarity = 0.0
         for node in self.nodes:
-            words, others = node.concept.words, node.concept.synsets
-            if word in words:
-                if len(words) == 1 and others == synsets:
+            synsets = node.concept.synsets
+            if word in node.concept.words:
+                if node.concept == new:
                     return node
                 similarity = 1.0
-            elif common := len(others & synsets):
-                similarity = common / (len(others) + len(synsets) - common)
+            elif common := len(synsets & new.synsets):
+                similarity = common / (len(synsets) + len(new.synsets) - common)
             else:
                 continue
             if similarity > best_similarity:
                 best, best_similarity = node, similarity
         if best is None:
-            best = Node(Concept({word}, set(synsets)))
+            best = Node(new)
             self.nodes.append(best)
         else:
-            best.concept.merge({word}, set(synsets))
+            best.concept.merge(new)
         return best
 
-    def _add_attribute(self, node: Node, word: str) -> None:
-        _merge_or_append(node.attributes, Concept({word}, set(wordnet().synsets(word))))
-
     def _add_relation(self, source: Node, target: Node, word: str) -> None:
-        word = word.removeprefix("be ")
-        concept = Concept({word}, set(wordnet().synsets(word)))
+        concept = Concept.of(word.removeprefix("be "))
         same = [r.concept for r in self.relations if r.source is source and r.target is target]
         if _merge_or_append(same, concept):
             self.relations.append(Relation(source, target, concept))
@@ -131,8 +132,8 @@ def _merge_or_append(concepts: list[Concept], new: Concept) -> bool:
     if new in concepts:
         return False
     for concept in concepts:
-        if concept.similar(new.words, new.synsets):
-            concept.merge(new.words, new.synsets)
+        if concept.similar(new):
+            concept.merge(new)
             return False
     concepts.append(new)
     return True
