@@ -22,7 +22,6 @@ from operator import itemgetter
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capbench.text.meteor import paraphrases
 from capbench.text.meteor.paraphrases import ParaphraseTable, paraphrase_table
@@ -161,78 +160,42 @@ class Lexicon:
 
     def _relate_phrases(self, table: ParaphraseTable) -> list[list[tuple[int, int]]]:
         """Add relations from the table; returns the spans of phrases of several words in every text."""
-        places, lengths, states = self._known_phrases(table)
+        # The texts in sequence, with a gap after each, and all phrases of the table in them.
+        own = np.array([n for text in self._texts for n in (*map(self._numbers.__getitem__, text), -1)], dtype=np.int64)
+        words = np.array([*(table.words.get(word, -1) for word in self._words), -1], dtype=np.int64)[own]
+        places, states = np.arange(len(words)), np.zeros(len(words), dtype=np.int64)
+        phrases = []
+        for length in range(1, table.longest + 1):
+            inside = places + length <= len(words)
+            places, states = places[inside], states[inside]
+            states = table.step(states, words[places + length - 1])
+            places, states = places[states > 0], states[states > 0]
+            phrases.append(np.stack([places, np.full_like(places, length), states]))
+        places, lengths, states = np.concatenate(phrases, axis=1)
         known = np.unique(states)
         index, targets, orders = table.paraphrases(known)
-        is_known = np.zeros(len(table.offsets), dtype=bool)
-        is_known[known] = True
-        in_texts = is_known[targets]
-        sources, targets, orders = known[index[in_texts]], targets[in_texts].astype(np.int64), orders[in_texts]
-        useful = np.unique(np.concatenate([sources, targets]))
-        units = self._units_of(useful, table, lengths, states)
+        in_texts = np.isin(targets, known)
+        sources, targets, orders = known[index[in_texts]], targets[in_texts], orders[in_texts]
+        useful = np.isin(states, np.concatenate([sources, targets]))
+        places, lengths, states = places[useful], lengths[useful], states[useful]
+        begins = np.cumsum([0, *(len(text) + 1 for text in self._texts)])
+        owners = np.searchsorted(begins, places, side="right") - 1
+        units: dict[int, int] = {}  # by state: that of the word if the phrase is one word, else a new one
+        spans: list[list[tuple[int, int]]] = [[] for _ in self._texts]
+        found = (own[places], places - begins[owners], lengths, states, owners)
+        for word, start, length, state, owner in zip(*(part.tolist() for part in found), strict=True):
+            if state not in units:
+                units[state] = word if length == 1 else len(self._lengths)
+                if length > 1:
+                    self._lengths.append(length)
+                    self.related.append(set())
+            if length > 1:
+                spans[owner].append((start, units[state]))
         for first, second, order in zip(sources.tolist(), targets.tolist(), orders.tolist(), strict=True):
             unit, other = units[first], units[second]
             self._orders.setdefault((unit << self._SHIFT) | other, []).append(order)
             self.related[unit].add(other)
             self.related[other].add(unit)
-        return self._spans_of(units, places, lengths, states)
-
-    def _known_phrases(self, table: ParaphraseTable) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Place in the texts (concatenated, with a gap in between), number of words and state of every phrase."""
-        numbers = np.array([*(table.words.get(word, -1) for word in self._words), -1], dtype=np.int64)
-        flat = np.array(
-            [n for text in self._texts for n in (*map(self._numbers.__getitem__, text), -1)], dtype=np.int64
-        )
-        flat = numbers[flat]
-        places = np.arange(len(flat))
-        states = np.zeros(len(flat), dtype=np.int64)
-        phrases: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
-        for length in range(1, table.longest + 1):
-            inside = places + length <= len(flat)
-            places, states = places[inside], states[inside]
-            states = table.step(states, flat[places + length - 1])
-            alive = states > 0
-            places, states = places[alive], states[alive]
-            phrases.append((places, np.full(len(places), length), states))
-        first, second, third = zip(*phrases, strict=True)
-        return np.concatenate(first), np.concatenate(second), np.concatenate(third)
-
-    def _units_of(
-        self, useful: NDArray[np.int64], table: ParaphraseTable, lengths: NDArray[np.int64], states: NDArray[np.int64]
-    ) -> dict[int, int]:
-        """State → unit: the unit of the word if the phrase is one word, else a new one."""
-        numbers = np.array([table.words.get(word, -1) for word in self._words], dtype=np.int64)
-        of_words = table.step(np.zeros(len(numbers), dtype=np.int64), numbers).tolist()
-        word_of = {state: word for word, state in enumerate(of_words) if state}
-        distinct, first = np.unique(states, return_index=True)
-        length_of = dict(zip(distinct.tolist(), lengths[first].tolist(), strict=True))
-        units: dict[int, int] = {}
-        for state in useful.tolist():
-            unit = word_of.get(state)
-            if unit is None:
-                unit = len(self._lengths)
-                self._lengths.append(length_of[state])
-                self.related.append(set())
-            units[state] = unit
-        return units
-
-    def _spans_of(
-        self,
-        units: dict[int, int],
-        places: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        states: NDArray[np.int64],
-    ) -> list[list[tuple[int, int]]]:
-        several = lengths > 1
-        places, lengths, states = places[several], lengths[several], states[several]
-        useful = np.isin(states, np.fromiter(units, np.int64, len(units)))
-        places, lengths, states = places[useful], lengths[useful], states[useful]
-        begins = np.cumsum([0, *(len(text) + 1 for text in self._texts)])
-        owners = np.searchsorted(begins, places, side="right") - 1
-        starts = places - begins[owners]
-        spans: list[list[tuple[int, int]]] = [[] for _ in self._texts]
-        for owner, start, state in zip(owners.tolist(), starts.tolist(), states.tolist(), strict=True):
-            spans[owner].append((start, units[state]))
         return spans
 
 
