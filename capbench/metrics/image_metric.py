@@ -5,12 +5,10 @@ Scoring passes such a metric all items of an image together, so that an image's 
 
 from __future__ import annotations
 
-import abc
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -20,11 +18,9 @@ from numpy.typing import NDArray
 from capbench.core.errors import FeatureError, MetricError, ModelError
 from capbench.core.files import sha256_file
 from capbench.core.options import Choice, Count, File, Options, option
-from capbench.core.progress import Progress
-from capbench.core.records import FloatArray, Item
+from capbench.core.records import Item
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Features, Need, References, Resources
-from capbench.metrics.pair_metric import batches_by_image, texts_of
 from capbench.text.vocabulary import Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import network_files, read_ensemble
@@ -127,8 +123,8 @@ def _mean_of_list(_store: object, features: str, path: str, _sha256: str) -> NDA
         return mean_features(store, read_images(path))
 
 
-class RegionMetric(Metric):
-    """A metric that reads the region features of images."""
+class ImageMetric(Metric):
+    """A metric that reads the region features of images; ``self.store[image].features`` are (regions, D) float32."""
 
     needs: ClassVar[tuple[Need, ...]] = (References(), Features())
     by_image: ClassVar[bool] = True
@@ -148,36 +144,6 @@ class RegionMetric(Metric):
         because an imported file does not identify its detector."""
         checksum = self.store.checksum(item.image)
         return item.key if checksum is None else item.key + checksum.to_bytes(4, "little")
-
-
-class ImageMetric(RegionMetric):
-    """A metric of captions over the regions of their images, image by image; captions are encoded many at once."""
-
-    texts_at_once: int = 2048  # Maximum number of captions per call of :meth:`encode`, unless a single image has more
-
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, k) statistics, computed image by image in the order of the images' ids."""
-        rows: dict[int, FloatArray] = {}
-        for batch in batches_by_image(items, self.texts_at_once):
-            encodings = self.encode(sorted(texts_of(items[place] for place in batch)))
-            for image, group in groupby(batch, key=lambda place: items[place].image):
-                places = list(group)
-                found = self.image_statistics(image, [items[place] for place in places], encodings)
-                rows.update(zip(places, found, strict=True))
-                progress(len(places))
-        return np.array([rows[place] for place in range(len(items))], dtype=np.float64)
-
-    def encode(self, texts: Iterable[str]) -> Mapping[str, Any]:
-        """Encodings of distinct captions by caption; by default none."""
-        return {}
-
-    @abc.abstractmethod
-    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        """Statistics (items, k) of items of one image.
-
-        ``image``: its id; its features are ``self.store[image].features``, (regions, D) float32; ``items``: items of
-        this image; ``encodings``: encodings from :meth:`encode` of their captions, possibly among others.
-        """
 
 
 # Shared code of metrics with trained networks: one network or an ensemble, and the feature store that it reads.

@@ -110,7 +110,11 @@ class PairMetric(Metric):
             require_references(self.name, items)
         known = known or {}
         compared: list[list[FloatArray]] = [[] for _ in items]
-        for places in batches_by_image(items, self.texts_at_once):
+
+        def size(places: list[int]) -> int:
+            return len({text for place in places for text in (items[place].candidate, *items[place].references)})
+
+        for places in batches(items, self.texts_at_once, True, size):
             of_items = {place: self._pairs_of(items[place]) for place in places}
             pairs = list(dict.fromkeys(pair for of_item in of_items.values() for pair in of_item))
             texts = {text for pair in pairs for text in pair[1:] if text is not None}.difference(known)
@@ -124,13 +128,3 @@ class PairMetric(Metric):
     def _pairs_of(self, item: Item) -> list[Pair]:
         texts = [None, *item.references] if self.against_image else item.references
         return [Pair(item.image, item.candidate, text) for text in texts]
-
-
-def texts_of(items: Iterable[Item]) -> set[str]:
-    """The distinct captions of items: candidates and references."""
-    return {text for item in items for text in (item.candidate, *item.references)}
-
-
-def batches_by_image(items: Sequence[Item], texts_at_once: int) -> Iterator[list[int]]:
-    """Places of items, image by image, in batches of at most so many captions; larger images are not split."""
-    return batches(items, texts_at_once, True, lambda places: len(texts_of(items[place] for place in places)))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kExpert
@@ -32,8 +33,9 @@ class Level(ImageMetric):
     citation = "nobody"
     option_type = ImageOptions
 
-    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        return np.full((len(items), 1), self.store[image].features.mean(dtype=np.float64))
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        progress(len(items))
+        return np.array([[self.store[item.image].features.mean(dtype=np.float64)] for item in items])
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 
 from capbench.core.errors import CapbenchError, MetricError, MissingFileError, StatisticError, StudyError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.opening import open_dataset
@@ -181,10 +182,11 @@ class Brightness(ImageMetric):
     citation = "nobody"
     asked: ClassVar[list[str]] = []
 
-    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        self.asked.append(image)
-        level = float(np.abs(self.store[image].features).mean())
-        return np.array([[level * len(item.candidate.split())] for item in items])
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        self.asked.extend(dict.fromkeys(item.image for item in items))
+        progress(len(items))
+        levels = [np.abs(self.store[item.image].features).mean(dtype=np.float64) for item in items]
+        return np.array([[level * len(item.candidate.split())] for level, item in zip(levels, items, strict=True)])
 
 
 @pytest.fixture

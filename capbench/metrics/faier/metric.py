@@ -17,8 +17,8 @@ from capbench.core.records import FloatArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.image_metric import (
+    ImageMetric,
     ImageOptions,
-    RegionMetric,
     check_features,
     loaded_networks,
     signed_together,
@@ -48,7 +48,7 @@ class FaierOptions(ImageOptions):
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
-class Faier(RegionMetric):
+class Faier(ImageMetric):
     """FAIEr = S^o + S^r: mean product of a candidate's words (S^o) and triplets (S^r) with their best union node.
 
     Union nodes are fused from image and references. The model's file determines the variant (FAIEr, FAIEr\\rel, FIEr,

@@ -13,8 +13,8 @@ from capbench.core.options import Choice, Flag, option
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord, shared_record
 from capbench.metrics.image_metric import (
+    ImageMetric,
     ImageOptions,
-    RegionMetric,
     check_features,
     loaded_networks,
     signed_together,
@@ -35,7 +35,7 @@ class LeicOptions(ImageOptions):
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
-class Leic(PairMetric, RegionMetric):
+class Leic(PairMetric, ImageMetric):
     """LEIC (LearnToEval): the probability that a caption is human-written according to a network that reads image,
     caption and a reference; the mean over references.
 

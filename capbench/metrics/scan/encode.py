@@ -17,8 +17,8 @@ from capbench.core.options import Choice, File, Flag, Positive, option
 from capbench.core.records import FloatArray
 from capbench.features.store import FeatureStore
 from capbench.metrics.image_metric import (
+    ImageMetric,
     ImageOptions,
-    RegionMetric,
     check_features,
     loaded_networks,
     signed_together,
@@ -138,7 +138,7 @@ class GroundingOptions(ImageOptions):
         return (SPECIAL[START], *tokens, SPECIAL[END]) if self.count_ends else tuple(tokens)
 
 
-class GroundedMetric(PairMetric, RegionMetric):
+class GroundedMetric(PairMetric, ImageMetric):
     """A metric over a grounding model, which encodes regions and words into one space."""
 
     packages = ("torch", "nltk")

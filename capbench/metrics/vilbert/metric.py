@@ -17,7 +17,7 @@ from capbench.core.options import Choice, File, Flag, Kind, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.image_metric import ImageOptions, RegionMetric, loaded_networks, signed_together
+from capbench.metrics.image_metric import ImageMetric, ImageOptions, loaded_networks, signed_together
 from capbench.metrics.needs import Features, References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, similarities, unit
@@ -100,7 +100,7 @@ _SCORES = {"p": 0, "r": 1, "f": 2}
 _MOST_LAYERS = 12  # layers with titles
 
 
-class ViLBERTScore(PairMetric, RegionMetric):
+class ViLBERTScore(PairMetric, ImageMetric):
     """Precision, recall and F of greedy matching between ViLBERT's word states of a candidate and a reference.
 
     The network reads every text with the image. P is the mean over the candidate's tokens of the cosine with the most
