@@ -110,18 +110,13 @@ def answer(json_output: bool, result: Any, text: Text, *, details: bool = False)
             printed(part, out(), details=details)
 
 
-def print_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None, title: str = "", unbroken: Any = (0,)
-) -> None:
-    """Print a table on stdout: all columns are text, or the first ``left`` ones, and the others numbers."""
-    from rich import box
+def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]], unbroken: Collection[int] = (0,)) -> None:
+    """Print columns of texts on stdout."""
     from rich.table import Table
 
-    plain: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False, "header_style": "bold"}
-    table = Table(**plain) if left is None else Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for place, head in enumerate(heads):
-        is_text = left is None or place < left
-        table.add_column(head, justify="left" if is_text else "right", overflow="fold", no_wrap=place in unbroken)
+        table.add_column(head, overflow="fold", no_wrap=place in unbroken)
     for row in rows:
         table.add_row(*row)
     out().print(table)

@@ -146,7 +146,7 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
         get = status.command.removeprefix("capbench data ") or status.state
         rows.append([status.name, human, status.licence, {"here": "yes", "damaged": "damaged"}.get(status.state, get)])
     heads = ["data set", "judgements", "licence", "installed, or\ncapbench data …"]
-    common.print_table(heads, rows, unbroken=(0, 2, 3))
+    common.print_list(heads, rows, unbroken=(0, 2, 3))
     for status in statuses:
         if status.note:
             common.warn(f"{status.name}: {status.note}")

@@ -254,13 +254,12 @@ _DRAWN: dict[str, Callable[[_Call, Look], tuple[Figure | None, bool]]] = {
 def _print_rated(
     call: _Call, rated: RatedScores, numbers: dict[str, Any], heads: list[str], rows: list[list[str]]
 ) -> None:
-    from capbench.reports.table import Cell, Column, Row, Table
+    from capbench.reports.table import Table
 
     of_protocol = {"protocol": rated.protocol, "version": rated.version, "sample": rated.sample}
     incomplete = {title: asdict(entry) for title, entry in rated.incomplete.items()}
     result = {**of_protocol, **numbers, "signatures": dict(rated.signatures), "incomplete": incomplete}
-    cells = tuple(Row(title, tuple(map(Cell, values))) for title, *values in rows)
-    common.answer(call.json_output, result, [Table("", tuple(map(Column, heads[1:])), cells, head=heads[0])])
+    common.answer(call.json_output, result, [Table.of(heads, rows)])
 
 
 def _rated(call: _Call) -> RatedScores:

@@ -60,7 +60,7 @@ def metrics(
         state = f"requires {entry['waits_for']}" if entry["waits_for"] else "ready"
         rows.append([entry["metric"], ", ".join(entry["columns"]), options, ", ".join(entry["needs"]), state])
     heads = ["metric", "columns", "options", "needs", "state"]
-    common.answer(json_output, entries, lambda: common.print_table(heads, rows))
+    common.answer(json_output, entries, lambda: common.print_list(heads, rows))
 
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:

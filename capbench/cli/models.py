@@ -73,7 +73,7 @@ def list_(
 
     def show() -> None:
         rows = [[model["name"], model["state"], ", ".join(model["for"]), model["title"]] for model in models]
-        common.print_table(["model", "state", "for", "what"], rows)
+        common.print_list(["model", "state", "for", "what"], rows)
         print("also: grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
         print("also: 'sample', a detector and a grounding model for the embedded sample")
         print(f"detectors: {', '.join(names)}")

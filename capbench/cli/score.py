@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from capbench.api.results import ScoreTable
     from capbench.metrics.metric_request import Row
+    from capbench.reports.table import Table
 
 _STDIN = "standard input"
 
@@ -189,7 +190,7 @@ def score(
     others["training"] = [asdict(overlap) for overlap in table.training]
     result |= {name: value for name, value in {**others, "fail_under": verdict_of}.items() if value}
     unscored = {column: entry.instead for column, entry in incomplete.items()}
-    common.answer(json_output, result, lambda: _print(rows, table, unscored))
+    common.answer(json_output, result, _tables(rows, table, unscored))
     for label, lines in table.cautions.items():
         for line in lines:
             common.warn(f"{label}: {line}")
@@ -208,11 +209,10 @@ def score(
         raise typer.Exit(1)
 
 
-def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str, str]) -> None:
+def _tables(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str, str]) -> Iterator[Table | str]:
     from capbench.core.records import signature_lines
-
-    def dim(text: str) -> None:
-        common.out().print(text, style="dim", markup=False, soft_wrap=True)
+    from capbench.reports.systems import fixed_notes
+    from capbench.reports.table import Table
 
     has_intervals = any("interval" in row for row in rows)
     heads = ["metric", "corpus", *(["95 % interval"] if has_intervals else []), "mean", "min", "max"]
@@ -220,26 +220,23 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
     for row in rows:
         cells = [row["column"], *(f"{row[head]:.4f}" for head in ("corpus", "mean", "min", "max"))]
         if has_intervals:
-            cells.insert(2, f"{row['interval']['low']:.4f} – {row['interval']['high']:.4f}")
+            cells.insert(2, f"[{row['interval']['low']:.4f}, {row['interval']['high']:.4f}]")
         lines.append(cells)
-    common.print_table(heads, [*lines, *unscored.items()], left=1, title=f"{table.dataset}: {len(table):,} captions")
+    yield Table.of(heads, [*lines, *unscored.items()], f"{table.dataset}: {len(table):,} captions")
     if table.categories:
         means = table.by_category().items()
         shown = [(name, "–" if of["mean"] is None else f"{of['mean']:.4f}", f"{of['n']:,}") for name, of in means]
-        common.print_table(["category", "mean F", "captions"], shown, left=1, title="SPICE by category")
+        yield Table.of(["category", "mean F", "captions"], shown, "SPICE by category")
     if table.domains:
-        heads = ["domain", "images", *(row.title for row in table.rows)]
         of_domain = [
             [domain["domain"], f"{domain['images']:,}", *(f"{value:.4f}" for value in domain["corpus"].values())]
             for domain in table.domains
         ]
-        common.print_table(heads, of_domain, left=1, title="corpus scores by domain")
-        dim("Document frequencies are those of each domain's own references.")
+        legend = ("Document frequencies are those of each domain's own references.",)
+        heads = ["domain", "images", *(row.title for row in table.rows)]
+        yield Table.of(heads, of_domain, "corpus scores by domain", legend=legend)
     if has_intervals:
-        from capbench.reports.systems import fixed_notes
-
         drawn = rows[0]["interval"]
         text = f"intervals: {drawn['resamples']:,} resamples of {drawn['units']:,} images, seed {drawn['seed']}"
-        dim("; ".join([text, *fixed_notes(table.fixed, {row.name: row.title for row in table.rows})]))
-    for signature in signature_lines(table.signatures):
-        dim(signature)
+        yield "; ".join([text, *fixed_notes(table.fixed, {row.name: row.title for row in table.rows})])
+    yield from signature_lines(table.signatures)

@@ -10,7 +10,7 @@ from capbench.core.errors import count
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports.methods import p_value_of
-from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, TableStyle
+from capbench.reports.table import USUAL_TABLE, Table, TableStyle
 from capbench.reports.tables import study_document
 from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
@@ -112,13 +112,9 @@ def power_table(result: MetricPower) -> Table:
         purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
     else:
         purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
-    return Table(
-        "",
-        (Column("standard error"), Column("power")),
-        tuple(
-            Row(f"{point.units:,}", (Cell(show(point.standard_error)), Cell(f"{100 * point.power:.0f} %")))
-            for point in power.points
-        ),
+    return Table.of(
+        [f"{power.unit}s", "standard error", "power"],
+        [(f"{point.units:,}", show(point.standard_error), f"{100 * point.power:.0f} %") for point in power.points],
         answer=(
             f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
             f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s.",
@@ -130,5 +126,4 @@ def power_table(result: MetricPower) -> Table:
             *result.notes,
             *signature_lines(result.signatures),
         ),
-        head=f"{power.unit}s",
     )

@@ -10,7 +10,7 @@ from capbench.core.files import csv_text, lock, write_json, write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports import methods
-from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table
+from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table, number
 from capbench.studies.layers import LayerCurves
 from capbench.studies.references import CurvePoint, ReferenceCurves
 
@@ -21,24 +21,23 @@ def curves_table(curves: ReferenceCurves, group: str = "") -> Table:
         check_choice("group", group, curves.groups)
     points = [{p.count: p for p in curves.curve(*column, group)} for column in curves.columns]
     orders = f"{curves.draws} random order{'s' * (curves.draws != 1)} of the references, seed {curves.seed}"
-    return Table(
+    return Table.of(
+        ["references", *curves.columns.values()],
+        [[str(count), *(_point(of.get(count)) for of in points)] for count in curves.counts],
         f"{curves.dataset_title}, {curves.statistic}, {group or 'all'}",
-        tuple(map(Column, curves.columns.values())),
-        tuple(Row(str(count), tuple(_point(of.get(count)) for of in points)) for count in curves.counts),
         legend=(f"mean ± sd of {orders}",),
         notes=(
             f"{with_version(curves.protocol, curves.version)}: {curves.n_items:,} items",
             *curves.notes,
             *signature_lines(curves.signatures),
         ),
-        head="references",
     )
 
 
-def _point(point: CurvePoint | None) -> Cell:
+def _point(point: CurvePoint | None) -> str:
     if point is None:
-        return Cell("–")
-    return Cell(USUAL_TABLE.number(point.mean) + ("" if point.sd is None else f" ± {USUAL_TABLE.number(point.sd)}"))
+        return "–"
+    return number(point.mean) + ("" if point.sd is None else f" ± {number(point.sd)}")
 
 
 def curves_csv(curves: ReferenceCurves) -> str:
@@ -75,9 +74,7 @@ def layers_table(curves: LayerCurves) -> Table:
     for layer in curves.layers:
         found = [points.get((title, layer)) for title in curves.curves]
         cells = [
-            Cell("–")
-            if point is None
-            else Cell(USUAL_TABLE.number(point.value), below=USUAL_TABLE.interval(point.low, point.high))
+            Cell("–") if point is None else Cell(number(point.value), below=USUAL_TABLE.interval(point.low, point.high))
             for point in found
         ]
         rows.append(Row(str(layer), tuple(cells)))

@@ -303,19 +303,16 @@ def page(explanation: Explanation, picture: Pixels | None, title: str = "") -> s
     rows = [[first, text, *numbers] for first, *numbers, text in _summary(explanation)]
     overview = [plain_table(rows[0], rows[1:], "Table: candidates", texts=2), lines_list(explanation.notes)]
     overview += [_image(scene.pixels, explanation.image)] if picture is not None else []
-    sections: dict[str, tuple[str, list[Html | None]]] = {"candidates": ("Candidates", [*overview, tag("p", SEE)])}
+    sections = {"candidates": ("Candidates", joined([*overview, tag("p", SEE)]))}
     for number, candidate in enumerate(explanation.candidates):
-        shown = [*(tag("p", row) for row in _facts(candidate)), *_panels(candidate.panels, scene, regions)]
+        shown = [tag("h3", candidate.text), *(tag("p", row) for row in _facts(candidate))]
         texts = lines_list(candidate.references)
         listed = texts and tag("details", tag("summary", "References"), texts)
-        sections[letter(number)] = f"{letter(number)}: {candidate.text}", [*shown, listed]
-    if explanation.comparison:
-        sections["all"] = "All candidates", [*_panels(explanation.comparison, scene, regions)]
-    sections["signature"] = "Signature", [tag("p", tag("code", explanation.signature))]
+        sections[letter(number)] = letter(number), joined([*shown, *_panels(candidate.panels, scene, regions), listed])
+    sections["all"] = "All candidates", joined(_panels(explanation.comparison, scene, regions))
+    sections["signature"] = "Signature", tag("p", tag("code", explanation.signature))
     name = title or f"{explanation.title}: {explanation.image}"
-    main = [tag("section", tag("h2", head), *body, id=place) for place, (head, body) in sections.items()]
-    links = {place: place if len(place) == 1 else head for place, (head, _) in sections.items()}
-    return html_document(name, [], links, joined(main, "\n"))
+    return html_document(name, [], sections)
 
 
 def _panels(panels: Sequence[Panel], scene: Scene, regions: Regions) -> Iterator[Html]:

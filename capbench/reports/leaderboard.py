@@ -214,10 +214,8 @@ def to_html(board: Leaderboard, *, sort: str = "", digits: int = 1) -> str:
         "protocols": ("Protocols", _plain(["column", "protocol", "n"], protocols)),
         "provenance": ("Provenance", _provenance(board)),
     }
-    sections = {place: (name, content) for place, (name, content) in sections.items() if content}
-    parts = (tag("section", tag("h2", name), content, id=place) for place, (name, content) in sections.items())
     title = "Agreement of caption metrics with human judgements"
-    return html_document(title, header, {place: name for place, (name, _) in sections.items()}, joined(parts, "\n"), {})
+    return html_document(title, header, sections, {})
 
 
 def _tip(row: BoardRow, column: BoardColumn) -> str:

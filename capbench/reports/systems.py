@@ -112,20 +112,17 @@ def systems_csv(comparison: SystemComparison) -> str:
 
 def systems_html(comparison: SystemComparison) -> str:
     """The tables, sentences and signatures as one self-contained page in the design of the report."""
-    from capbench.reports.page.elements import joined, lines_list, plain_table, tag
+    from capbench.reports.page.elements import joined, lines_list, sorted_table, tag
     from capbench.reports.page.page import html_document
 
-    document, made = systems_document(comparison), []
-    for place, table in enumerate(document.tables, 1):
-        heads = [table.head, *(column.heading for column in table.columns)]
-        rows = [[row.title, *(f"{cell.marked} {cell.below}".strip() for cell in row.cells)] for row in table.rows]
-        shown = plain_table(heads, rows, table.title, texts=len(heads))
-        made.append(tag("section", tag("h2", table.title), shown, lines_list(table.lines), id=f"table-{place}"))
-    signed = [tag("code", line) for line in document.signatures]
-    for title, lines in (("Warnings", comparison.warnings), ("Signatures", signed)):
-        made += [tag("section", tag("h2", title), lines_list(lines), id=title.lower())] if lines else []
+    document = systems_document(comparison)
+    (table,) = document.tables
+    signed = lines_list(tag("code", line) for line in document.signatures)
+    sections = {
+        "scores": (table.title, joined([sorted_table(table, "scores-0", table.title), lines_list(table.lines)])),
+        "warnings": ("Warnings", lines_list(comparison.warnings)),
+        "signatures": ("Signatures", signed),
+    }
     header = f"{count(len(comparison.systems), 'system')}, {comparison.images:,} images. {document.origin}."
-    sections = {f"table-{place}": table.title for place, table in enumerate(document.tables, 1)}
     title = f"{', '.join(comparison.systems[:-1])} and {comparison.systems[-1]} compared"
-    sections |= {"signatures": "Signatures"}
-    return html_document(title, [tag("p", header, class_="note")], sections, joined(made, "\n"))
+    return html_document(title, [tag("p", header, class_="note")], sections)

@@ -88,11 +88,15 @@ class Table:
         return list(dict.fromkeys((*self.shown, *self.notes)))
 
     @classmethod
-    def of(cls, heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, title: str = "") -> Table:
-        """A table of plain texts; the first ``texts`` columns have texts, the others numbers."""
-        columns = (Column(head, text=place < texts - 1) for place, head in enumerate(heads[1:]))
-        made = (Row(first, tuple(map(Cell, others))) for first, *others in rows)
-        return cls(title, tuple(columns), tuple(made), head=heads[0])
+    def of(
+        cls, heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", **lines: tuple[str, ...]
+    ) -> Table:
+        """A table of plain texts; rows are filled up with empty cells. ``lines``: answer, legend, notes, …"""
+        columns, made = tuple(map(Column, heads[1:])), []
+        for first, *others in rows:
+            cells = [*map(Cell, others), *[Cell()] * (len(columns) - len(others))]
+            made.append(Row(first, tuple(cells)))
+        return cls(title, columns, tuple(made), head=heads[0], **lines)  # type: ignore[arg-type]  # title, head
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def style(look: Look = USUAL) -> Iterator[None]:
 
 
 def new_figure(
-    width: float, height: float, columns: int = 1, rows: int = 1, *, sharey: bool = False, look: Look = USUAL
+    width: float, height: float, columns: int = 1, rows: int = 1, *, look: Look = USUAL
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure and its panels, row by row; call it within :func:`style`.
 
@@ -122,7 +122,7 @@ def new_figure(
     larger = max(1.0, look.points(1.0))
     figure = Figure(figsize=look.size or (width * larger, height * larger), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
+    panels = figure.subplots(rows, columns, squeeze=False)
     return figure, [axes for row in panels for axes in row]
 
 

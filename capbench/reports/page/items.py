@@ -15,7 +15,7 @@ from capbench.core.errors import DataError
 from capbench.datasets.protocol import base_name
 from capbench.features.images import decode
 from capbench.metrics.abilities import Explains
-from capbench.reports.page.elements import Html, ReportSource, tag, wide
+from capbench.reports.page.elements import Html, ReportSource, joined, tag, wide
 from capbench.reports.page.overview import best_first, copy_buttons, signature_of
 from capbench.studies.examples import disagreement, human_percentiles, percentiles
 from capbench.studies.item_scores import ItemScores
@@ -145,11 +145,10 @@ def _panel(result: StudyResult, table: ItemScores, most: int, *, several: bool) 
 
 def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pictures: int) -> Html:
     """The section with controls and an empty table, or with instructions if there are no items."""
-    head = tag("h2", "Largest disagreements")
     told = "Some studies have numbers only. This command adds their captions: "
     missing = [tag("p", told, tag("code", command)) for command in commands]
     if not listed:
-        return tag("section", head, *missing, id="apart")
+        return joined(missing)
     held = [
         f"{len(panel['caption']):,} of {panel['all']:,} ({panel['title']})"
         for panel in listed
@@ -177,14 +176,13 @@ def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pic
     heads = ("caption", "human rating", "metric", "compared metric", "difference", "details")
     row = tag("tr", *(tag("th", head, scope="col", class_=None if head == "caption" else "n") for head in heads))
     table = tag("table", tag("thead", row), id="items", class_="items")
-    return tag(
-        "section",
-        head,
-        tag("p", " ".join(filter(None, notes)), class_="note"),
-        *missing,
-        tag("div", *controls, copy_buttons("items"), class_="tools"),
-        wide(table, "Table: captions by disagreement"),
-        id="apart",
+    return joined(
+        [
+            tag("p", " ".join(filter(None, notes)), class_="note"),
+            *missing,
+            tag("div", *controls, copy_buttons("items"), class_="tools"),
+            wide(table, "Table: captions by disagreement"),
+        ]
     )
 
 

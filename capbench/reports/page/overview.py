@@ -75,7 +75,7 @@ def overview(sources: Sequence[ReportSource]) -> Html:
     """The section with the best metrics, forest plots, the studies' tables and the tests of pairs."""
     blocks = [*_answers(sources), _glance(sources), _forests(sources)]
     blocks += [_study(place, source.result, alone=len(sources) == 1) for place, source in enumerate(sources)]
-    return tag("section", tag("h2", "Overview"), *blocks, *_pairs(sources), id="overview")
+    return joined([*blocks, *_pairs(sources)])
 
 
 def _answers(sources: Sequence[ReportSource]) -> list[Html]:
@@ -277,4 +277,4 @@ def protocols_section(sources: Sequence[ReportSource]) -> Html:
         "A protocol is data set / items / statistic: the captions, their references, and the computed statistic. "
         "The same metric has another value under another protocol."
     )
-    return tag("section", tag("h2", "Protocols in words"), tag("p", note, class_="note"), *parts, id="protocols")
+    return joined([tag("p", note, class_="note"), *parts])

@@ -33,7 +33,7 @@ def provenance_section(sources: Sequence[ReportSource], command: str, problems: 
         tag("h3", "Command for this page"),
         tag("p", tag("code", command, id="again"), " ", tag("button", "Copy", type="button", data_copies_text="again")),
     ]
-    return tag("section", tag("h2", "Provenance"), *(again if command else []), *blocks, id="provenance")
+    return joined([*(again if command else []), *blocks])
 
 
 def _study(source: ReportSource) -> Html:
@@ -69,12 +69,6 @@ def _study(source: ReportSource) -> Html:
 
 FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
 """Finds the files of a data set's images, those that exist, by image id."""
-_SECTIONS = (
-    ("overview", "Overview"),
-    ("apart", "Largest disagreements"),
-    ("protocols", "Protocols"),
-    ("provenance", "Provenance"),
-)
 
 
 def report_page(
@@ -100,13 +94,13 @@ def report_page(
         tables = [table for source in sources for table in source.items if len(table) and table.scores]
         paths = _pictures(listed, tables, pictures)
         urls, problems = thumbnails(list(paths), paths, progress)
-    main = [
-        overview(sources),
-        items_section(listed, missing_items, len(urls)),
-        protocols_section(sources),
-        provenance_section(sources, command, problems),
-    ]
-    return _document(title, sources, joined(main, "\n"), {"panels": listed, "pictures": urls})
+    sections = {
+        "overview": ("Overview", overview(sources)),
+        "apart": ("Largest disagreements", items_section(listed, missing_items, len(urls))),
+        "protocols": ("Protocols", protocols_section(sources)),
+        "provenance": ("Provenance", provenance_section(sources, command, problems)),
+    }
+    return html_document(title, _header(sources), sections, {"panels": listed, "pictures": urls})
 
 
 def _pictures(
@@ -145,7 +139,8 @@ def _items_command(source: ReportSource) -> str:
     return f"capbench correlate {study} --out {folder} --items"
 
 
-def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Mapping[str, Any]) -> str:
+def _header(sources: Sequence[ReportSource]) -> list[Html | None]:
+    """The size of a report, and a warning of synthetic data."""
     created = max(source.result.created for source in sources)
     metrics = {name for source in sources for name in source.result.columns}
     protocols = {info.id for source in sources for info in source.result.protocols}
@@ -155,17 +150,22 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
         f"Computed {created[:10]} with capbench {sources[0].result.capbench}; page by capbench {__version__}."
     )
     sample = tag("p", SAMPLE, class_="warning") if any(source.result.sample for source in sources) else None
-    return html_document(title, [tag("p", facts, class_="note"), sample], dict(_SECTIONS), main, data)
+    return [tag("p", facts, class_="note"), sample]
 
 
 def html_document(
     title: str,
     header: Sequence[Html | None],
-    sections: Mapping[str, str],
-    main: Html,
+    sections: Mapping[str, tuple[str, Html | None]],
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """A self-contained page in the design of the report; with data for them, it has its scripts."""
+    """A self-contained page in the design of the report, with scripts if they have data.
+
+    ``sections``: name and content by id; those without content are omitted.
+    """
+    shown = {place: (name, content) for place, (name, content) in sections.items() if content}
+    parts = (tag("section", tag("h2", name), content, id=place) for place, (name, content) in shown.items())
+    main = joined(parts, "\n")
     style = _colours() + _resource("page.css")
     scripts = [] if data is None else [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
     policy = "; ".join(
@@ -178,7 +178,7 @@ def html_document(
             "form-action 'none'",
         ]
     )
-    links = [tag("a", name, href=f"#{place}") for place, name in sections.items()]
+    links = [tag("a", name, href=f"#{place}") for place, (name, _) in shown.items()]
     head = tag("header", tag("h1", title), *header, tag("nav", *links, aria_label="Sections"))
     needed = "Sorting, searching and the list of captions require scripts."
     before, after = Html(""), Html("")
@@ -188,7 +188,7 @@ def html_document(
         boxes += [tag("div", id="status", role="status", class_="status")]
         code = joined(Html(f"<script>{text}</script>") for text in scripts)
         after = joined([joined(boxes), data_block("data", {"latex": LATEX_CHARACTERS, **data}), code], "\n")
-    skip = tag("a", "Skip to the numbers", href=f"#{next(iter(sections))}", class_="skip")
+    skip = tag("a", "Skip to the numbers", href=f"#{next(iter(shown))}", class_="skip")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
