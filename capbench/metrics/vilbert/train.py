@@ -142,18 +142,10 @@ _MASKED, _REPLACED = 0.8, 0.1  # of the selected word pieces; others stay (Devli
 _ZEROED = 0.9  # of the selected regions (Lu et al. 2019, section 2.3)
 
 
-class Specials(NamedTuple):
-    """Ids of special tokens, and of all other word pieces."""
-
-    pad: int
-    mask: int
-    ordinary: NDArray[np.int64]
-
-
-def specials_of(pieces: WordPieces) -> Specials:
-    """Special tokens are word pieces in brackets."""
+def ordinary_pieces(pieces: WordPieces) -> NDArray[np.int64]:
+    """Ids of all word pieces but the special tokens, which are in brackets."""
     special = [piece.startswith("[") and piece.endswith("]") and len(piece) > 2 for piece in pieces.pieces]
-    return Specials(pieces.places[PAD], pieces.places[MASK], np.flatnonzero(~np.array(special)))
+    return np.flatnonzero(~np.array(special))
 
 
 class Batch(NamedTuple):
@@ -170,7 +162,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(
-    split: Split[list[int]], specials: Specials, chosen: NDArray[np.int64], rng: np.random.Generator
+    split: Split[list[int]], ordinary: NDArray[np.int64], chosen: NDArray[np.int64], rng: np.random.Generator
 ) -> Batch:
     """The batch of some captions, each with another caption of its image."""
     counts, firsts = np.bincount(split.pairs.image_of), split.pairs.firsts()
@@ -179,8 +171,8 @@ def make_batch(
     others = np.maximum(counts[image_of] - 1, 1)
     ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
     second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
-    ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
-    masked, words = mask_words(ids[: len(chosen)].numpy(), _SELECTED, specials, rng)
+    ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], split.vocabulary)
+    masked, words = mask_words(ids[: len(chosen)].numpy(), ordinary, split.vocabulary.places[MASK], rng)
     ids[: len(chosen)] = torch.from_numpy(masked)
     features, places, targets = shown(split.regions, image_of)
     hidden = torch.from_numpy(rng.random(features.shape[:2])) < _SELECTED
@@ -190,26 +182,26 @@ def make_batch(
     return Batch(features, places, hidden, targets, ids, present, *map(torch.from_numpy, (words, image_of)))
 
 
-def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+def padded(captions: Sequence[Sequence[int]], pieces: WordPieces) -> tuple[Tensor, Tensor]:
     """Captions as (b, longest) ids, padded at the end, and a mask that is False for padding."""
-    ids, lengths = pad_rows(captions, pad)
+    ids, lengths = pad_rows(captions, pieces.places[PAD])
     return ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
 def mask_words(
-    ids: NDArray[np.int64], rate: float, specials: Specials, rng: np.random.Generator
+    ids: NDArray[np.int64], ordinary: NDArray[np.int64], mask: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Mask word pieces (b, m) as in BERT: 80 % of the selected ones become ``[MASK]`` and 10 % a random piece.
 
-    ``rate`` is the probability of selection; special tokens, padding among them, are not selected.
-    Returns the masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
+    Only ``ordinary`` pieces are selected. Returns the masked ids, and the original ids of selected pieces,
+    :data:`IGNORED` elsewhere.
     """
-    chosen = np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
+    chosen = np.isin(ids, ordinary) & (rng.random(ids.shape) < _SELECTED)
     words = np.where(chosen, ids, IGNORED)
     way = rng.random(ids.shape)
-    masked = np.where(chosen & (way < _MASKED), specials.mask, ids)
+    masked = np.where(chosen & (way < _MASKED), mask, ids)
     replaced = chosen & (way >= _MASKED) & (way < _MASKED + _REPLACED)
-    return np.where(replaced, rng.choice(specials.ordinary, ids.shape), masked), words
+    return np.where(replaced, rng.choice(ordinary, ids.shape), masked), words
 
 
 # Losses, each a mean over a batch.
@@ -331,7 +323,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             Split(pairs, [self._pieces.sequence(text, longest) for text in pairs.captions], regions, self._pieces)
             for pairs, regions in splits
         )
-        self._specials = specials_of(self._pieces)
+        self._ordinary = ordinary_pieces(self._pieces)
         self._trials = draw_trials(self.sample)
         outputs = shown(self.regions, np.zeros(1, np.int64))[2].shape[2]
         sizes = {"vocabulary_size": len(self._pieces), "feature_dim": self.regions.shape[2], "region_outputs": outputs}
@@ -366,7 +358,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         weight[torch.tensor([int(number) for number in numbers])] = torch.from_numpy(vectors)
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        return make_batch(self._split, self._specials, chosen, np.random.default_rng((self.config.seed, 2, step)))
+        return make_batch(self._split, self._ordinary, chosen, np.random.default_rng((self.config.seed, 2, step)))
 
     def loss(self, batch: Batch, step: int) -> Tensor:
         kind, bfloat16 = self.device.type, self.config.precision == "amp-bfloat16"
@@ -432,7 +424,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
     def _counted(self, ids: Tensor) -> Tensor:
         """True for word pieces except special tokens."""
-        return torch.isin(ids, torch.from_numpy(self._specials.ordinary).to(self.device))
+        return torch.isin(ids, torch.from_numpy(self._ordinary).to(self.device))
 
     def _foreign(self, similarities: Tensor | None, same: Tensor) -> Tensor | None:
         """(b,) for each image the index of a caption of another image of the batch; None if an image has none."""
@@ -462,7 +454,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         """(2, q) outcomes of some trials (4, q) by alignment and matching: 1 won, ½ tied, 0 lost."""
         dev, texts = self.dev, len(trials) - 1
         features, places, _ = (tensor.to(self.device) for tensor in shown(dev.regions, trials[0]))
-        captions = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
+        captions = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._pieces)
         ids, present = (tensor.to(self.device) for tensor in captions)
         scored = self._counted(ids)
         text = model.network.read_text(ids, mask_of(present))

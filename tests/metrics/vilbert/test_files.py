@@ -24,7 +24,7 @@ from capbench.metrics.vilbert.train import (
     draw_trials,
     make_batch,
     mask_words,
-    specials_of,
+    ordinary_pieces,
 )
 from capbench.text.word_pieces import WordPieces
 from tests.errors import raises
@@ -155,17 +155,17 @@ def data(world: Path) -> VilbertTask:
 
 def test_words_are_masked_in_the_published_shares() -> None:
     rng = np.random.default_rng(0)
-    specials = specials_of(FIFTY_WORDS)
+    mask = FIFTY_WORDS.places["[MASK]"]
     ids = rng.integers(5, 55, (400, 40))
     ids[:, 0], ids[:, 30], ids[:, 31:] = (FIFTY_WORDS.places[name] for name in ("[CLS]", "[SEP]", "[PAD]"))
-    masked, words = mask_words(ids, 0.15, specials, rng)
+    masked, words = mask_words(ids, ordinary_pieces(FIFTY_WORDS), mask, rng)
     chosen = words != IGNORED
     assert (words[chosen] == ids[chosen]).all()
     assert (masked[~chosen] == ids[~chosen]).all()
     assert not chosen[:, [0, *range(30, 40)]].any()
     assert chosen[:, 1:30].mean() == pytest.approx(0.15, abs=0.01)
-    assert (masked[chosen] == specials.mask).mean() == pytest.approx(0.8, abs=0.03)
-    other = chosen & (masked != specials.mask) & (masked != ids)
+    assert (masked[chosen] == mask).mean() == pytest.approx(0.8, abs=0.03)
+    other = chosen & (masked != mask) & (masked != ids)
     assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
 
 
@@ -177,9 +177,9 @@ def test_only_words_count_in_losses_and_accuracies(data: VilbertTask) -> None:
 
 
 def _all(data: VilbertTask) -> list[Batch]:
-    split, specials = data._split, specials_of(data._pieces)
+    split, ordinary = data._split, ordinary_pieces(data._pieces)
     orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
-    return [make_batch(split, specials, chosen, np.random.default_rng(step)) for step, chosen in enumerate(orders)]
+    return [make_batch(split, ordinary, chosen, np.random.default_rng(step)) for step, chosen in enumerate(orders)]
 
 
 def test_the_second_caption_is_another_one_of_the_same_image(
