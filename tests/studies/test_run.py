@@ -48,13 +48,15 @@ def test_correlations_equal_scipys(root: DataRoot) -> None:
 
 
 def test_a_metric_that_is_not_here_stays_with_its_reason(root: DataRoot) -> None:
-    result = run(root, metrics=(LENGTH, "tiger"))
+    result = run(root, metrics=(LENGTH, "tiger", "spice"))
     waiting = {missing.column: missing for missing in result.missing}
-    assert "tiger" in waiting
     assert waiting["tiger"].planned
     assert "region features (--features STORE" in waiting["tiger"].reason
     assert "a grounding model (--model tiger=FILE" in waiting["tiger"].reason
+    assert "require SPICE's parser" in waiting["spice"].reason
     assert result.cell("toy/all/unaggregated-tau-c", "length")
+    (signature,) = result.signatures["toy/all"].values()
+    assert "scale:1" in signature
 
 
 def test_missing_files_become_an_entry_beside_what_could_be_computed(root: DataRoot) -> None:
