@@ -18,6 +18,7 @@ from capbench.datasets.catalog import catalog
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 
+PSEUDO = "flickr8k-pseudo"
 STORED = json.loads((Path(__file__).parent / "items.json").read_text(encoding="utf-8"))
 
 
@@ -45,10 +46,10 @@ def digest(draws: tuple[Judgements, ...]) -> str:
     return hashlib.sha256(plain(draws).encode()).hexdigest()[:16]
 
 
-def digests(root: DataRoot, *, parts: bool) -> dict[str, str]:
+def digests(root: DataRoot, names: Iterable[str], *, parts: bool = False) -> dict[str, str]:
     """Digest by data set and selection, or the code of the error; ``parts``: also of versions and groups."""
     found = {}
-    for name in dataset_names():
+    for name in names:
         known = load_dataset(name)
         others = [
             *(f":{version}" for version in known.versions),
@@ -65,13 +66,27 @@ def digests(root: DataRoot, *, parts: bool) -> dict[str, str]:
 
 
 def test_the_items_of_the_sample_are_unchanged(sample: Path) -> None:
-    assert digests(DataRoot(sample, True, "test"), parts=True) == STORED["sample"]
+    assert digests(DataRoot(sample, True, "test"), dataset_names(), parts=True) == STORED["sample"]
 
 
 @pytest.mark.real_data
-def test_the_published_items_are_unchanged(real_data: Path) -> None:
-    found = digests(find_root(real_data), parts=False)
-    assert {name: value for name, value in found.items() if not value.startswith("missing")} == STORED["published"]
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_published_items_are_unchanged(drawn: bool, real_data: Path) -> None:
+    names = [name for name in dataset_names() if (name == PSEUDO) is drawn]
+    found = digests(find_root(real_data), names)
+    expected = {name: value for name, value in STORED["published"].items() if (PSEUDO in name) is drawn}
+    assert {name: value for name, value in found.items() if not value.startswith("missing")} == expected
+
+
+@pytest.mark.real_data
+def test_candidates_drawn_for_some_published_images_are_unchanged(real_data: Path, tmp_path: Path) -> None:
+    images = "flickr8k/Flickr_8k.devImages.txt"
+    (tmp_path / "flickr8k").mkdir()
+    for path in (real_data / "flickr8k").iterdir():
+        (tmp_path / "flickr8k" / path.name).symlink_to(path)
+    (tmp_path / images).unlink()
+    (tmp_path / images).write_text("\n".join((real_data / images).read_text().splitlines()[:110]))
+    assert digests(DataRoot(tmp_path, False, "test"), [PSEUDO]) == STORED["drawn"]
 
 
 def check(sound: bytes, name: str, folder: Path, read: Callable[[Path], Iterable[Item | str]]) -> None:
@@ -106,7 +121,7 @@ FILES = [
     for need in catalog().datasets[name].needs
     for file in (need.needed and need.met(SAMPLE.locate)) or ()
     # the exports take the place of Composite's table, and pseudo-judgements need more images than the sample has
-    if SAMPLE.locate(file).is_file() and file != "composite/composite_11985.tsv" and name != "flickr8k-pseudo"
+    if SAMPLE.locate(file).is_file() and file != "composite/composite_11985.tsv" and name != PSEUDO
 ]
 
 
