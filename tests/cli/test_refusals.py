@@ -270,7 +270,7 @@ doctor --install spice --from BAD
 
 
 @pytest.fixture
-def _files(part: Path) -> None:
+def _files(part: Path, sample_store: Path) -> None:
     captions = {
         name: f"a {word} dog runs" for name, word in zip("abcde", ["big", "red", "old", "wet", "new"], strict=True)
     }
@@ -287,6 +287,7 @@ def _files(part: Path) -> None:
     }
     for name, text in files.items():
         Path(name).write_text(text, "utf-8")
+    Path("features").symlink_to(sample_store.parent)
     Path("empty").mkdir()
     Path("pictures/flickr8k/images").mkdir(parents=True)
     for name in ("picture.png", "pictures/flickr8k/images/a.png"):
