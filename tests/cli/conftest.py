@@ -29,13 +29,20 @@ def found(capbench: Callable[..., Ran]) -> Callable[..., Any]:
     return call
 
 
+@pytest.fixture(scope="session")
+def score_lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    from capbench.cli.app import app
+
+    folder = tmp_path_factory.mktemp("items")
+    app(["data", "items", "flickr8k-expert", "--data", "sample", "--out", str(folder)], standalone_mode=False)
+    rows = map(json.loads, (folder / "predictions.jsonl").read_text("utf-8").splitlines())
+    return [f"{row['id']},{len(row['caption']) % 7},{len(row['caption'].split())}" for row in rows]
+
+
 @pytest.fixture
-def scores(capbench: Callable[..., Ran], tmp_path: Path) -> Path:
+def scores(score_lines: list[str], tmp_path: Path) -> Path:
     """Scores of all captions of the sample's Flickr8k Expert by id: the number of words, and another column."""
-    capbench("data", "items", "flickr8k-expert", "--out", "items")
-    rows = map(json.loads, (tmp_path / "items" / "predictions.jsonl").read_text("utf-8").splitlines())
-    lines = [f"{row['id']},{len(row['caption']) % 7},{len(row['caption'].split())}" for row in rows]
-    (tmp_path / "scores.csv").write_text("\n".join(["id,overlap,words", *lines]) + "\n", "utf-8")
+    (tmp_path / "scores.csv").write_text("\n".join(["id,overlap,words", *score_lines]) + "\n", "utf-8")
     return tmp_path / "scores.csv"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from capbench.weights.files import write_trained
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.scan.models import DIMENSION, FINGERPRINT, make_items, write_features
-from tests.training.interruptions import check_stopped, signal_at, train_command
+from tests.training.interruptions import check_stopped, stopped
 from tests.training.world import StopAfter, log_of, make_world, settings
 
 
@@ -73,13 +72,12 @@ def test_a_training_interrupted_anywhere_ends_with_the_same_file(
 
 
 def test_a_killed_training_ends_with_the_same_weights_and_ctrl_c_exits_with_130(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=30, evaluation={"every": 30}, checkpoint_seconds=0.001)
-    run, command = tmp_path / "killed", train_command("scan", config, tmp_path / "tiny.yaml", tmp_path / "killed")
-    assert signal_at(command, run, 10)[0] == -signal.SIGKILL
-    code, err = signal_at(command, run, 25, signal.SIGINT)
-    assert code == 130
-    assert "run the same command again" in err
-    assert "already done" in err
+    config, run = settings(world, epochs=7, evaluation={"every": 30}, checkpoint_seconds=0.001), tmp_path / "killed"
+    ended = stopped(config, tmp_path, run)
+    assert ended.returncode == 130, ended.stderr
+    assert "run the same command again" in ended.stderr
+    assert "10 already done" in ended.stderr
+    assert not (run / "model.safetensors").exists()
     assert train(ScanTask, config, run).sha256 == train(ScanTask, config, tmp_path / "whole").sha256
     assert log_of(run) == log_of(tmp_path / "whole")
 
