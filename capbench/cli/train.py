@@ -171,7 +171,7 @@ def _watcher(plan: Any, stack: contextlib.ExitStack) -> Any:
         def log(self, entry: dict[str, Any]) -> None:
             place, now = f"step {entry['step']:,} (epoch {entry['epoch']})", time.monotonic()
             if entry["kind"] == "evaluation":
-                common.note(f"{place}: dev {plan.task.lines(entry)[0]}")
+                common.note(f"{place}: dev {plan.task.line(entry)}")
             elif entry["kind"] == "step" and now - self.last_line >= 60:
                 common.note(f"{place}: loss {entry['loss']:.4f}")
                 self.last_line = now
@@ -186,8 +186,7 @@ def _print_result(plan: Any, result: Any, json_output: bool) -> None:
         raise typer.Exit(130)
     took = f"{result.seconds / 60:.1f} min" if result.seconds >= 60 else f"{result.seconds:.0f} s"
     done = f"{common.count(result.step, 'step')}, {common.count(result.epoch, 'epoch')} ({result.ended}), {took}"
-    line, *table = plan.task.lines(result.chosen)
-    lines = [f"{done}; dev at step {result.chosen['step']:,}:", *(table or [line])]
+    lines = [f"{done}; dev at step {result.chosen['step']:,}:", plan.task.line(result.chosen)]
     common.answer(json_output, result.to_dict(), [*lines, f"{result.model}: sha256 {result.sha256}"])
     if not json_output:
         common.note(f"next: capbench score {plan.task.use(plan.config, result.model)}")
@@ -197,9 +196,7 @@ def _print_evaluation(plan: Any, entry: dict[str, Any], json_output: bool) -> No
     sizes = [common.count(entry[key], key[:-1]) for key in ("images", "captions") if key in entry]
     sizes += [f"{entry['folds']} folds"] if entry.get("folds", 1) > 1 else []
     head = f"{entry['split']}: {', '.join(sizes)}".rstrip()
-    common.answer(
-        json_output, entry, [head, *plan.task.lines(entry)[1:], f"{entry['model']}: sha256 {entry['sha256']}"]
-    )
+    common.answer(json_output, entry, [head, plan.task.line(entry), f"{entry['model']}: sha256 {entry['sha256']}"])
 
 
 @app.command("word-vectors")

@@ -100,6 +100,15 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
     return (cross_entropy(logits, partners) + cross_entropy(logits.t(), partners)) / 2
 
 
+def recall_line(entry: Mapping[str, Any]) -> str:
+    """Recalls and median ranks in both directions."""
+    parts = []
+    for direction in ("image_to_text", "text_to_image"):
+        recalls = ", ".join(f"R@{k} {entry[direction][f'r@{k}']:.1f}" for k in (1, 5, 10))
+        parts.append(f"{direction.replace('_', ' ')} {recalls}, median rank {entry[direction]['median_rank']:.1f}")
+    return f"{'; '.join(parts)}; recall sum {entry['recall_sum']:.1f}"
+
+
 # Tasks.
 
 
@@ -231,7 +240,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
         numbers = cls.recalls(loaded.network, split, config, asked.folds, asked.watcher.bar)
         return {"folds": asked.folds, **numbers, "sha256": loaded.sha256}
 
-    lines = staticmethod(lambda entry: recall_lines(entry))
+    line = staticmethod(recall_line)
 
 
 # Similarities of every image with every caption of a split, block by block.
@@ -261,22 +270,6 @@ def similarity_matrix(
             captions = encode_captions(chosen)
             matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
     return matrix
-
-
-_DIRECTIONS = (("image to text", "image_to_text"), ("text to image", "text_to_image"))
-
-
-def recall_lines(entry: Mapping[str, Any]) -> list[str]:
-    """Recalls in both directions in one line, then as a table."""
-    parts = [f"{label} R@1 {entry[key]['r@1']:.1f} R@10 {entry[key]['r@10']:.1f}" for label, key in _DIRECTIONS]
-    total = f"recall sum {entry['recall_sum']:.1f}"
-    lines = [f"{', '.join(parts)}, {total}"]
-    lines.append(f"{'':15}{'R@1':>7}{'R@5':>7}{'R@10':>7}{'median rank':>13}{'mean rank':>11}")
-    for label, key in _DIRECTIONS:
-        row = entry[key]
-        recalls = "".join(f"{row[f'r@{k}']:7.1f}" for k in (1, 5, 10))
-        lines.append(f"{label:15}{recalls}{row['median_rank']:13.1f}{row['mean_rank']:11.1f}")
-    return [*lines, total]
 
 
 # Networks that read captions as word numbers and images as features only, such as SCAN.

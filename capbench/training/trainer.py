@@ -113,10 +113,10 @@ class Task(ABC, Generic[M, B]):
         write_trained(path, model, self.vocabulary, facts)
 
     @staticmethod
-    def lines(entry: Mapping[str, Any]) -> list[str]:
-        """The numbers of an evaluation in one line, followed by a table if there is one."""
+    def line(entry: Mapping[str, Any]) -> str:
+        """The numbers of an evaluation."""
         place = ("kind", "step", "epoch", "seconds")
-        return [", ".join(f"{key} {value}" for key, value in entry.items() if key not in place)]
+        return ", ".join(f"{key} {value}" for key, value in entry.items() if key not in place)
 
     @classmethod
     def use(cls, config: Any, model: Path) -> str:

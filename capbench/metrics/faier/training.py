@@ -43,7 +43,7 @@ from capbench.training.matching import (
     MatchingTraining,
     Reader,
     Split,
-    recall_lines,
+    recall_line,
     similarity_matrix,
 )
 from capbench.training.trainer import Bar, Watcher
@@ -240,11 +240,8 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         return {"recall_sum": round(mean, 6), "by_references": by_number}
 
     @staticmethod
-    def lines(entry: Mapping[str, Any]) -> list[str]:
-        found = {number: recall_lines(recalls) for number, recalls in entry["by_references"].items()}
-        table = []
-        for number, (_, *rows) in found.items():
-            recalls = entry["by_references"][number]
-            sizes = f"{count(recalls['images'], 'image')}, {count(recalls['captions'], 'candidate')}"
-            table += [f"with {count(int(number), 'reference')}: {sizes}", *rows]
-        return ["; ".join(f"{number} references: {line}" for number, (line, *_) in found.items()), *table]
+    def line(entry: Mapping[str, Any]) -> str:
+        return "; ".join(
+            f"with {count(int(number), 'reference')}, {count(of['images'], 'image')}: {recall_line(of)}"
+            for number, of in entry["by_references"].items()
+        )

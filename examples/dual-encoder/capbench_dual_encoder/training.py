@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 from pydantic import InstanceOf
 
-from capbench.training.matching import Batch, LossOptions, MatchingTraining, WordTask, info_nce, recall_lines
+from capbench.training.matching import Batch, LossOptions, MatchingTraining, WordTask, info_nce, recall_line
 from capbench.training.settings import Count, EvaluationOptions, Positive
 from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
@@ -87,7 +87,6 @@ class DualEncoderTask(WordTask[DualEncoder]):
         return {**super().validate(model, pause), "temperature": round(1 / float(model.scale().detach()), 5)}
 
     @staticmethod
-    def lines(entry: Mapping[str, Any]) -> list[str]:
+    def line(entry: Mapping[str, Any]) -> str:
         """Recalls, and the temperature of a training."""
-        line, *table = recall_lines(entry)
-        return [line + (f", temperature {entry['temperature']:.4f}" if "temperature" in entry else ""), *table]
+        return recall_line(entry) + (f", temperature {entry['temperature']:.4f}" if "temperature" in entry else "")

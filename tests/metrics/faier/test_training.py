@@ -79,7 +79,7 @@ def test_the_command_trains_rows_and_measures_them(
     command = ("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3", "--evaluate", "test")
     measured, halves = capbench(*command), capbench(*command, "--folds", "2")
     assert measured.code == halves.code == 0, measured.err
-    assert "with 1 reference: 6 images, 6 candidates" in measured.out
+    assert "with 1 reference, 6 images: image to text R@1 " in measured.out
     assert "test: 2 folds" in halves.out
     ignored = capbench(*command, "--vocabulary", path)
     assert (ignored.code, ignored.failure.value) == (2, "vocabulary")
