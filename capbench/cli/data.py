@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import posixpath
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -177,19 +176,6 @@ def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output
         raise typer.Exit(1)
 
 
-def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
-    counts = Counter(entry.source for path, entry in known.files.items() if known.address(path) is not None)
-    sources = {name: source for name, source in known.sources.items() if counts[name]}
-    rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
-    files = {name: common.count(number, "file") for name, number in counts.items()}
-    lines = [f"{name}: {source.title} ({files[name]}); terms: {source.terms}" for name, source in sources.items()]
-    common.answer(json_output, rows, lines)
-    common.note(
-        "to download some: capbench data download NAME...; all data sets with an open licence: capbench data download "
-        "--open; all other sources: capbench data info DATASET"
-    )
-
-
 def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | None) -> None:
     source = known.sources[wanted.source]
     files = {path: known.files[path] for path in wanted.paths if not root.locate(path).exists()}
@@ -214,7 +200,7 @@ def download(
         list[str] | None,
         argument(
             "[DATASET|SOURCE|FILE]...",
-            "What to download. Default: list the sources.",
+            "What to download.",
         ),
     ] = None,
     open_: Annotated[bool, Help("All data sets with an open licence and an open download.", ("--open",))] = False,
@@ -236,10 +222,8 @@ def download(
     known = catalog()
     names = [*(targets or []), *(name for name in known.datasets if open_ and known.is_open(name))]
     if not names:
-        if url is not None:
-            raise UsageError("--url requires a source", code="missing-option", value="--url", hint="Name the source")
-        _print_sources_to_download(known, json_output=json_output)
-        return
+        hint = "Name data sets, which 'capbench data info' lists, or add --open for all with an open licence"
+        raise UsageError("nothing to download is named", code="missing-option", value="targets", hint=hint)
     root = find_root(data)
     wanted = resolve_targets(names, known, root)
     if url is not None and len(wanted) != 1:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
-import tempfile
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +14,7 @@ from capbench.cli import common
 from capbench.cli.commands import NUMBER
 from capbench.cli.options import ScoringInputs, SpreadPlace
 from capbench.core.arguments import Bootstrap, Categories, Draw, Help, KeepFirst, Restrict, Seed, Split
-from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
+from capbench.core.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,77 +23,20 @@ if TYPE_CHECKING:
     from capbench.metrics.metric_request import Row
     from capbench.reports.table import Table
 
-_STDIN = "standard input"
-
-
-@contextlib.contextmanager
-def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
-    """The file of captions; for ``-`` a copy of standard input, which errors name as such.
-
-    Standard input has a JSON list or object, one object per line, or one caption per line.
-    """
-    if candidates is None or str(candidates) != "-":
-        yield candidates
-        return
-    try:
-        content = sys.stdin.buffer.read()
-    except (AttributeError, OSError) as error:  # a closed one is None
-        hint = "Pass captions on standard input, or name a file: --candidates FILE"
-        raise DataError("cannot be read", code="unreadable", path=_STDIN, hint=hint) from error
-    ending = {b"[": "json", b"{": "json" if _is_object(content) else "jsonl"}.get(content.lstrip()[:1], "txt")
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / f"stdin.{ending}"
-        copy.write_bytes(content)
-        try:
-            yield copy
-        except CapbenchError as error:
-            parts: dict[str, Any] = {name: getattr(error, name) for name in ("code", "value", "row", "hint")}
-            parts["path"] = _STDIN if error.path == str(copy) else error.path
-            raise type(error)(error.message.replace(str(copy), _STDIN), **parts) from error
-
-
-def _is_object(content: bytes) -> bool:
-    """True if the text is one JSON object ``{image: caption}``, not lines with one candidate each."""
-    from capbench.datasets.user.captions import is_caption_record
-
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return False
-    return isinstance(value, dict) and not is_caption_record(value)
-
 
 def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
-    """Minimum corpus scores by row of ``--fail-under`` arguments: ``METRIC=VALUE``, or a list of these with commas.
-
-    A row is named by its name or its title, in upper or lower case; a metric's only row also by its label.
-    """
-    import math
-
-    exact: dict[str, list[str]] = {}
-    for row in rows:
-        exact.setdefault(row.key.label, []).append(row.name)
-    exact |= {row.name: [row.name] for row in rows}
-    folded = {name.casefold(): found for name, found in exact.items()}
-    folded |= {row.title.casefold(): [row.name] for row in rows}
-    limits: dict[str, float] = {}
-    for listed in texts:
-        # A name of a row may contain a comma.
-        parts = [listed] if listed.rpartition("=")[0] in exact else [part.strip() for part in listed.split(",")]
-        for text in parts:
-            name, _, value = text.rpartition("=")
-            limit = float(value) if NUMBER.fullmatch(value.strip()) else math.nan
-            found = exact.get(name) or folded.get(name.casefold()) or []
-            choice = f"Name one of {', '.join(found)}"
-            for wrong, problem, code, value, hint in (
-                (not name or not math.isfinite(limit), "is not METRIC=VALUE", "wrong-format", text, "Example: cider=1"),
-                (not found, f"names '{name}', which is not scored", "unknown-name", name, suggest(name, list(exact))),
-                (len(found) > 1, "names several columns", "ambiguous", name, choice),
-                (found[:1] and found[0] in limits, "is a second limit", "duplicate", name, "Pass one for each metric"),
-            ):
-                if wrong:
-                    raise UsageError(f"--fail-under {text} {problem}", code=code, value=value, hint=hint)
-            limits[found[0]] = limit
+    """Minimum corpus scores by row of ``--fail-under`` arguments: ``METRIC=VALUE``."""
+    names, limits = [row.name for row in rows], dict[str, float]()
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if not name or not NUMBER.fullmatch(value) or math.isinf(float(value)):
+            message = f"--fail-under {text} is not METRIC=VALUE"
+            raise UsageError(message, code="wrong-format", value=text, hint="Example: cider=1")
+        check_choice("metric of --fail-under", name, names)
+        if name in limits:
+            message = f"--fail-under {text} is a second limit"
+            raise UsageError(message, code="duplicate", value=name, hint="Pass one for each metric")
+        limits[name] = float(value)
     return limits
 
 
@@ -109,7 +49,7 @@ def score(
     protocol: Annotated[str | None, Help("dataset/items, or a protocol id.", ("--protocol", "-p"), "ID")] = None,
     draw: Draw = 1,
     candidates: Annotated[
-        Path | None, Help("COCO results, {image: caption}, JSONL, CSV, TSV, xlsx; - for stdin.", metavar="FILE")
+        Path | None, Help("COCO results, {image: caption}, JSONL, CSV, TSV, xlsx.", metavar="FILE")
     ] = None,
     references: common.ReferencesOption | None = None,
     keep_first: KeepFirst = False,
@@ -119,7 +59,7 @@ def score(
     out: Annotated[Path | None, common.output("Write all scores: .csv, .jsonl or .parquet.")] = None,
     fail_under: Annotated[
         list[str] | None,
-        Help("Exit code 3 below VALUE; repeatable, or a list.", metavar="METRIC=VALUE"),
+        Help("Exit code 3 below VALUE; repeatable.", metavar="METRIC=VALUE"),
     ] = None,
     bootstrap: Bootstrap | None = None,
     seed: Annotated[Seed | None, Help("With --bootstrap. Default: 0.")] = None,
@@ -156,23 +96,22 @@ def score(
         if out is not None:
             check_writable(out)
 
-    with named_candidates(candidates) as file:
-        table = compute(
-            file,
-            references,
-            metric or (),
-            dataset=dataset,
-            protocol=protocol,
-            draw=draw,
-            keep_first=keep_first,
-            split=split,
-            restrict=restrict,
-            bootstrap=bootstrap,
-            seed=seed or 0,
-            categories=categories,
-            progress=replace(common.caller(json_output=json_output), on_rows=check, spread=place.spread),
-            **inputs.values(),
-        )
+    table = compute(
+        candidates,
+        references,
+        metric or (),
+        dataset=dataset,
+        protocol=protocol,
+        draw=draw,
+        keep_first=keep_first,
+        split=split,
+        restrict=restrict,
+        bootstrap=bootstrap,
+        seed=seed or 0,
+        categories=categories,
+        progress=replace(common.caller(json_output=json_output), on_rows=check, spread=place.spread),
+        **inputs.values(),
+    )
     rows, values = table.summary(), {row.name: table.corpus[row.key] for row in table.rows}
     # A row without a score has the value None and does not pass.
     verdict_of = {

@@ -89,8 +89,6 @@ def test_several_open_sets_are_fetched_after_their_size_terms_and_checksums(
         target.write_text("{}")
         return True
 
-    listed = {line.partition(":")[0] for line in capbench("data", "download").out.splitlines()}
-    assert listed == set(json.loads(capbench("data", "download", "--json").out)) > {"valse"}
     monkeypatch.setattr("capbench.core.download.fetch", fetch)
     ran = capbench("data", "download", "valse", "context-blv", "valse", "--data", tmp_path)
     assert ran.code == 1  # the counts of the empty files are wrong

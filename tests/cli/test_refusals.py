@@ -42,8 +42,8 @@ score -m bleu-1 --features gone.h5 => missing-file gone.h5
 score -m bleu,cider --candidates own.jsonl => missing-references bleu
 score -m bleu --candidates OWN --fail-under bleu-1 => wrong-format bleu-1
 score -m bleu --candidates OWN --fail-under cider=1 => unknown-name cider
-score -m bleu --candidates OWN --fail-under bleu=1 => ambiguous bleu
-score -m bleu --candidates OWN --fail-under bleu-1=1,BLEU-1=2 => duplicate BLEU-1
+score -m bleu --candidates OWN --fail-under bleu-1=1e999 => wrong-format bleu-1=1e999
+score -m bleu --candidates OWN --fail-under bleu-1=1 --fail-under bleu-1=2 => duplicate bleu-1
 score -m bleu-1 --candidates stranger.jsonl --references r.json => missing-references z
 score -m tiger --data empty => missing-features tiger
 correlate --data nowhere => missing-file nowhere
@@ -177,7 +177,7 @@ explore words faier-table5 => missing-file
 explore words faier-figure5 => missing-key words
 data info --protocols --verify => unsupported --verify
 data info --protocols composite@80k => unknown-name 80k
-data download --url http://example.org/a.zip => missing-option --url
+data download --url http://example.org/a.zip => missing-option targets
 data download machine-smurf => unsupported
 data download flickr8k-expert --data empty => download-failed flickr8k-text
 data download results_20130124.token --data empty => download-failed flickr30k-form

@@ -281,11 +281,6 @@ def _bare(value: Any) -> Any:
     return value
 
 
-def is_caption_record(data: Mapping[str, Any]) -> bool:
-    """True for ``{"image": …, "caption": …}``, or an incomplete one; False for ``{image: caption}``."""
-    return not _RECORD_KEYS.isdisjoint(data)
-
-
 def _records_by_image(entries: Mapping[Any, Any], path: Path, *, several: bool = False) -> Iterator[Record]:
     """Row and record of every entry of ``{image: caption}``; ``several``: an image may have a list of captions."""
     if key := next((key for key in entries if key in _RECORD_KEYS and not several), None):
