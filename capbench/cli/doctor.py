@@ -32,7 +32,7 @@ def doctor(
         common.check_applies(ctx, ["data", "no_java"], f"--install {install}")
         from capbench.text.spice.parser import install_spice, missing_files, spice_folder
 
-        added, folder = install_spice(source, common.progress), spice_folder()
+        added, folder = install_spice(source, common.bytes_progress), spice_folder()
         result = {"folder": str(folder), "added": [p.name for p in added], "ready": not missing_files()}
         ready = f"SPICE's parser is ready in {folder}" + ("" if added else " (no file was missing)")
         common.answer(json_output, result, [*(f"added {path.name}" for path in added), ready])

@@ -86,17 +86,14 @@ class LabelsNeed(Features):
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         assert isinstance(options, VifidelOptions)
-        how = f"use --option {label}.labels=FILE, or --features STORE with classes of regions"
-        source = options.labels or resources.features
-        if not source:
-            return f"object labels ({how})"
-        if not Path(source).expanduser().exists():
-            return f"object labels ({source} does not exist; {how})"
         if options.labels is not None:
             return None
+        if lacks := super().missing(label, resources, options):
+            return f"{lacks}, or --option {label}.labels=FILE"
+        source = str(resources.features)
         with open_store(source) as store:
             if "class_ids" not in store.header.fields:
-                return f"object labels (the regions of {source} have no classes; {how})"
+                return f"classes of the regions in {source} (or --option {label}.labels=FILE)"
             if store.header.class_names is None and options.classes is None:
                 return f"names of the classes in {source} (--option {label}.classes=coco-80, or a FILE of names)"
         return None

@@ -18,15 +18,15 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from capbench.core.errors import SetupError, ToolError, ToolMemoryError
 from capbench.core.files import atomic_write, cache_dir, lock, sha256_file
 from capbench.core.machine import total_memory, usable_cores
 from capbench.text.java import run_lines, spice_jar
 
-Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
-"""Opens a progress bar: description and number of bytes → a function that takes the bytes done since its last call."""
+if TYPE_CHECKING:
+    from capbench.core.download import Progress
 
 
 @dataclass(frozen=True)
@@ -79,46 +79,34 @@ def missing_files() -> list[str]:
     return [file.name for file in SPICE_FILES if not file.is_at(folder)]
 
 
-def install_spice(source: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> list[Path]:
+def install_spice(
+    source: str | os.PathLike[str] | None = None,  # a folder to copy them from; by default they are downloaded
+    # opens a progress bar for a file; the function takes the bytes received and their total
+    progress: Callable[[str], AbstractContextManager[Progress | None]] = lambda _name: nullcontext(),
+) -> list[Path]:
     """Install the parser's files in the cache folder; valid files remain unchanged. Returns those that were added.
 
     A file appears under its name only when it is complete and its SHA-256 is correct. After an interruption, run the
     installation again.
-
-    ``source``: a folder to copy them from; by default they are downloaded; ``progress``: opens a progress bar for each
-    file.
     """
+    from capbench.core.download import fetch  # loads the network modules
+
     folder = spice_folder()
     added = []
     with lock(folder / "installation"):
         for file in SPICE_FILES:
-            path = folder / file.name
+            path, url = folder / file.name, _MAVEN + file.path
             if file.is_at(folder) and sha256_file(path) == file.sha256:
                 continue
             path.unlink(missing_ok=True)
-            bar = progress(file.name, file.size) if progress else nullcontext(lambda _done: None)
-            with bar as advance:
-                if source is None:
-                    _download(file, path, advance)
-                else:
-                    _copy(file, Path(source) / file.name, path)
+            if source is not None:
+                _copy(file, Path(source) / file.name, path)
+            else:
+                manual = f"download {url} on another machine and pass its folder with --from"
+                with progress(file.name) as step:
+                    fetch(url, path, sha256=file.sha256, manual=manual, progress=step)
             added.append(path)
     return added
-
-
-def _download(file: PinnedFile, path: Path, advance: Callable[[int], None]) -> None:
-    from capbench.core.download import fetch  # loads the network modules
-
-    done = 0
-
-    def received(here: int, _total: int | None) -> None:
-        nonlocal done
-        advance(here - done)
-        done = here
-
-    url = _MAVEN + file.path
-    manual = f"download {url} on another machine and pass its folder with --from"
-    fetch(url, path, sha256=file.sha256, manual=manual, progress=received)
 
 
 def _copy(file: PinnedFile, given: Path, path: Path) -> None:
