@@ -65,11 +65,6 @@ def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "
     return _opened(path, digest.hexdigest(), layer, device)
 
 
-@lru_cache(maxsize=2)
-def _opened(folder: Path, sha256: str, layer: int | None, device: str) -> Bert:
-    return Bert(folder, sha256, layer, device)
-
-
 class Bert:
     """A network of the BERT family, cut after the layer whose states it returns; arguments as of :func:`open_bert`."""
 
@@ -152,6 +147,9 @@ class Bert:
         if len(self._states) > _KEPT:
             self._states.clear()
         return found
+
+
+_opened = lru_cache(maxsize=2)(Bert)
 
 
 @dataclass(frozen=True)

@@ -202,15 +202,12 @@ class ClipMetric(ContrastiveMetric):
         return f"{_PREFIX} {text}" if self.options.prefix else text
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        candidates = {item.candidate for item in items}
-        sides = {"candidates": candidates, "references": {text for item in items for text in item.references}}
-        longest, encode = self.clip.longest, self.clip.tokens.encode
-        pieces = {side: encode(list(map(self._prefixed, texts))) for side, texts in sides.items()}
-        cut = {side: sum(len(ids) > longest for ids in pieces[side]) for side in sides}
-        if not any(cut.values()):
+        texts, longest = {text for item in items for text in (item.candidate, *item.references)}, self.clip.longest
+        cut = sum(len(ids) > longest for ids in self.clip.tokens.encode(list(map(self._prefixed, texts))))
+        if not cut:
             return ()
-        counts = " and ".join(f"{cut[side]:,} of {len(texts):,} {side}" for side, texts in sides.items() if texts)
-        return [f"{counts} have more than {longest} word pieces and were truncated, with the end token kept"]
+        of = f"{cut:,} of {len(texts):,} captions have more than {longest} word pieces"
+        return [f"{of} and were truncated, with the end token kept"]
 
 
 class ClipScore(ClipMetric):

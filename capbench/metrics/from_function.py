@@ -155,18 +155,14 @@ class FunctionScores(Metric):
                 need.check_items(items, resources, cls.option_type())
             except (MissingFeaturesError, MissingFileError) as lack:
                 unmet.append(lack)
-        for image in [error.value for error in unmet]:
+        for lack in unmet:
             try:
-                cls(resources).statistics([next(item for item in items if item.image == image)], lambda _: None)
+                cls(resources).statistics([next(item for item in items if item.image == lack.value)], lambda _: None)
             except MetricError as failure:
-                cause = failure.__cause__
-                read = FeatureError if isinstance(cause, FeatureError) else MissingFileError
-                error = next((error for error in unmet if isinstance(error, read)), unmet[0])
-                why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
-                message = f"{error.message}; without, the function {cls.name} fails ({why})"
-                raise type(error)(
-                    message, code=error.code, value=error.value, path=error.path, hint=error.hint
-                ) from failure
+                read = FeatureError if isinstance(failure.__cause__, FeatureError) else MissingFileError
+                error = next((error for error in unmet if isinstance(error, read)), lack)
+                error.message = f"{error.message}; without, {failure.message}"
+                raise error from failure
 
 
 def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:

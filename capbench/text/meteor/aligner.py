@@ -43,13 +43,8 @@ def java_hash(word: str) -> int:
     METEOR treats words and stems with equal hashes as equal.
     """
     value = 0
-    if word.isascii():
-        for byte in word.encode():
-            value = (31 * value + byte) & 0xFFFFFFFF
-        return value
-    units = word.encode("utf-16-le", "surrogatepass")
-    for i in range(0, len(units), 2):
-        value = (31 * value + units[i] + (units[i + 1] << 8)) & 0xFFFFFFFF
+    for unit in memoryview(word.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value
 
 

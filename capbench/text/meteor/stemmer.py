@@ -21,12 +21,8 @@ _snowball: Final = EnglishStemmer()
 
 @lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """The stem of a lower-case word; lengths count UTF-16 units, as in Java."""
-    if word.isascii() or max(word) <= "\uffff":
-        return str(_snowball.stemWord(word))
-    units = word.encode("utf-16-le")
-    split = "".join(units[i : i + 2].decode("utf-16-le", "surrogatepass") for i in range(0, len(units), 2))
-    return str(_snowball.stemWord(split)).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    """The stem of a lower-case word of :func:`words`, which separate characters beyond U+FFFF (two letters in Java)."""
+    return str(_snowball.stemWord(word))
 
 
 _LETTERS: Final = (
