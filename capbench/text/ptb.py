@@ -135,13 +135,7 @@ class NativeTokenizer(dict[str, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        automaton = load_automaton()
-        self._classes: list[int] = automaton.classes.tolist()
-        self._table = automaton.next_state
-        # Rows become lists on first use: lists are faster to index than arrays, and few states occur.
-        self._rows: list[list[int] | None] = [None] * len(automaton.rule)
-        self._rule: list[int] = automaton.rule.tolist()
-        self._accepts: list[bool] = automaton.accepts.tolist()
+        self._automaton = load_automaton()
 
     def tokenize_all(self, captions: Sequence[str]) -> list[str]:
         """The reference's tokens of captions, each joined by spaces. Raises UnicodeEncodeError.
@@ -194,7 +188,7 @@ class NativeTokenizer(dict[str, str]):
 
         Raises _NoAnswerError if a match crosses ``end``.
         """
-        classes = self._classes
+        classes = self._automaton.classes
         symbols = [classes[ord(c)] for c in text]
         position = 0
         tokens: list[str] = []
@@ -215,17 +209,15 @@ class NativeTokenizer(dict[str, str]):
 
     def _match(self, symbols: Sequence[int], start: int) -> tuple[int, int, bool]:
         """The longest match from ``start``: its rule, its end, and True if the automaton could read on."""
-        rows, rules, state = self._rows, self._rule, _START
+        automaton = self._automaton
+        table, accepts, state = automaton.next_state, automaton.accepts, _START
         rule, stop = 0, start
         for position in range(start, len(symbols)):
-            row = rows[state]
-            if row is None:
-                row = rows[state] = self._table[state].tolist()
-            state = row[symbols[position]]
+            state = table[state][symbols[position]]
             if state < 0:
                 return rule, stop, False
-            if self._accepts[state]:
-                rule, stop = rules[state], position + 1
+            if accepts[state]:
+                rule, stop = automaton.rule[state], position + 1
         return rule, stop, True
 
     def _token(self, rule: int, text: str, symbols: Sequence[int], start: int, stop: int) -> tuple[str, int]:
@@ -246,19 +238,15 @@ class NativeTokenizer(dict[str, str]):
 
     def _before_look_ahead(self, symbols: Sequence[int], start: int, stop: int, forwards: int, backwards: int) -> int:
         """End of the token in a match of *token / look-ahead*: the last place where both parts match."""
-        fits = [False] * (stop - start + 1)
-        state = forwards
-        for position in range(start, stop + 1):
-            fits[position - start] = self._accepts[state]
-            if position == stop:
-                break
-            state = int(self._table[state, symbols[position]])
-            if state < 0:
-                break
+        table, accepts = self._automaton.next_state, self._automaton.accepts
+        fits, state = [accepts[forwards]], forwards
+        for symbol in symbols[start:stop]:
+            state = table[state][symbol] if state >= 0 else -1
+            fits.append(state >= 0 and accepts[state])
         state, position = backwards, stop
-        while not (fits[position - start] and self._accepts[state]):
+        while not (fits[position - start] and accepts[state]):
             position -= 1
-            state = int(self._table[state, symbols[position]])
+            state = table[state][symbols[position]]
         return position
 
 

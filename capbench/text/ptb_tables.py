@@ -36,12 +36,12 @@ _TRANSITIONS = (24_661, 89_563, 154_021, 217_320, 280_889, 345_530, 409_444, 473
 class Automaton:
     """The tables of one lexer; a character is a UTF-16 code unit, as in Java."""
 
-    classes: NDArray[np.int16]  # (65536,) character class of every code unit
-    next_state: NDArray[np.int16]  # (states, classes) state after a character of that class; -1 if there is none
+    classes: list[int]  # (65536,) character class of every code unit
+    next_state: list[list[int]]  # (states, classes) state after a character of that class; -1 if there is none
     # (states,) number of the rule that a state accepts, 0 if it accepts none. (States that only determine the beginning
     # of a look-ahead accept without a rule.)
-    rule: NDArray[np.int16]
-    accepts: NDArray[np.bool_]  # (states,) True if the state accepts
+    rule: list[int]
+    accepts: list[bool]  # (states,) True if the state accepts
 
 
 @cache
@@ -60,10 +60,10 @@ def load_automaton() -> Automaton:
     flat = np.concatenate([_unpack_runs(_constant(data, at)) for at in _TRANSITIONS]) - 1
     columns = np.arange(int(classes.max()) + 1)
     return Automaton(
-        classes=classes.astype(np.int16),
-        next_state=flat[first[:, None] + columns].astype(np.int16),
-        rule=rule.astype(np.int16),
-        accepts=(attribute & 1).astype(bool),
+        classes=classes.tolist(),
+        next_state=flat[first[:, None] + columns].tolist(),
+        rule=rule.tolist(),
+        accepts=(attribute & 1).astype(bool).tolist(),
     )
 
 
