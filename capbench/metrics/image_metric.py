@@ -6,11 +6,11 @@ Scoring passes such a metric all items of an image together, so that an image's 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from capbench.weights.registry import locate
 
 if TYPE_CHECKING:
     from capbench.features.store import FeatureStore
+    from capbench.weights.files import TrainedModel
 
 T = TypeVar("T")
 
@@ -149,16 +150,6 @@ class ImageMetric(Metric):
 # Shared code of metrics with trained networks: one network or an ensemble, and the feature store that it reads.
 
 
-class TrainedModel(Protocol):
-    """A loaded network; ``features``: id of its training features, or None; ``signature_parts``: ``model`` first."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def features(self) -> str | None: ...
-    def signature_parts(self) -> Mapping[str, str]: ...
-
-
 @lru_cache(maxsize=8)
 def _loaded(load: Callable[..., T], path: Path, _sha256: str, *how: Any) -> T:
     return load(path, *how)
@@ -175,7 +166,7 @@ def loaded_networks(model: str, metric: str, load: Callable[..., T], *how: Any) 
     return tuple(_loaded(load, part.path, part.sha256, *how) for part in ensemble.parts)
 
 
-def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
+def signed_together(models: Sequence[TrainedModel[Any, Any]]) -> dict[str, object]:
     """Properties of networks that can change a score; equal values of an ensemble's networks are listed once."""
     signed = [model.signature_parts() for model in models]
     parts: dict[str, object] = {}
@@ -187,7 +178,7 @@ def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
     return parts
 
 
-def check_features(model: TrainedModel, store: FeatureStore, size: int, any_features: bool) -> None:
+def check_features(model: TrainedModel[Any, Any], store: FeatureStore, size: int, any_features: bool) -> None:
     """Check that a store holds the features that a network was trained on."""
     if store.feature_size != size:
         message = f"reads features of {size} columns, but those in {store.paths[0]} have {store.feature_size}"

@@ -119,12 +119,7 @@ class TrainedModel(Generic[N, O]):
     def shared(self) -> tuple[str, ...]:
         """Predicates that networks of an ensemble must share; vocabularies and sizes may differ."""
         reads = f"reads features of {self.network.options.image_dim} columns"  # type: ignore[union-attr]
-        return (*self.alike, reads, self.trained_on_kind)
-
-    @property
-    def alike(self) -> tuple[str, ...]:
-        """Predicates of :attr:`shared` that are specific to this kind of network, beginning with the kind."""
-        return (f"is a {self.title} network",)
+        return (f"is a {self.title} network", reads, self.trained_on_kind)
 
     def signature_parts(self) -> dict[str, str]:
         """All properties of the model that can change a score, for a metric's signature."""

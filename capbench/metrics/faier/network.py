@@ -375,9 +375,9 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
     title, network_type, option_type = "FAIEr", Faier, FaierOptions
 
     @property
-    def alike(self) -> tuple[str, ...]:
+    def shared(self) -> tuple[str, ...]:
         scores = "scores by dot product" if self.options.similarity == "dot" else "scores by cosine"
-        return *super().alike, f"is of the variant {self.options.variant}", scores
+        return *super().shared, f"is of the variant {self.options.variant}", scores
 
     def signature_parts(self) -> dict[str, str]:
         parts = super().signature_parts()
