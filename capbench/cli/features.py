@@ -1,4 +1,4 @@
-"""``capbench features``: import, describe, verify, merge, pool, export and draw feature stores."""
+"""``capbench features``: import, describe, verify, merge, pool and export feature stores."""
 
 from __future__ import annotations
 
@@ -233,48 +233,3 @@ def export(
         count, signature = len(opened), opened.signature()
     facts = {"file": str(out), "format": kind, "images": count, "signature": signature}
     common.answer(json_output, facts, [f"{out}: {common.count(count, 'image')} as {kind}"])
-
-
-@app.command()
-def show(
-    *,
-    image: Annotated[str, argument("IMAGE", "Image id, or an image file.")],
-    features: Annotated[Path, Help("Store, or folder of stores.", metavar="STORE")] = Path("features/sample.h5"),
-    out: Annotated[Path | None, common.output("Output: .png, .svg or .pdf. Default: IMAGE.regions.png.")] = None,
-    top: Annotated[int, Ge(1), Help("Number of boxes, the most confident first.")] = 10,
-    data: common.DataOption = None,
-    json_output: common.JsonOption = False,
-) -> None:
-    """Draw an image with its boxes and labels.
-
-    The data folder (*/images) is searched for an image id.
-
-    Example: capbench features show f8k_003 --top 20 --out f8k_003.svg
-    """
-    from capbench.core.records import image_id
-    from capbench.features.images import decode
-    from capbench.features.store import open_store
-    from capbench.reports.regions import draw
-
-    with open_store(features) as opened:
-        name = image if image in opened else image_id(image)
-        regions, header = opened[name], opened.header
-    path = Path(image) if Path(image).is_file() else _image_file(name, data)
-    target = out or Path(f"{name}.regions.png")
-    shown = draw(decode(path), regions, header, target, top)
-    lines = [*(drawn.line() for drawn in shown), f"{target}: {len(shown)} of {len(regions)} boxes"]
-    facts = {"file": str(target), "image": name, "boxes": [vars(drawn) for drawn in shown]}
-    common.answer(json_output, facts, lines)
-
-
-def _image_file(image: str, data: Path | None) -> Path:
-    from capbench.core.errors import MissingFileError
-    from capbench.datasets.images import all_images
-    from capbench.datasets.root import find_root
-
-    root = find_root(data)
-    path = next((entry.path for entry in all_images(root) if entry.image == image), None)
-    if path is None:
-        message, hint = f"contains no image '{image}'", "Pass the image's file instead of its id"
-        raise MissingFileError(message, code="missing-image", value=image, path=root.path, hint=hint)
-    return path

@@ -9,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 
 from capbench.datasets.root import sample_dir
 from capbench.features.store import open_store
@@ -113,23 +112,6 @@ def test_info_and_verify(capbench: Run, found: Callable[..., Any]) -> None:
     Path("s.h5").write_bytes(Path("s.h5").read_bytes()[:-100])
     ran = capbench(*verify)
     assert (ran.code, ran.failure.code, ran.failure.path) == (2, "damaged", "s.h5")
-
-
-def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
-    assert capbench("extract-features", "--dataset", "flickr8k-expert", "--out", "s.h5").code == 0
-    show = ("features", "show", "f8k_003", "--features", "s.h5", "--top", "2")
-    ran = capbench(*show)
-    assert ran.code == 0, ran.err
-    regions, names = open_store("s.h5")["f8k_003"], open_store("s.h5").header.class_names
-    assert names is not None
-    assert f"{names[int(regions.flat()['class_ids'][0])]} 0.90" in ran.out
-    drawn = np.asarray(Image.open("f8k_003.regions.png").convert("RGB"))
-    assert drawn.shape == (800, 800, 3)
-    # The top box is the left half of the picture: its right edge is drawn in the first colour.
-    assert (drawn[300:500, 398:403] == (0x00, 0x72, 0xB2)).all(axis=-1).any(axis=1).all()
-    assert capbench(*show, "--out", "a.jpg").failure.code == "wrong-value"
-    path = pictures(tmp_path / "in", 1)[0].path
-    assert capbench("features", "show", path, "--features", "s.h5").failure.code == "missing-image"
 
 
 def test_import_export_and_pool_say_what_they_did(capbench: Run, found: Callable[..., Any]) -> None:

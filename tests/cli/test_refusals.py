@@ -202,7 +202,6 @@ extract-features --data pictures -D sample => unsupported sample
 features export x.h5 x.npz --format csv => missing-file x.h5
 features pool x.h5 y.h5 --top 3 => missing-option --top
 features pool x.h5 y.h5 --boxes b.npz --class-columns 0 => out-of-range 0.0
-features show f8k_003 --features gone.h5 => missing-file gone.h5
 models list vgg => unknown-name vgg
 models add x152-fpn gone.pt => missing-file gone.pt
 models download pac-s-vit-b32 => missing-weights pac-s-vit-b32
@@ -258,7 +257,6 @@ features import BAD.npy --format scan --ids list.json --out new.h5
 features merge new.h5 BAD.h5
 features pool BAD.h5 new.h5
 features export BAD.h5 new.npz
-features show picture.png --features BAD.h5
 models add x152-fpn BAD.pt
 models combine BAD.pt BAD.pt --out e.json
 train scan BAD.yaml
