@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray, Item
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
+from capbench.text import ptb
 from capbench.text.java import find_java
+from capbench.text.meteor.scores import meteor_corpus, meteor_scores, meteor_statistics
 from tests.metrics.captions import invented
+from tests.text.meteor.pairs import CAPTIONS, Pairs, common_pairs, odd_pairs
 
 COLUMNS = {
     "bleu": ["bleu-1", "bleu-2", "bleu-3", "bleu-4"],
@@ -109,3 +114,42 @@ def test_published_captions_score_as_in_the_reference(
         Item(image, generator.choice(captions[generator.choice(images)]), tuple(captions[image])) for image in images
     ]
     _check(name, items, request)
+
+
+def _equals_meteors_jar(pairs: Pairs, meteor: Any) -> None:
+    """Compare counts, scores and the score of the corpus; the jar gets every text as it is."""
+    found = meteor_statistics([text for text, _ in pairs], [group for _, group in pairs])
+
+    def answers(words: Sequence[str], number: int = 1) -> list[str]:
+        meteor.meteor_p.stdin.write(f"{' ||| '.join(words)}\n".encode())
+        meteor.meteor_p.stdin.flush()
+        return [meteor.meteor_p.stdout.readline().decode() for _ in range(number)]
+
+    rows = [answers(["SCORE", *group, text])[0].strip() for text, group in pairs]
+    for pair, expected, got in zip(pairs, rows, found.tolist(), strict=True):
+        assert got == [float(number) for number in expected.split()], ascii(pair)
+    *values, corpus = map(float, answers(["EVAL", *rows], len(pairs) + 1))
+    np.testing.assert_allclose(meteor_scores(found), values, rtol=0, atol=1e-12)
+    assert meteor_corpus(found) == pytest.approx(corpus, abs=1e-12)
+
+
+@pytest.mark.java
+def test_invented_and_random_texts_equal_meteors_jar(meteor: Any) -> None:
+    _equals_meteors_jar([*CAPTIONS, *common_pairs(random.Random(0)), *odd_pairs(random.Random(5))], meteor)
+    counts = meteor_statistics([text for text, _ in CAPTIONS], [group for _, group in CAPTIONS])
+    assert (counts[:, 4:20:4].sum(axis=0) > 0).all()  # every stage took part
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["flickr8k-expert", "composite", "pascal-50s", "flickr8k-crowdflower"])
+def test_judged_items_equal_meteors_jar(real_data: Path, name: str, meteor: Any) -> None:
+    dataset = open_dataset(name, find_root(real_data))
+    items = dataset.load(dataset.protocol().items)[0].items
+    if name == "flickr8k-crowdflower":
+        items = tuple(random.Random(0).sample(items, 5_000))
+    texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
+    tokens = dict(zip(texts, ptb.tokenize(texts), strict=True))
+    pairs = [(tokens[item.candidate], [tokens[text] for text in item.references]) for item in items]
+    _equals_meteors_jar(pairs, meteor)
