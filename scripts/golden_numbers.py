@@ -106,7 +106,7 @@ def compare_numbers(stored: Any, now: Any, *, relative: float | None, path: str 
             compared = path.rpartition("/")[2] in _OF_NETWORKS
             same = not compared or math.isclose(stored, now, rel_tol=0, abs_tol=_NETWORK_ABSOLUTE)
         return [] if same else [f"{path}: {stored!r} is stored, {now!r} came out"]
-    if relative is None:
+    if relative is None or stored == now:
         return []
     return [f"{path}: {json.dumps(stored)[:80]} is stored, {json.dumps(now)[:80]} came out"]
 
