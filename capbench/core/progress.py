@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, runtime_checkable
@@ -75,37 +74,35 @@ def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
 class Tally:
     """Progress count of one task."""
 
-    def __init__(
-        self, name: str, total: int | None, unit: str = "", clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, name: str, total: int | None, unit: str, clock: Callable[[], float]) -> None:
         self.name, self.total, self.unit, self.done = name, total, unit, 0
         self._clock = clock
-        self._start = clock()
-        self._measured_s = 0.0  # until the end of the last step, since an unfinished step has no speed
-        self._first = (0, 0.0)  # the first step and its end: it includes the start of networks and other programs
+        # until the end of the last step, since an unfinished step has no speed
+        self._start = self._last = clock()
+        self._first = (0, self._start)  # the first step and its end: it includes the start of networks and programs
 
     def add(self, done: int) -> None:
         """Count completed steps."""
         if done:
             self.done += done
-            self._measured_s = self._clock() - self._start
-            self._first = self._first if self._first[0] else (self.done, self._measured_s)
+            self._last = self._clock()
+            self._first = self._first if self._first[0] else (self.done, self._last)
 
     def left(self) -> float | None:
         """Estimated seconds left, from the speed after the first step; None if unknown or too early."""
         if not self.total or not self.done:
             return None
-        is_only_first = self.done == self._first[0]
-        if self.done < _MEASURED_SHARE * self.total and (is_only_first or self._measured_s < _MEASURED_S):
+        done, start = self._first if self.done > self._first[0] else (0, self._start)
+        seconds = self._last - start
+        if self.done < _MEASURED_SHARE * self.total and (not done or seconds < _MEASURED_S):
             return None
-        done, seconds = self._first if self.done > self._first[0] else (0, 0.0)
-        return (self._measured_s - seconds) / (self.done - done) * max(self.total - self.done, 0)
+        return seconds / (self.done - done) * max(self.total - self.done, 0)
 
     def __str__(self) -> str:
         """A line such as ``spice 3,200 of 27,499 captions, about 9 minutes left``."""
         total = "" if self.total is None else f" of {self.total:,}"
         left = self.left()
-        estimate = "" if left is None or self.done >= (self.total or 0) else f", {words(left)} left"
+        estimate = f", {words(left)} left" if left else ""
         return f"{self.name} {self.done:,}{total} {self.unit}".strip() + estimate
 
 
@@ -123,12 +120,20 @@ def words(seconds: float) -> str:
 _CHECK_S = 1.0
 
 
-class Display(ABC):
-    """Shows the whole work on stderr, or the task in progress, if tasks (without cached results) are distinguished."""
+class Display:
+    """Shows the whole work on stderr, or the task in progress, if tasks (without cached results) are distinguished.
 
-    def __init__(self, description: str, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._description, self._clock = description, clock
-        self._whole = self._current = Tally("", total, clock=clock)
+    Without a bar of rich, it writes a line when long work starts, and every half minute until it ends.
+    """
+
+    def __init__(
+        self, description: str, total: int | None, bar: Bar | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._description, self._bar, self._clock = description, bar, clock
+        self._whole = self._current = Tally("", total, "", clock)
+        self._last_line, self._is_announced = clock(), False
+        if bar is not None:
+            bar.add_task(description, total=total, left="")
 
     def __call__(self, done: int) -> None:
         """Count completed steps of the whole."""
@@ -148,60 +153,19 @@ class Display(ABC):
 
         return step
 
-    @abstractmethod
     def show(self, expected_s: float | None = None) -> None:
         """Show the task in progress; ``expected_s``: the seconds expected of one that begins."""
-
-
-class Lines(Display):
-    """A line when long work starts, and every half minute until it ends."""
-
-    def __init__(
-        self,
-        description: str,
-        total: int | None,
-        write: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(description, total, clock)
-        self._write, self._last_line, self._is_announced = write, clock(), False
-
-    def show(self, expected_s: float | None = None) -> None:
-        left = (None if self._is_announced else self._current.left()) if expected_s is None else expected_s
-        if self._clock() - self._last_line >= LONG_S or (left is not None and left > LONG_S):
-            self._last_line, self._is_announced = self._clock(), True
-            self._write(f"{self._description}: {self._current}")
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[Lines]:
-        """Write lines also during steps that take long."""
-        ended = threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(_CHECK_S):
-                self.show()
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            ended.set()
-            thread.join()
-
-
-class Bars(Display):
-    """A progress bar."""
-
-    def __init__(self, description: str, total: int | None, bar: Bar) -> None:
-        super().__init__(description, total)
-        self._bar, self._task = bar, bar.add_task(description, total=total, left="")
-
-    def show(self, expected_s: float | None = None) -> None:
         tally, left = self._current, self._current.left()
-        text = f"{self._description}: {tally.name}, {tally.unit}" if tally.name else self._description
-        shown = "" if left is None else f"{words(left)} left"
-        self._bar.update(self._task, description=text, total=tally.total, completed=tally.done, left=shown)
+        if self._bar is not None:
+            text = f"{self._description}: {tally.name}, {tally.unit}" if tally.name else self._description
+            shown = "" if left is None else f"{words(left)} left"
+            task = self._bar.task_ids[0]
+            self._bar.update(task, description=text, total=tally.total, completed=tally.done, left=shown)
+            return
+        announced = (None if self._is_announced else left) if expected_s is None else expected_s
+        if self._clock() - self._last_line >= LONG_S or (announced or 0) > LONG_S:
+            self._last_line, self._is_announced = self._clock(), True
+            print(f"{self._description}: {tally}", file=sys.stderr)
 
 
 def console(file: TextIO, **settings: Any) -> Console:
@@ -223,17 +187,28 @@ def _is_terminal() -> bool:
 @contextlib.contextmanager
 def progress(description: str, total: int | None) -> Iterator[Progress]:
     """Show progress on stderr; yields a function that takes numbers of completed steps."""
-    if not _is_terminal():
-        with Lines(description, total, lambda line: print(line, file=sys.stderr)).watched() as lines:
-            yield lines
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    if _is_terminal():
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
 
-    left = TextColumn("{task.fields[left]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left)
-    with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
-        yield Bars(description, total, bar)
+        left = TextColumn("{task.fields[left]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left)
+        with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
+            yield Display(description, total, bar)
+        return
+    display, ended = Display(description, total), threading.Event()
+
+    def watch() -> None:  # lines also during steps that take long
+        while not ended.wait(_CHECK_S):
+            display.show()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield display
+    finally:
+        ended.set()
+        thread.join()
 
 
 def speed(images: int, seconds: float) -> str:
