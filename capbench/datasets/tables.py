@@ -107,21 +107,21 @@ def read_table(path: Path, *, header: Sequence[str] = (), form: str = "", quotes
     """
     form = form or "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
     if form in (".jsonl", ".ndjson"):
-        rows = list(_json_lines(path))
+        rows = list(json_lines(path))
     elif form == ".json":
         rows = list(_json_rows(path, at))
     elif form == ".parquet":
         rows = list(_parquet_rows(path))
     else:
         cells, mark = _sheet_cells(path) if form == ".xlsx" else _separated_cells(path, form, quotes)
-        filled = [row for row in cells if _is_filled(row[1])]
-        blank = sum(len(of_row) > 1 for _, of_row in cells) - sum(len(of_row) > 1 for _, of_row in filled)
-        return Table(path, *_named(path, filled, header, mark), "." if mark == "," else ".,", blank)
+        given = [row for row in cells if _is_filled(row[1])]
+        blank = sum(len(of_row) > 1 for _, of_row in cells) - sum(len(of_row) > 1 for _, of_row in given)
+        return Table(path, *_named(path, given, header, mark), "." if mark == "," else ".,", blank)
     if not rows:
         raise _no_rows(path)
     # a column of nulls is none, except in a schema
     named = (name for _, record in rows for name, cell in record.items() if cell is not None or form == ".parquet")
-    columns = {name: [_filled(record.get(name)) for _, record in rows] for name in dict.fromkeys(named)}
+    columns = {name: [filled(record.get(name)) for _, record in rows] for name in dict.fromkeys(named)}
     return Table(path, [number for number, _ in rows], columns)
 
 
@@ -171,7 +171,7 @@ def _sheet_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
     return list(enumerate(rows, 1)), ","
 
 
-def _filled(cell: Any) -> Any:
+def filled(cell: Any) -> Any:
     """The cell, None for a blank text."""
     return None if isinstance(cell, str) and (not cell or cell.isspace()) else cell
 
@@ -213,7 +213,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _json_lines(path: Path) -> Iterator[_Row]:
+def json_lines(path: Path) -> Iterator[tuple[Number, dict[str, Any]]]:
+    """The place and the cells of each line of JSON."""
     decode = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique).decode
     hint = "Every line must be one JSON object: {…}"
     for number, line in enumerate(files.read_lines(path), 1):

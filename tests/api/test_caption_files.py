@@ -122,7 +122,7 @@ def test_nocaps_is_scored_by_domain_with_document_frequencies_of_each() -> None:
 @pytest.mark.parametrize(
     ("candidates", "words"),
     [
-        ("results_empty_caption.json", "1 of 12 candidates is empty (first: image '70')"),
+        ("results_empty_caption.json", "1 of 12 candidates is empty: metrics score them 0 (first: image '70'"),
         ("results_stop_token.json", "12 candidates contain a token of a model (first: image '42'"),
         ("results_list_as_text.json", "12 candidates are a list written as a text (first: image '42'"),
     ],

@@ -22,15 +22,33 @@ def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list
     ``metrics``: names of the metrics that score them, except those with document frequencies of another corpus.
     """
     lines = (
-        _empty(items),
+        _some(items, lambda item: not item.candidate, "empty: metrics score them 0"),
         *damaged_captions(items),
-        _numbers(items),
+        _some(items, _is_number, "an image id or a number"),
         _alike(items),
-        _copied(items),
+        _some(items, _is_copied, "among their own references"),
         _long(items),
         _one_document(items, metrics),
     )
     return [line for line in lines if line]
+
+
+def _some(items: Sequence[Item], fits: Callable[[Item], bool], words: str) -> str:
+    """One line on the candidates that fit; ``""`` if none does."""
+    fitting = [item for item in items if fits(item)]
+    if not fitting:
+        return ""
+    first, verb = fitting[0], "is" if len(fitting) == 1 else "are"
+    shown = f"first: image '{first.image}', '{first.candidate[:_MOST_LISTED_CHARACTERS]}'"
+    return f"{len(fitting):,} of {len(items):,} candidates {verb} {words} ({shown})"
+
+
+def _is_number(item: Item) -> bool:
+    return item.candidate.isdigit() or image_id(item.candidate) == item.image
+
+
+def _is_copied(item: Item) -> bool:
+    return _bare(item.candidate) in map(_bare, item.references)
 
 
 def note_without_candidate(missing: Sequence[str], items: Sequence[Item], references: str) -> str:
@@ -50,13 +68,6 @@ _TOKENS = re.compile(
     re.IGNORECASE,
 )
 _MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")  # UTF-8 that was read as Latin-1 or Windows-1252
-
-
-def _empty(items: Sequence[Item]) -> str:
-    empty = [item for item in items if not item.candidate]
-    if not empty:
-        return ""
-    return f"{_of(len(empty), items)} empty (first: image '{empty[0].image}'): they score 0"
 
 
 def damaged_captions(items: Iterable[Item]) -> Iterator[str]:
@@ -79,18 +90,6 @@ def damaged_captions(items: Iterable[Item]) -> Iterator[str]:
         yield f"{len(texts):,} {role} {kind} (first: image '{item.image}', {shown}): {kinds[kind][1]}"
 
 
-def _numbers(items: Sequence[Item]) -> str:
-    named = [item for item in items if item.candidate.isdigit() or image_id(item.candidate) == item.image]
-    if not named:
-        return ""
-    first = named[0]
-    return f"{_of(len(named), items)} an image id or a number (first: image '{first.image}', '{first.candidate}')"
-
-
-def _of(count: int, items: Sequence[Item]) -> str:
-    return f"{count:,} of {len(items):,} candidates {'is' if count == 1 else 'are'}"
-
-
 def _is_list(text: str) -> bool:
     """True if a text is a list of strings in Python or JSON syntax."""
     text = text.strip()
@@ -109,14 +108,6 @@ def _alike(items: Sequence[Item]) -> str:
     if images < 2 or count < 2 or count < _SAME_SHARE * len(items):
         return ""
     return f"{count:,} of {len(items):,} candidates are the same text: '{text[:_MOST_LISTED_CHARACTERS]}'"
-
-
-def _copied(items: Sequence[Item]) -> str:
-    copied = [item for item in items if _bare(item.candidate) in map(_bare, item.references)]
-    if not copied:
-        return ""
-    verb = "is one of its own references" if len(copied) == 1 else "are among their own references"
-    return f"{len(copied):,} of {len(items):,} candidates {verb} (first: image '{copied[0].image}')"
 
 
 def _bare(text: str) -> str:

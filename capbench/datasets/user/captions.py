@@ -17,7 +17,7 @@ from capbench.core import files
 from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.records import Item
 from capbench.datasets.judgement_files import parse_caption, parse_image
-from capbench.datasets.tables import SUFFIXES, read_table
+from capbench.datasets.tables import SUFFIXES, filled, json_lines, read_table
 from capbench.datasets.user.caption_readers import (
     Captions,
     captions_of_records,
@@ -73,11 +73,10 @@ class UserCaptions(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The references of the chosen split, and of all splits; the name of their file for errors."""
+    """The references, and the name of their file for errors."""
 
     path: Path | None
     references: References
-    of_all_splits: References
 
 
 def captions_in_memory(
@@ -114,8 +113,8 @@ def _items(candidates: str | Path | CandidatesGiven, known: _Known, options: Rea
 
 def _joined(records: Iterable[Record], path: Path, known: _Known, options: ReadingOptions) -> UserCaptions:
     """Items of candidates with images."""
-    references, of_all_splits = known.references, known.of_all_splits
-    if isinstance(references, list) or isinstance(of_all_splits, list):
+    references, split = known.references, options.split
+    if isinstance(references, list):
         hint = f"Add the image of each list. {REFERENCE_FORM}"
         raise DataError("has no images, but the candidates do", code="missing-image", path=known.path, hint=hint)
     items: list[Item] = []
@@ -125,20 +124,20 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         name = image = parse_image(named(image_field(record, path, row)), "image", path=path, row=row)
         texts: tuple[str, ...] = ()
         group = ""
-        if references is not None and of_all_splits is not None:
+        if references is not None:
             found = references.find(name, path, row)
-            if found is None and options.split is not None and of_all_splits.find(name, path, row) is not None:
-                if options.restrict:
-                    left_out += 1
-                    continue
-                problem = f"the image '{name}' is not in the split '{options.split}' of {known.path}"
-                hint = f"Add {options.spelled('restrict')} to leave out candidates of other splits"
-                raise DataError(problem, code="unknown-item", value=name, path=path, row=row, hint=hint)
             if found is None:
                 problem = f"the image '{name}' has no references in {known.path}"
                 hint = "Add references for it, or remove the candidate"
                 raise DataError(problem, code="missing-references", value=name, path=path, row=row, hint=hint)
             image, texts, group = found, references[found], references.groups.get(found, "")
+            if split is not None and group != split:
+                if options.restrict:
+                    left_out += 1
+                    continue
+                problem = f"the image '{name}' is not in the split '{split}' of {known.path}"
+                hint = f"Add {options.spelled('restrict')} to leave out candidates of other splits"
+                raise DataError(problem, code="unknown-item", value=name, path=path, row=row, hint=hint)
         key = next((key for key in TEXT_KEYS if key in record), None)
         if key is None:
             raise DataError("has no 'caption'", code="missing-caption", path=path, row=row, hint=CANDIDATE_FORM)
@@ -159,7 +158,9 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
         raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
     del owners  # as large as the items' texts
     with_candidate = {item.image for item in items}
-    without = [image for image, texts in (references or {}).items() if texts and image not in with_candidate]
+    without = (image for image, texts in (references or {}).items() if texts and image not in with_candidate)
+    if references is not None and split is not None:
+        without = (image for image in without if references.groups.get(image) == split)
     return UserCaptions(tuple(items), tuple(without), left_out)
 
 
@@ -209,11 +210,12 @@ def _form(path: Path) -> Literal["table", "token", "plain", "json"]:
 
 def _table_records(path: Path) -> Iterator[Record]:
     """The rows of a table or of JSON Lines, with the keys of records; columns of tables may have other names."""
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        for row, cells in json_lines(path):
+            yield row, {name: cell for name, cell in cells.items() if filled(cell) is not None}
+        return
     table = read_table(path, form=".csv" if path.suffix.lower() == ".txt" else "")
     rows = zip(table.numbers, table.records(), strict=True)
-    if not table.decimals and path.suffix.lower() != ".parquet":
-        yield from rows
-        return
     by_name = {name.lower(): name for name in reversed(list(table.columns))}
     image = next((by_name[name] for name in _IMAGE_COLUMNS if name in by_name), None)
     text = next((by_name[name] for name in _CAPTION_COLUMNS if name in by_name), None)
@@ -316,9 +318,9 @@ def _listed_records(entries: Iterable[Any], path: Path) -> Iterator[Record]:
 
 
 def _read_references(given: str | Path | ReferencesGiven | None, options: ReadingOptions) -> _Known:
-    """The references of the chosen split, and all of them."""
+    """The references, after a check that they have the chosen split."""
     if given is None:
-        return _Known(None, None, None)
+        return _Known(None, None)
     path, form = Path("references"), ""
     everything: References
     if isinstance(given, str | Path):
@@ -333,16 +335,13 @@ def _read_references(given: str | Path | ReferencesGiven | None, options: Readin
     else:
         data = files.read_json(path, unique_keys=True) if form else given
         everything = _references_in(data, path, is_file=bool(form))
-    if options.split is None:
-        return _Known(path, everything, everything)
-    groups = {} if isinstance(everything, list) or everything is None else everything.groups
-    known = sorted(set(groups.values()))
-    if options.split not in known or isinstance(everything, list) or everything is None:
+    known = [] if isinstance(everything, list) or everything is None else sorted(set(everything.groups.values()))
+    if options.split is not None and options.split not in known:
         flag = options.spelled("split")
         problem = f"{flag} {options.split}: {path.name} has no such split"
         hint = suggest(options.split, known) if known else f"Omit {flag}: the file has no splits"
         raise UsageError(problem, code="unknown-name", value=options.split, hint=hint)
-    return _Known(path, everything.of_groups(options.split), everything)
+    return _Known(path, everything)
 
 
 def _references_in(data: Any, path: Path, *, is_file: bool = False) -> References:

@@ -39,7 +39,6 @@ RATING = "rating"  # name of the unnamed aspect
 _NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
 _REF = re.compile(r"ref(\d{1,9})", re.ASCII)
 _ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-_GENERATED = re.compile(r"row-\d+(-[ab])?", re.ASCII)
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
 _LARGEST_GRADE = 1e6
 _CHOICES = {"a": 1, "b": -1, "tie": 0}
@@ -80,9 +79,6 @@ class UserJudgements:
     scale: tuple[float, float] | None = None  # lowest and highest possible rating; None for the observed ones
     # the field of each column; ``""`` for columns that are not read
     all_columns: Mapping[str, str] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.frame)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -421,9 +417,8 @@ class _Rows(_Problems):
         """Check rows with ratings."""
         self.text("candidate", needed=True, caption=True)
         self.common()
-        self.text("candidate_id")
-        self.text("system", always=True)
-        self.text("rater", always=True)
+        for name in ("candidate_id", "system", "rater"):
+            self.text(name, always=True)
         ratings = self.aspects(rating_columns)
         for aspect, values in ratings.items():
             self.set(f"={aspect}", values)
@@ -509,10 +504,6 @@ class _Rows(_Problems):
         """Number the candidates, and check that their rows agree and that each rater rates them once."""
         frame = self.frame
         text = frame.groupby(["image", "system", "candidate"], sort=False).ngroup().to_numpy()
-        named = (frame["candidate_id"] != "").to_numpy()
-        first = named[np.unique(text, return_index=True)[1]][text]
-        problem, hint = "of rows with the same caption only some have a 'candidate_id'", "Fill it in in all or in none"
-        self.add(named != first, "mismatch", problem, hint, "candidate_id")
         item = frame.groupby([text, frame["candidate_id"].factorize()[0]], sort=False).ngroup().to_numpy()
         frame["item"] = item
         of_first = np.unique(item, return_index=True)[1][item]
@@ -522,39 +513,32 @@ class _Rows(_Problems):
             problem = f"has the candidate of an earlier row with other {name}"
             self.add(differs, "mismatch", problem, "Correct one of the two rows", name)
         again = frame.duplicated(["item", "rater"]).to_numpy()
-        has_rater = (frame["rater"] != "").to_numpy()
+        rater = next(iter(frame["rater"][again]), "")
+        problem = f"rates the same candidate as an earlier row{f' of the rater {rater!r}' if rater else ''}"
         hint = "Write its ratings as one list, or add a 'rater' to every row; captions of two systems need a 'system'"
-        self.add(again & ~has_rater, "duplicate", "rates the same candidate as an earlier row", hint)
-        if (twice := again & has_rater).any():
-            rater = str(frame["rater"].iloc[int(np.flatnonzero(twice)[0])])
-            hint = "Remove one; if two systems wrote the caption, add the 'system' to every row"
-            self.add(twice, "duplicate", f"rater '{rater}' rated this candidate in an earlier row", hint, rater)
+        self.add(again, "duplicate", problem, hint, rater or None)
 
     def ids(self, sides: Sequence[str]) -> None:
-        """Check that an id belongs to one caption of one system and image, and has not the form of generated ones."""
+        """Check that an id belongs to one caption of one system and image."""
         owners: dict[str, list[str]] = {}
         again = [False] * len(self.frame)
         names = [[f"candidate_id{side}", "image", f"system{side}", f"candidate{side}"] for side in sides]
         for of_side in names:
             for row, (name, *owner) in enumerate(zip(*(self.frame[of].tolist() for of in of_side), strict=True)):
                 again[row] |= bool(name) and owners.setdefault(name, owner) != owner
-        ids = self.frame[[of[0] for of in names]]
         if any(again):
-            name = next(filter(None, ids.iloc[again.index(True)]))
+            name = next(filter(None, (self.frame[of[0]].iloc[again.index(True)] for of in names)))
             problem = f"the candidate id '{name}' belongs to another candidate in an earlier row"
             self.add(again, "duplicate", problem, "Use a unique id for every caption, or omit the column", name)
-        made = [name for name in owners if _GENERATED.fullmatch(name)] if (ids == "").any(axis=None) else []
-        if made:
-            problem = f"the candidate id '{made[0]}' has the form of generated ids of captions without an id"
-            bad = ids.isin(made).any(axis=1)
-            self.add(bad, "wrong-value", problem, "Give every caption an id, or change this one", made[0])
 
     def pairs(self) -> tuple[Kind, tuple[str, ...], None]:
         """Check rows with preferences."""
         frame = self.frame
+        one = self.has("candidate_id_a") != self.has("candidate_id_b")
+        self.add(one, "missing-value", "only one caption has a 'candidate_id'", "Fill it in for both, or for none")
         for side in "ab":
             self.text(f"candidate_{side}", needed=True, caption=True)
-            self.text(f"candidate_id_{side}")
+            self.text(f"candidate_id_{side}", always=True)
             self.text(f"system_{side}", always=True)
         self.common()
         frame["direction"] = self.direction()

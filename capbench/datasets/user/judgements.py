@@ -121,9 +121,8 @@ def _paired_items(frame: pd.DataFrame, keep: int | None) -> tuple[Item, ...]:
     for row, of_row in zip(frame.index, frame.to_dict("records"), strict=True):
         for side in "ab":
             text, candidate_id, system = (of_row[f"{name}_{side}"] for name in ("candidate", "candidate_id", "system"))
-            name = names.setdefault((of_row["image"], system, text), candidate_id or f"row-{row}-{side}")
-            references = of_row["references"][:keep]
-            items.append(Item(of_row["image"], text, references, candidate_id or name, system=system))
+            candidate_id = candidate_id or names.setdefault((of_row["image"], system, text), f"row-{row}-{side}")
+            items.append(Item(of_row["image"], text, of_row["references"][:keep], candidate_id, system=system))
     return tuple(items)
 
 
@@ -297,7 +296,7 @@ def import_file(
         "schema": SCHEMA,
         "name": name,
         "kind": table.kind,
-        "rows": len(table),
+        "rows": len(table.frame),
         "scale": table.scale,
         "sha256": sha256_file(path),
         "source": {"file": source.name, "sha256": sha256_file(source)}

@@ -277,7 +277,8 @@ def test_candidates_that_are_alike_are_counted() -> None:
 
 def test_candidates_among_their_references_are_counted() -> None:
     copied = Item("d", "A horse.", ("a pony", "a horse"))
-    assert caption_warnings([*FINE, copied]) == ["1 of 4 candidates is one of its own references (first: image 'd')"]
+    (line,) = caption_warnings([*FINE, copied])
+    assert line == "1 of 4 candidates is among their own references (first: image 'd', 'A horse.')"
     assert "2 of 5 candidates are among their own references" in caption_warnings([*FINE, copied, copied])[0]
 
 

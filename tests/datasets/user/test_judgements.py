@@ -84,9 +84,9 @@ FILES: dict[str, list[dict[str, Any]]] = {
     ],
     "pairs": [
         {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "狗", "references": REFERENCES, "preferred": "tie"}
-        | {"group": "HM"},
+        | {"group": "HM", "candidate_id_a": "d", "candidate_id_b": "e"},
         {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "cats", "references": ["x"], "preferred": "b"}
-        | {"candidate_id_b": "c"},
+        | {"candidate_id_a": "d", "candidate_id_b": "c"},
     ],
     "pairs with votes": [
         {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "votes_a": 2, "votes_b": 1}
@@ -222,9 +222,9 @@ def test_pairs_become_two_items_each_with_votes_and_groups(tmp_path: Path, root:
         ([other(group="two\nlines")], 1, "wrong-value", "group"),
         ([other(image=".jpg")], 1, "missing-image", ".jpg"),
         ([other(system="one"), other(candidate="x")], 2, "missing-value", "system"),
-        ([other(candidate_id="c", rater="a"), other(rater="b")], 2, "mismatch", "candidate_id"),
+        ([other(candidate_id="c", rater="a"), other(rater="b")], 2, "missing-value", "candidate_id"),
         ([other(candidate_id="c", system="one"), other(candidate_id="c", system="two")], 2, "duplicate", "c"),
-        ([other(candidate_id="row-2"), other(candidate="x")], 1, "wrong-value", "row-2"),
+        ([PAIR | {"candidate_id_a": "row-1-b"}], 1, "missing-value", None),
         ([other(rating_style=3)], 1, "conflict", "rating"),
         ([other(rating=None, rating_a=1), other(candidate="x")], 2, "missing-value", "a"),
         ([other(rating=None, ratings={"a": 1, "b": "good"})], 1, "not-a-number", "rating"),
