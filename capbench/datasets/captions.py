@@ -23,7 +23,7 @@ from pathlib import Path
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, UsageError, suggest
-from capbench.core.records import caption_key, image_id
+from capbench.core.records import caption_key
 from capbench.datasets.judgement_files import parse_caption, parse_image
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file
@@ -117,17 +117,23 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
 
 def split_list(path: Path, captions: Captions) -> dict[str, int]:
     """Image id → row of a list of file names. Raises DataError if an image occurs twice or has no captions."""
-    rows: dict[str, int] = {}
-    for row, name in enumerate(_lines(path), 1):
-        image = image_id(name)
-        if image in rows or image not in captions:
-            twice = f"image '{name}' is already in row {rows.get(image)}"
-            code, problem = "duplicate", twice
-            if image not in captions:
-                code, problem = "unknown-item", f"image '{name}' has no captions in {captions.source.name}"
+    rows = _image_rows(path)
+    for image, row in rows.items():
+        if image not in captions:
+            problem = f"image '{image}' has no captions in {captions.source.name}"
             hint = "Get both files from the same release"
-            raise DataError(problem, code=code, value=name, path=path, row=row, hint=hint)
-        rows[image] = row
+            raise DataError(problem, code="unknown-item", value=image, path=path, row=row, hint=hint)
+    return rows
+
+
+def _image_rows(path: Path) -> dict[str, int]:
+    """Image id → row of a list of file names. Raises DataError if an image occurs twice."""
+    rows: dict[str, int] = {}
+    for row, line in enumerate(_lines(path), 1):
+        image = parse_image(line, "image's name", path=path, row=row)
+        if rows.setdefault(image, row) != row:
+            problem = f"the image {image} is already in row {rows[image]}"
+            raise DataError(problem, code="duplicate", value=image, path=path, row=row, hint="Get the list again")
     return rows
 
 
@@ -198,12 +204,7 @@ def read_folders(path: Path) -> dict[str, dict[str, str]]:
         problem = f"there is no {name}_SYSTEM/{_OUTPUTS} in its folder"
         hint = "A .txt file must be a list of images imgs_SET.txt next to folders SET_SYSTEM; else provide JSON"
         raise MissingFileError(problem, path=path, hint=hint)
-    images: dict[str, int] = {}
-    for row, line in enumerate(_lines(path), 1):
-        image = parse_image(line, "image's name", path=path, row=row)
-        if images.setdefault(image, row) != row:
-            problem = f"the image {image} is already in row {images[image]}"
-            raise DataError(problem, code="duplicate", value=image, path=path, row=row, hint="Get the list again")
+    images = _image_rows(path)
     systems = {}
     for output in outputs:
         lines = _lines(output)

@@ -195,8 +195,6 @@ class Composite(Dataset):
             aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), SCALE)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
         ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness()))
-        if selection.seed is not None:
-            notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         judgements = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
         return drawn(judgements, selection)
 

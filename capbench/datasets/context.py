@@ -55,18 +55,15 @@ class _InContext(Dataset):
         """Items in the order of their first row; ``ratings`` by question."""
         path = self.root.file(self.file_name, what="the ratings")
         rows = read_context_ratings(path, self.reader_column, self.columns)
-        places: dict[tuple[str, str, str], int] = {}
-        rows_of: list[list[ContextRow]] = []
+        rows_of: dict[tuple[str, str, str], list[ContextRow]] = {}
         for row in rows:
-            place = places.setdefault((row.image, row.context, row.description), len(rows_of))
-            if place == len(rows_of):
-                rows_of.append([])
-            rows_of[place].append(row)
+            rows_of.setdefault((row.image, row.context, row.description), []).append(row)
         items = tuple(
             Item(image, description, (), f"{image}/{context}#{place}")
-            for place, (image, context, description) in enumerate(places)
+            for place, (image, context, description) in enumerate(rows_of)
         )
-        of_rater = [(place, rater, row) for place, of_item in enumerate(rows_of) for rater, row in enumerate(of_item)]
+        by_item = enumerate(rows_of.values())
+        of_rater = [(place, rater, row) for place, of_item in by_item for rater, row in enumerate(of_item)]
         item = np.array([place for place, _, _ in of_rater], dtype=np.int64)
         rater = np.array([number for _, number, _ in of_rater], dtype=np.int64)
         ratings = {

@@ -128,8 +128,6 @@ class _Flickr8k(Dataset):
         items, values, notes = read(selection)
         scale = self.levels[0], self.levels[-1]
         ratings = {self.aspect: judgement_files.ratings(range(len(items)), values, scale, self.raters)}
-        if selection.seed is not None:
-            notes.append(f"one reference per image is sampled (seed {selection.seed})")
         judgements = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
         return drawn(judgements, selection)
 

@@ -167,8 +167,6 @@ class Foil(Dataset):
         if selection.name == "first-reference":
             items = tuple(replace(item, references=item.references[:1]) for item in items)
         preferences = {"right": paired([""] * len(selected))}
-        if selection.seed is not None:
-            notes.append(f"one reference per image is sampled (seed {selection.seed})")
         judgements = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
         return drawn(judgements, selection)
 

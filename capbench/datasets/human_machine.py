@@ -85,7 +85,7 @@ class _HumanMachine(Dataset):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items by image, the human caption first; ``preferences["human"]`` prefers it in every pair."""
-        path, images = self._read()
+        images = self._read()
         captions = load_captions(self.corpus, self.root)
         items: list[Item] = []
         first, second = [], []
@@ -111,13 +111,13 @@ class _HumanMachine(Dataset):
                 first.append(place)
                 second.append(len(items))
                 items.append(Item(entry.image, text, references, f"{entry.image}#{system}", MACHINE, system))
-        require_references(items, selection.name, path)
+        require_references(items, selection.name, images[0].path)
         pairs = paired([""] * len(first), first, second)
         notes = (f"{len(first):,} pairs of {len(images):,} images; no human judged them", *_notes(counts))
         return (Judgements(self.name, selection.name, tuple(items), preferences={HUMAN: pairs}, notes=notes),)
 
-    def _read(self) -> tuple[Path, list[Written]]:
-        """Path of the captions or of the list of images, and the captions."""
+    def _read(self) -> list[Written]:
+        """The captions of each image."""
         return read_where_image(self.root.file(f"{_WHERE_IMAGE}/{self.listed}", what="the list of images"))
 
 
@@ -143,11 +143,10 @@ class HmCoco(_HumanMachine):
         "where-image": {"title": "Human and machine, COCO (twelve captioners)", "listed": "imgs_mscoco.txt"}
     }
 
-    def _read(self) -> tuple[Path, list[Written]]:
+    def _read(self) -> list[Written]:
         if self.listed:
             return super()._read()
-        path = self.root.file(_SMURF, what="the human and machine captions")
-        return path, read_smurf(path)
+        return read_smurf(self.root.file(_SMURF, what="the human and machine captions"))
 
 
 class HmFlickr8k(_HumanMachine):
@@ -178,7 +177,7 @@ def read_smurf(path: Path) -> list[Written]:
     return written
 
 
-def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
+def read_where_image(listed: Path) -> list[Written]:
     """Read the captions of where_image2 for the images of a list ``imgs_{set}.txt``, in its order."""
     kind = listed.stem.removeprefix("imgs_")
     systems = read_folders(listed)
@@ -190,4 +189,4 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
     for row, (image, human) in enumerate(systems[f"{kind}_human_1"].items(), 1):
         machines = {system: systems[f"{kind}_{system}"][image] for system in MACHINES}
         written.append(Written(path=listed, row=row, image=image, human=human, machines=machines))
-    return listed, written
+    return written

@@ -259,11 +259,8 @@ class Pascal50S(Dataset):
         # No note for the triplets: few users have the file, and a lookup reports that it is missing.
         labels = [label for label in ("direct", "consensus") if label not in preferences]
         notes = [f"there are no {label} preferences: a file is missing" for label in labels]
-        count = _DRAWN.get(selection.name, 1)
-        if selection.seed is not None:
-            notes.append(f"{count} references per image are sampled (seed {selection.seed})")
         judgements = Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes))
-        return drawn(judgements, selection, count)
+        return drawn(judgements, selection, _DRAWN.get(selection.name, 1))
 
     def _preferences(
         self, voted: Sequence[Pair] | None, labelled: Sequence[LabelledPair] | None

@@ -17,7 +17,9 @@ def drawn(judgements: Judgements, selection: ItemSelection, count: int = 1) -> t
     if selection.seed is None:
         return (judgements,)
     draws = draw_references(judgements.items, count, selection.seed, selection.draws)
-    return tuple(replace(judgements, items=items, draw=draw) for draw, items in enumerate(draws))
+    number = "one reference per image is" if count == 1 else f"{count} references per image are"
+    notes = (*judgements.notes, f"{number} sampled (seed {selection.seed})")
+    return tuple(replace(judgements, items=items, draw=draw, notes=notes) for draw, items in enumerate(draws))
 
 
 def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) -> list[tuple[Item, ...]]:

@@ -80,23 +80,16 @@ Image = Annotated[Text, AfterValidator(_image)]  # an image's id, from its id or
 M = TypeVar("M", bound=Row)
 _CODES = {
     "missing": "missing-key",
-    "string_too_short": "missing-value",
-    "too_short": "missing-value",
-    "string_type": "wrong-type",
-    "list_type": "wrong-type",
-    "dict_type": "wrong-type",
-    "tuple_type": "wrong-type",
-    "model_type": "wrong-type",
-    "bool_type": "wrong-type",
-    "greater_than_equal": "out-of-range",
-    "less_than_equal": "out-of-range",
-    "int_parsing": "not-a-number",
+    "_short": "missing-value",
+    "_equal": "out-of-range",
+    "_parsing": "not-a-number",
     "int_type": "not-a-number",
-    "int_from_float": "not-a-number",
-    "float_parsing": "not-a-number",
+    "from_float": "not-a-number",
     "float_type": "not-a-number",
     "finite_number": "not-a-number",
-}
+    "_type": "wrong-type",
+    "": "wrong-value",
+}  # Ends of pydantic's names of errors; the first that fits
 
 
 def read_rows(path: Path, model: type[M], unique: Sequence[str] = (), **how: Any) -> list[M]:
@@ -125,7 +118,7 @@ def parsed(model: type[M], record: dict[str, Any], path: Path, number: Number, c
     except ValidationError as invalid:
         first = invalid.errors()[0]
         kind, column, cell = first["type"], ".".join(map(str, first["loc"])), first["input"]
-        code = kind if kind in ERROR_CODES else _CODES.get(kind, "wrong-value")
+        code = kind if kind in ERROR_CODES else next(_CODES[end] for end in _CODES if kind.endswith(end))
         if kind == "missing" and column in columns:
             code = "missing-value"
         message = f"'{column}': {first['msg']}" if column else first["msg"]

@@ -28,7 +28,7 @@ SUFFIXES = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet",
 OTHER_SPREADSHEETS = (".xls", ".ods")
 _WORDS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?", re.ASCII)
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
 _BLANKS = str.maketrans("\t\n\r", "   ")
 Number = int | str  # the place of a row in its file: the number of its first line, from 1, or a few words
@@ -132,7 +132,7 @@ def _no_rows(path: Path) -> DataError:
 _Row = tuple[Number, dict[str, Any]]
 
 
-def _separated_cells(path: Path, form: str, quotes: bool) -> tuple[list[tuple[int, list[str]]], str]:
+def _separated_cells(path: Path, form: str, quotes: bool) -> tuple[list[tuple[int, Sequence[str]]], str]:
     """The first line and the cells of each row, and the delimiter."""
     text = files.decode_text(files.unpack_gzip(path), path) if form.endswith(".gz") else files.read_text(path)
     if not text.strip():
@@ -142,10 +142,12 @@ def _separated_cells(path: Path, form: str, quotes: bool) -> tuple[list[tuple[in
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     lines = (match[0] for match in _LINE.finditer(text))  # io.StringIO holds four bytes a character
     reader = csv.reader(lines, delimiter=mark, strict=True, quoting=quoting)
-    rows, last = [], 0
+    rows: list[tuple[int, Sequence[str]]] = []
+    last = 0
     try:
         for cells in reader:
-            rows.append((last + 1, cells))  # a quoted cell may contain line breaks
+            # A quoted cell may contain line breaks. The collector of garbage visits lists again and again.
+            rows.append((last + 1, tuple(cells)))
             last = reader.line_num
     except csv.Error as error:
         problem = f"is not a well-formed table ({error})"
@@ -155,7 +157,7 @@ def _separated_cells(path: Path, form: str, quotes: bool) -> tuple[list[tuple[in
     return rows, mark
 
 
-def _sheet_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
+def _sheet_cells(path: Path) -> tuple[list[tuple[int, Sequence[str]]], str]:
     """The number and the cells of each row of a workbook's first sheet, as texts."""
     require("openpyxl", purpose=str(path))
     import openpyxl
@@ -164,7 +166,8 @@ def _sheet_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
     try:
         with open(path, "rb") as stream:
             sheet = openpyxl.load_workbook(stream, read_only=True, data_only=True).worksheets[0]
-            rows = [["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
+            cells = sheet.iter_rows(values_only=True)
+            rows = [tuple("" if cell is None else str(cell) for cell in of_row) for of_row in cells]
     except Exception as error:  # a damaged file may make openpyxl raise anything
         problem = f"is not a workbook of Excel ({type(error).__name__})"
         raise DataError(problem, code="wrong-format", path=path, hint="Save it again as .xlsx or .csv") from error
@@ -176,13 +179,13 @@ def filled(cell: Any) -> Any:
     return None if isinstance(cell, str) and (not cell or cell.isspace()) else cell
 
 
-def _is_filled(cells: list[str]) -> bool:
+def _is_filled(cells: Sequence[str]) -> bool:
     """True if a cell is not blank; mostly the first one."""
     return bool(cells) and (bool(cells[0].strip()) or any(map(str.strip, cells)))
 
 
 def _named(
-    path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], mark: str
+    path: Path, rows: list[tuple[int, Sequence[str]]], header: Sequence[str], mark: str
 ) -> tuple[list[Number], dict[str, list[Any]]]:
     """The place of each row, and the cells by column."""
     if len(rows) < (1 if header else 2):

@@ -80,8 +80,7 @@ class FileScores(Metric):
             raise problem
         self._way = joined.way
         sign = -1.0 if self.options.higher == "worse" else 1.0
-        # A column that was not requested only names the rows of a label; its scores may be missing.
-        none = np.zeros(len(items))
+        none = np.zeros(len(items))  # scores of a column that was not requested may be missing
         columns = [joined.values[name] if name in self.requested else none for name in self.file_columns]
         scores = sign * np.stack(columns, axis=1)
         self._scores = {item.key: scores[place] for place, item in enumerate(items)}
@@ -212,17 +211,8 @@ def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricReques
     """A request with some of its columns. In the other columns of a score file, scores may be missing."""
     metric = request.metric
     if issubclass(metric, FileScores):
-        of_file = dict(zip(metric.columns, metric.file_columns, strict=True))
-        # The first column names the rows of a label.
-        named = metric.columns[:1] if request.label != metric.name else ()
-        remaining = [name for name in metric.columns if name in (*columns, *named)]
-        content: dict[str, Any] = {
-            "columns": tuple(remaining),
-            "file_columns": tuple(of_file[name] for name in remaining),
-            "requested": tuple(of_file[name] for name in columns),
-            "_joins": [],
-        }
-        metric = type("FileScores", (metric,), content)
+        in_file = dict(zip(metric.columns, metric.file_columns, strict=True))
+        metric = type("FileScores", (metric,), {"requested": tuple(in_file[name] for name in columns)})
     return replace(request, metric=metric, columns=tuple(columns))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from capbench.core.errors import DataError, UsageError, check_choice
-from capbench.core.files import read_json, sha256_file
+from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.datasets.tables import SUFFIXES, Table, read_table
 
@@ -72,6 +72,10 @@ class ScoreFile:
         """Position in the file of a row (counted from 0), for messages."""
         return self.places + row if isinstance(self.places, int) else self.places[row]
 
+    def error(self, code: str, row: int, message: str, hint: str, value: object) -> DataError:
+        """The error of a row (counted from 0)."""
+        return DataError(message, code=code, value=value, path=self.path, row=self.place(row), hint=hint)
+
 
 def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = "NAME") -> ScoreFile:
     """Read a score file; ``columns``: those to use, default: every numeric one; ``label``: for messages."""
@@ -80,8 +84,7 @@ def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = 
     if ending not in SUFFIXES:
         message = f"'{path}': scores cannot be read from '{ending}' files"
         raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(SUFFIXES)}")
-    by_item = ending == ".json" and isinstance(read_json(path), dict)
-    table = read_table(path, at="per_item" if by_item else "")
+    table = read_table(path)
     file = ScoreFile(path, sha256_file(path)[:16], {}, {}, (), table.numbers, label=label)
     read = _of_long if all(column in table.columns for column in COLUMNS) else _of_captions
     return read(file, table, columns)
@@ -110,9 +113,7 @@ def _of_captions(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreF
             if sound and not wanted and file.label:
                 hint += f"; if '{name}' is not a metric, select the metrics: {file.option('columns', ','.join(sound))}"
             value = others[name][wrong]
-            message = f"'{name}' is not a finite number: {value!r:.40}"
-            row = file.place(wrong)
-            raise DataError(message, code="not-a-number", value=value, path=file.path, row=row, hint=hint)
+            raise file.error("not-a-number", wrong, f"'{name}' is not a finite number: {value!r:.40}", hint, value)
     ignored = tuple(name for name in others if name and name not in numeric)
     if not numeric or all(np.isnan(values).all() for values, _ in numeric.values()):
         hint = "Add a column of numbers for each metric"
@@ -129,11 +130,10 @@ def _texts(file: ScoreFile, name: str, cells: Sequence[Any], kind: str) -> list[
         if isinstance(value, int) and not isinstance(value, bool) and kind != "caption":
             value = str(value)
         if not isinstance(value, str):
-            problem, code, named = f"'{name}' is not a text ({value!r:.40})", "wrong-type", value
-            if value is None:
-                problem, code, named = f"'{name}' is empty", "missing-value", name
             hint = f"Fill in '{name}' in every row"
-            raise DataError(problem, code=code, value=named, path=file.path, row=file.place(row), hint=hint)
+            if value is None:
+                raise file.error("missing-value", row, f"'{name}' is empty", hint, name)
+            raise file.error("wrong-type", row, f"'{name}' is not a text ({value!r:.40})", hint, value)
         texts.append(value)
     return texts
 
@@ -141,12 +141,9 @@ def _texts(file: ScoreFile, name: str, cells: Sequence[Any], kind: str) -> list[
 def _numbers(table: Table, name: str, cells: Sequence[Any]) -> tuple[FloatArray, int | None]:
     """Cells as numbers, NaN for empty and invalid ones; and the index of the first invalid or too large one, if any."""
     read = replace(table, decimals=table.decimals or ".").values(name, cells)  # numbers in JSON may be texts
-    wrong = (
-        row
-        for row, (cell, number) in enumerate(zip(cells, read, strict=True))
-        if cell is not None and (number is None or abs(number) > _LARGEST)
-    )
-    return np.array([np.nan if number is None else number for number in read]), next(wrong, None)
+    numbers = np.array(read, dtype=np.float64)
+    suspects = np.flatnonzero(~(np.abs(numbers) <= _LARGEST)).tolist()
+    return numbers, next((row for row in suspects if cells[row] is not None), None)
 
 
 def _of_long(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
@@ -175,7 +172,7 @@ def _of_long(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
             code, message, named = "duplicate", f"a second score of {name} for the same caption", caption
         if code:
             hint = "Write one score of a caption under one signature to a file; score it again"
-            raise DataError(message, code=code, value=named, path=file.path, row=file.place(row), hint=hint)
+            raise file.error(code, row, message, hint, named)
         scores[place] = values[row]
     for name in wanted:
         check_choice("column", name, columns, code="missing-column", path=file.path)

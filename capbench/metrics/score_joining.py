@@ -95,8 +95,6 @@ class Join:
 
     def among(self, columns: Sequence[str]) -> Join:
         """The join restricted to some of the columns."""
-        if set(columns) == set(self.values):
-            return self
         values = {name: self.values[name] for name in columns}
         return replace(self, values=values, missing=_without_score(values))
 
@@ -340,7 +338,7 @@ class _Joining:
             elif len(captions) > 1:
                 message = f"the id '{ids[row]}' belongs to {len(captions)} captions of this data set"
                 hint = "Add 'image' and 'caption', or use the ids that 'capbench data items' writes"
-                raise self._refusal("ambiguous", row, ids[row], message, hint)
+                raise self.file.error("ambiguous", row, message, hint, ids[row])
             if places:
                 self._take(row, places, "candidate id", self.named)
             else:
@@ -415,7 +413,7 @@ class _Joining:
                     here, other = item.image if name == "image" else item.candidate, self.file.names[name][row]
                     message = f"its {way} belongs to the {name} '{here[:60]}', but its {name} is '{other[:60]}'"
                     hint = "Correct one of the two, or remove the wrong column"
-                    raise self._refusal("mismatch", row, other, message, hint)
+                    raise self.file.error("mismatch", row, message, hint, other)
             if self.row_of[place] < 0:
                 self.ways[way] += 1
                 self.row_of[place] = row
@@ -439,10 +437,6 @@ class _Joining:
         names = self.file.names["image"]
         first = {names[row]: row for row in reversed(rows)}
         return {text: self._image(row) for text, row in sorted(first.items(), key=lambda named: named[1])}
-
-    def _refusal(self, code: str, row: int, value: str, message: str, hint: str) -> DataError:
-        path, place = self.file.path, self.file.place(row)
-        return DataError(message, code=code, value=value, path=path, row=place, hint=hint)
 
     def _values(self) -> tuple[dict[str, FloatArray], dict[int, int]]:
         """Scores of the distinct items by column, and rows with empty cells by item."""
@@ -478,7 +472,7 @@ class _Joining:
                 if self.file.label and (others := [column for column in self.columns if column != name]):
                     columns = self.file.option("columns", ",".join(others))
                     hint += f"; if '{name}' is not a metric, select the metrics: {columns}"
-                raise self._refusal("duplicate", row, item.candidate, message, hint)
+                raise self.file.error("duplicate", row, message, hint, item.candidate)
         return first
 
 

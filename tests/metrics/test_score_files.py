@@ -100,7 +100,7 @@ def test_a_long_file_with_two_scores_of_one_caption_is_rejected_with_the_row(tmp
         ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": 1, "x": 2}\n', "wrong-format", 2, None),
         ("s.jsonl", '{"id": "a", "x": 1}\n{"x": 2}\n', "missing-value", 2, "id"),
         ("s.jsonl", '{"id": ["a"], "x": 1}\n', "wrong-type", 1, ["a"]),
-        ("s.json", "{}", "missing-key", None, "per_item"),
+        ("s.json", "{}", "missing-value", None, None),
         ("s.json", '{"per_item": {"a": {"x": 1}, "b": {"x": "bad"}}}', "not-a-number", "entry 'b'", "bad"),
         ("s.parquet", "not parquet", "wrong-format", None, None),
     ],
