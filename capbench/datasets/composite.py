@@ -20,6 +20,7 @@ list of ``image``, ``caption`` and ``human`` (FLEUR).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -62,12 +63,8 @@ class RatedCandidate(Row):
     thoroughness: Rating | None = None  # None unless a table has this column
 
 
-Exports = Mapping[Path, tuple[Sequence[RatedCandidate], int]]
-"""Three candidates per image of each export, and the number of rows without an image at its end."""
-
-
 def read_export(path: Path, subset: str) -> tuple[list[RatedCandidate], int]:
-    """Read one export; see :data:`Exports`."""
+    """Three candidates per image of one export, and the number of rows without an image at its end."""
     table = read_table(path)
     numbers = range(1, CANDIDATES + 1)
     needed = ["Input.image_url", *(f"Input.text{n}" for n in numbers), *(f"Answer.Q{n}Answer" for n in numbers)]
@@ -175,10 +172,13 @@ class Composite(Dataset):
         and ``ratings["both"]`` (correctness, then thoroughness, pooled) exist if the files contain thoroughness.
         """
         rated, notes = self._correctness()
-        thoroughness, more_notes = self._thoroughness(rated)
+        rated, more_notes = self._with_thoroughness(rated)
         if selection.name == "no-human":
-            rated, thoroughness, note = _machine_captions(rated, thoroughness)
-            more_notes = [*more_notes, note]
+            machine = [candidate for candidate in rated if candidate.position != HUMAN]
+            if not machine:
+                raise file_error("contains no rated machine caption", "too-few", rated[0].path)
+            more_notes = [*more_notes, f"{len(rated) - len(machine):,} human captions are left out"]
+            rated = machine
         references = self._references(rated)
         items, left_out = _items(rated, references, selection.name)
         require_references(items, selection.name, rated[0].path)
@@ -191,7 +191,8 @@ class Composite(Dataset):
                 range(len(rated)), (c.rating for c in rated if c.rating is not None), SCALE
             )
         }
-        if thoroughness is not None:
+        thoroughness = {place: c.thoroughness for place, c in enumerate(rated) if c.thoroughness is not None}
+        if thoroughness:
             aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), SCALE)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
         ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness()))
@@ -211,60 +212,51 @@ class Composite(Dataset):
         folder = self.root.path / "composite"
         table, as_json = self.root.path / _TABLE, self.root.path / _JSON
         if len(exports) == len(SUBSETS):
-            read = {path: read_export(path, subset) for subset, path in exports.items()}
-            rated = [c for candidates, _ in read.values() for c in candidates if c.rating is not None]
-            path, notes = exports["8k"], _skipped_notes(read, "correctness")
-        elif table.is_file():
+            return _read_exports(exports, "correctness")
+        if table.is_file():
             return read_rows(table, RatedCandidate, ["subset", "image", "position"], quotes=False), []
-        elif exports:
+        if exports:
             missing = folder / f"{next(s for s in SUBSETS if s not in exports)}_correctness.csv"
             problem, hint = "this export is missing, although others exist", f"Add it, or {_TABLE} instead of all three"
             raise MissingFileError(problem, path=missing, hint=hint)
-        elif as_json.is_file():
-            path, (rated, blank) = as_json, read_composite_json(as_json)
-            notes = [f"{path.name}: {blank} candidates have no correctness rating"] if blank else []
-        else:
+        if not as_json.is_file():
             names = [f"composite/{subset}_correctness.csv" for subset in SUBSETS]
             self.root.file(_TABLE, _JSON, *names, what="Composite's ratings")
-            return [], []
+        rated, blank = read_composite_json(as_json)
         if not rated:
-            raise file_error("contains no correctness rating", "missing-value", path)
-        return rated, notes
+            raise file_error("contains no correctness rating", "missing-value", as_json)
+        return rated, [f"{as_json.name}: {blank} candidates have no correctness rating"] if blank else []
 
-    def _thoroughness(self, rated: Sequence[RatedCandidate]) -> tuple[dict[int, float] | None, list[str]]:
-        """Index of the item → thoroughness, or None if the files have none; and notes."""
+    def _with_thoroughness(self, rated: list[RatedCandidate]) -> tuple[list[RatedCandidate], list[str]]:
+        """The candidates with the thoroughness in the exports, if all of them exist; and notes."""
         exports = self._exports("thoroughness")
         if len(exports) < len(SUBSETS):
-            in_table = {i: float(c.thoroughness) for i, c in enumerate(rated) if c.thoroughness is not None}
-            return in_table or None, []
-        place: dict[tuple[str, str, str], list[int]] = {}
+            return rated, []
+        places: dict[tuple[str, str, str], list[int]] = {}
         for index, candidate in enumerate(rated):
-            place.setdefault((candidate.subset, candidate.image, caption_key(candidate.text)), []).append(index)
+            places.setdefault((candidate.subset, candidate.image, caption_key(candidate.text)), []).append(index)
         images = {(candidate.subset, candidate.image) for candidate in rated}
-        rating_of: dict[int, float] = {}
-        read = {path: read_export(path, subset) for subset, path in exports.items()}
-        notes = _skipped_notes(read, "thoroughness")
-        for subset, path in exports.items():
-            unrated = 0
-            for candidate in read[path][0]:
-                if candidate.rating is None:
-                    continue
-                if (subset, candidate.image) not in images:
-                    unrated += 1
-                    continue
-                indices = place.get((subset, candidate.image, caption_key(candidate.text)), [])
-                if not indices:
-                    problem = f"candidate {candidate.position + 1} of {candidate.image} has no rating of correctness"
-                    hint = "Both exports should be of the same release"
-                    raise candidate.error("unknown-item", problem, hint, value=candidate.image)
-                # The same text can occur at two positions: then the position decides.
-                same = [i for i in indices if rated[i].position == candidate.position]
-                rating_of[(same or indices)[0]] = float(candidate.rating)
-            if unrated:
-                notes.append(f"{path.name}: {unrated} candidates of images without correctness ratings are left out")
+        rating_of: dict[int, int | None] = {}
+        unrated: Counter[str] = Counter()
+        candidates, notes = _read_exports(exports, "thoroughness")
+        for candidate in candidates:
+            if (candidate.subset, candidate.image) not in images:
+                unrated[candidate.path.name] += 1
+                continue
+            indices = places.get((candidate.subset, candidate.image, caption_key(candidate.text)), [])
+            if not indices:
+                problem = f"candidate {candidate.position + 1} of {candidate.image} has no rating of correctness"
+                hint = "Both exports should be of the same release"
+                raise candidate.error("unknown-item", problem, hint, value=candidate.image)
+            # The same text can occur at two positions: then the position decides.
+            same = [i for i in indices if rated[i].position == candidate.position]
+            rating_of[(same or indices)[0]] = candidate.rating
+        for name, number in unrated.items():
+            notes.append(f"{name}: {number} candidates of images without correctness ratings are left out")
         if not rating_of:
             raise file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
-        return dict(sorted(rating_of.items())), notes
+        with_both = (c.model_copy(update={"thoroughness": rating_of.get(i)}) for i, c in enumerate(rated))
+        return list(with_both), notes
 
     def _no_thoroughness(self) -> MissingFileError:
         exports = self._exports("thoroughness")
@@ -293,27 +285,23 @@ class Composite(Dataset):
         return read_captions_file(path)
 
 
-def _skipped_notes(exports: Exports, aspect: str) -> list[str]:
-    skipped = sum(of_export for _, of_export in exports.values())
-    notes = [f"{skipped} rows without an image at the ends of the {aspect} exports are skipped"] if skipped else []
-    for path, (candidates, _) in exports.items():
-        if blank := sum(candidate.rating is None for candidate in candidates):
+def _read_exports(exports: Mapping[str, Path], aspect: str) -> tuple[list[RatedCandidate], list[str]]:
+    """The rated candidates of an aspect's exports, and notes on the rows and candidates that have no rating."""
+    rated: list[RatedCandidate] = []
+    notes: list[str] = []
+    skipped = 0
+    for subset, path in exports.items():
+        candidates, at_end = read_export(path, subset)
+        kept = [candidate for candidate in candidates if candidate.rating is not None]
+        if blank := len(candidates) - len(kept):
             notes.append(f"{path.name}: {blank} candidates have no {aspect} rating")
-    return notes
-
-
-def _machine_captions(
-    rated: Sequence[RatedCandidate], thoroughness: Mapping[int, float] | None
-) -> tuple[list[RatedCandidate], dict[int, float] | None, str]:
-    """The candidates that are not human, their thoroughness by the new index of the item, and a note."""
-    places = [place for place, candidate in enumerate(rated) if candidate.position != HUMAN]
-    if not places:
-        raise file_error("contains no rated machine caption", "too-few", rated[0].path)
-    kept = None
-    if thoroughness is not None:
-        kept = {new: thoroughness[old] for new, old in enumerate(places) if old in thoroughness} or None
-    note = f"{len(rated) - len(places):,} human captions are left out"
-    return [rated[place] for place in places], kept, note
+        rated += kept
+        skipped += at_end
+    if not rated:
+        raise file_error(f"contains no {aspect} rating", "missing-value", exports["8k"])
+    if skipped:
+        notes.insert(0, f"{skipped} rows without an image at the ends of the {aspect} exports are skipped")
+    return rated, notes
 
 
 def _items(
