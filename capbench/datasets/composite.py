@@ -259,10 +259,8 @@ class Composite(Dataset):
         return list(with_both), notes
 
     def _no_thoroughness(self) -> MissingFileError:
-        exports = self._exports("thoroughness")
-        missing = next((s for s in SUBSETS if s not in exports), SUBSETS[0])
         message = "there is no such file (only the original exports have ratings of thoroughness)"
-        path = self.root.path / "composite" / f"{missing}_throughness.csv"
+        path = self.root.path / "composite" / "8k_throughness.csv"
         return MissingFileError(message, path=path, hint="Add the three exports, or choose a statistic of correctness")
 
     def _references(self, rated: Sequence[RatedCandidate]) -> dict[tuple[str, str], tuple[str, ...]]:

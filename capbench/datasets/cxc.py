@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -84,12 +83,10 @@ class _Cxc(Dataset):
     image_folders: ClassVar[Sequence[str]] = ("coco/images",)
     split: ClassVar[str] = "val"  # split of COCO: ``val`` or ``test``
 
-    def _file(self, kind: str, what: str) -> Path:
-        return self.root.file(f"cxc/{kind}_{self.split}.csv", what=what)
-
     def _sits(self) -> tuple[list[_Sits], Captions, dict[int, _Caption]]:
         """The image-text ratings, the captions of the split's images, and all captions by their numbers."""
-        path = self._file("sits", "CxC's ratings of captions with images, which also name the images' captions")
+        what = "CxC's ratings of captions with images, which also name the images' captions"
+        path = self.root.file(f"cxc/sits_{self.split}.csv", what=what)
         rows = read_rows(path, _Sits, ["caption", "image"])
         captions = load_captions(f"coco-{self.split}", self.root)
         return rows, captions, _texts(rows, captions)
@@ -177,33 +174,24 @@ class CxcSts(_Cxc):
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file, then those of the other direction; ratings belong to the first ones."""
         _, _, by_number = self._sits()
-        path = self._file("sts", "CxC's ratings of pairs of captions")
+        path = self.root.file(f"cxc/sts_{self.split}.csv", what="CxC's ratings of pairs of captions")
         rows = read_rows(path, _Sts, ["caption", "other"])
         forward: list[Item] = []
         backward: list[Item] = []
         for row in rows:
-            first = _caption(by_number, row, row.caption)
-            other = row.other
-            second = _caption(by_number, row, other)
+            first, second = (_caption(by_number, row, number) for number in (row.caption, row.other))
             group = CO_CAPTIONS if first.image == second.image else CROSSED
-            forward.append(Item(first.image, first.text, (second.text,), f"sentid:{row.caption}-{other}", group))
-            backward.append(Item(second.image, second.text, (first.text,), f"sentid:{other}-{row.caption}", group))
+            forward.append(Item(first.image, first.text, (second.text,), f"sentid:{row.caption}-{row.other}", group))
+            backward.append(Item(second.image, second.text, (first.text,), f"sentid:{row.other}-{row.caption}", group))
         ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.score for row in rows), _SCALE)}
         same = sum(item.group == CO_CAPTIONS for item in forward)
-        notes = (f"{same:,} pairs of captions of one image, {len(rows) - same:,} of two images",)
-        if selection.name == "first-to-second":
-            return (Judgements(self.name, selection.name, tuple(forward), ratings, notes=notes),)
-        places = np.arange(2 * len(rows))
-        return (
-            Judgements(
-                self.name,
-                selection.name,
-                (*forward, *backward),
-                ratings,
-                notes=(*notes, "the scores of both directions are averaged"),
-                reverse=np.roll(places, len(rows)),
-            ),
-        )
+        notes: tuple[str, ...] = (f"{same:,} pairs of captions of one image, {len(rows) - same:,} of two images",)
+        judgements = Judgements(self.name, selection.name, tuple(forward), ratings, notes=notes)
+        if selection.name == "both-directions":
+            notes = (*notes, "the scores of both directions are averaged")
+            reverse = np.roll(np.arange(2 * len(rows)), len(rows))
+            judgements = replace(judgements, items=(*forward, *backward), notes=notes, reverse=reverse)
+        return (judgements,)
 
 
 def _texts(rows: Sequence[_Sits], captions: Captions) -> dict[int, _Caption]:

@@ -47,7 +47,7 @@ class PartPair(VotedPair):
 class FoilSet(Dataset):
     """Pairs of a correct caption and a foil in several parts, each of them a file."""
 
-    parts: ClassVar[Sequence[str]]  # names of the parts, which are those of the files
+    groups: ClassVar[Sequence[str] | None]  # names of the parts, which are those of the files
     folder: ClassVar[str]  # folder of the files
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
     version, versions = AS_PUBLISHED
@@ -55,7 +55,8 @@ class FoilSet(Dataset):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it in every pair."""
-        paths = {part: self.root.file(f"{self.folder}/{part}.json", what=f"the pairs of {part}") for part in self.parts}
+        names = {part: f"{self.folder}/{part}.json" for part in self.groups or ()}
+        paths = {part: self.root.file(name, what=f"the pairs of {part}") for part, name in names.items()}
         pairs = [p.model_copy(update={"part": part}) for part, path in paths.items() for p in read_rows(path, PartPair)]
         notes = []
         if selection.name.endswith("confirmed"):
@@ -118,7 +119,7 @@ class Valse(FoilSet):
     title: ClassVar[str] = "VALSE"
     folder: ClassVar[str] = "valse"
     image_folders: ClassVar[Sequence[str]] = ("valse/images", "coco/images")
-    parts: ClassVar[Sequence[str]] = (
+    groups: ClassVar[Sequence[str] | None] = (
         "existence",
         "plurals",
         "counting-hard",
@@ -130,7 +131,6 @@ class Valse(FoilSet):
         "coreference-standard",
         "coreference-hard",
     )
-    groups: ClassVar[Sequence[str] | None] = parts
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection(
             "confirmed",
@@ -158,7 +158,7 @@ class SugarCrepe(FoilSet):
     title: ClassVar[str] = "SugarCrepe"
     folder: ClassVar[str] = "sugarcrepe"
     image_folders: ClassVar[Sequence[str]] = ("sugarcrepe/images", "coco/images")
-    parts: ClassVar[Sequence[str]] = (
+    groups: ClassVar[Sequence[str] | None] = (
         "replace_obj",
         "replace_att",
         "replace_rel",
@@ -167,7 +167,6 @@ class SugarCrepe(FoilSet):
         "add_obj",
         "add_att",
     )
-    groups: ClassVar[Sequence[str] | None] = parts
     selections: ClassVar[Mapping[str, ItemSelection]] = by_name(
         ItemSelection("all-pairs", "all pairs; no references", source="SugarCrepe"),
         ItemSelection(

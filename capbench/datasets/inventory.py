@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -61,46 +60,38 @@ def missing_needs(entry: DatasetEntry, root: DataRoot) -> list[Need]:
 
 def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
     """The status of every data set: in the catalog, registered by plug-ins, or imported."""
-    statuses = []
-    for name in dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)]):
-        status = dataset_status(name, root, known)
-        if entry := known.datasets.get(name):
-            files = [file for need in missing_needs(entry, root) for file in _easiest(known, need)]
-            verb = "download" if all(known.address(file) is not None for file in files) else "info"
-            command = f"capbench data {verb} {name}" if files else ""
-            status = replace(status, published=entry.judgements, licence=known.licence(name), command=command)
-        statuses.append(status)
-    return statuses
+    names = dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)])
+    return [_status(name, root, known) for name in names]
 
 
-def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
+def _status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     """The status of one data set. Judgements are read under the default protocol to count them."""
-    entry = known.datasets.get(name)
-    registered = name in dataset_names()
+    entry, registered = known.datasets.get(name), name in dataset_names()
+    kinds: tuple[Kind, Kind] = ("plug-in", "imported") if entry is None else ("published", "captions")
+    status = DatasetStatus(name, name if entry is None else entry.title, kinds[0] if registered else kinds[1], "here")
     if entry is not None:
-        missing = tuple(need.role for need in missing_needs(entry, root))
+        missing = missing_needs(entry, root)
+        files = [file for need in missing for file in _easiest(known, need)]
+        verb = "download" if all(known.address(file) is not None for file in files) else "info"
+        command = f"capbench data {verb} {name}" if files else ""
+        status = replace(status, published=entry.judgements, licence=known.licence(name), command=command)
         if missing:
             any_exist = any(need.needed and need.met(root.locate) is not None for need in entry.needs)
-            protocol = ""
-            with contextlib.suppress(CapbenchError):
-                protocol = str(load_dataset(name).protocol()) if registered else ""
-            kind: Kind = "published" if registered else "captions"
-            state: State = "partly" if any_exist else "absent"
-            return DatasetStatus(name, entry.title, kind, state, protocol=protocol, missing=missing)
+            protocol = str(load_dataset(name).protocol()) if registered else ""
+            roles, state = tuple(need.role for need in missing), "partly" if any_exist else "absent"
+            return replace(status, state=state, protocol=protocol, missing=roles)
         if not registered:
-            return DatasetStatus(name, entry.title, "captions", "here")
-    kind = "published" if entry is not None else "plug-in" if registered else "imported"
-    title = entry.title if entry is not None else name
+            return status
     try:
         dataset = open_dataset(name, root)
         judgements = dataset.load(dataset.protocol().items)[0]
     except CapbenchError as error:
-        state = "absent" if isinstance(error, MissingFileError) and kind != "imported" else "damaged"
-        return DatasetStatus(name, title, kind, state, note=str(error))
+        state = "absent" if isinstance(error, MissingFileError) and status.kind != "imported" else "damaged"
+        return replace(status, state=state, note=str(error))
     human = {aspect: len(ratings) for aspect, ratings in judgements.ratings.items()}
     human |= {label: len(pairs) for label, pairs in judgements.preferences.items()}
     items, protocol = len(judgements.items), str(dataset.protocol())
-    return DatasetStatus(name, dataset.title, kind, "here", items, human, protocol)
+    return replace(status, title=dataset.title, items=items, human=human, protocol=protocol)
 
 
 @dataclass(frozen=True)
@@ -115,7 +106,6 @@ class Wanted:
 class Obtained:
     """The result of a download: new files, files that existed before, and files that are not in the archive."""
 
-    source: str
     written: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
@@ -163,21 +153,17 @@ def obtain(
     existing = tuple(path for path in wanted.paths if root.locate(path).exists())
     needed = [path for path in wanted.paths if path not in existing]
     if not needed:
-        return Obtained(wanted.source, kept=existing)
+        return Obtained(kept=existing)
     if url is None and all(known.files[path].url for path in needed):
         for path in needed:
             file = known.files[path]
             sha256 = file.sha256.value if file.sha256 else None  # the address names a commit, and so a content
             fetch(str(file.url), root.path / path, sha256=sha256, manual=source.manual, progress=progress)
-        return Obtained(wanted.source, tuple(needed), existing)
+        return Obtained(tuple(needed), existing)
     address = url or source.url
     if address is None or (url is None and source.dead is not None):
-        if source.dead:
-            why = f"its published link is dead: {source.dead}"
-        elif source.form:
-            why = f"it is available through a form: {source.form}"
-        else:
-            why = "there is no open download"
+        dead, form = f"its published link is dead: {source.dead}", f"it is available through a form: {source.form}"
+        why = dead if source.dead else form if source.form else "there is no open download"
         page = f" Page: {source.page}." if source.page else ""
         hint = f"Manually: {source.manual}.{page} If you have another address: --url ADDRESS"
         first, value = root.path / needed[0], wanted.source
@@ -191,14 +177,14 @@ def obtain(
         # Only official hashes are enforced: another valid copy may differ from an observed hash. Verification warns.
         official = known_hash.value if known_hash is not None and known_hash.status == "official" else None
         fetch(address, root.path / needed[0], sha256=official, manual=source.manual, progress=progress)
-        return Obtained(wanted.source, (needed[0],), existing)
+        return Obtained((needed[0],), existing)
     # its place until it is unpacked
     archive = cache_dir("downloads") / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}.zip"
     fetch(address, archive, manual=source.manual, progress=progress)
     written, absent = unpack(archive, {path: known.files[path].member for path in needed}, root.path)
     if not absent:
         archive.unlink(missing_ok=True)
-    return Obtained(wanted.source, tuple(written), existing, tuple(absent))
+    return Obtained(tuple(written), existing, tuple(absent))
 
 
 # Verification of files: row counts and SHA-256. A wrong count is an error. A different hash is a warning, because a

@@ -315,13 +315,10 @@ def resolve(
         is_statistic = parts[0] not in selections and _completed(parts[0], statistics, default[1]) in statistics
         parts = [default[0], parts[0]] if is_statistic else [parts[0], default[1]]
     if len(parts) != 2:
-        raise ProtocolError(
-            f"'{text}' is not a protocol id", code="wrong-value", value=text, hint="The form is dataset/items/statistic"
-        )
-    if parts[1] not in statistics:
-        parts[1] = _completed(parts[1], statistics, default[1])
-    items, statistic = parts
-    for name in (part for part in parts if part not in selections and part not in statistics):
+        problem, hint = f"'{text}' is not a protocol id", "The form is dataset/items/statistic"
+        raise ProtocolError(problem, code="wrong-value", value=text, hint=hint)
+    items, statistic = parts[0], _completed(parts[1], statistics, default[1])
+    for name in (part for part in (items, statistic) if part not in selections and part not in statistics):
         for level, requirement in _REQUIREMENTS.items():
             if level in name and not any(level in known for known in statistics):
                 problem = f"{dataset} has no '{name}': such a statistic requires {requirement}"

@@ -264,15 +264,10 @@ def candidate_records(path: Path) -> Iterator[Record]:
     if isinstance(data, list):
         yield from _listed_records(data, path)
         return
-    kind = next((key for key in ("annotations", "images") if isinstance(data, dict) and _is_list(data.get(key))), None)
-    if kind or not isinstance(data, dict):
+    if not isinstance(data, dict) or isinstance(data.get("annotations", data.get("images")), list):
         hint = f"Pass references with --references. {CANDIDATE_FORM}"
-        raise DataError("is not a list of candidates", code="wrong-format", value=kind, path=path, hint=hint)
+        raise DataError("is not a list of candidates", code="wrong-format", path=path, hint=hint)
     yield from _records_by_image(data, path)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list) and (not value or isinstance(value[0], dict))
 
 
 def _bare(value: Any) -> Any:

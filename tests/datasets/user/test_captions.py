@@ -115,7 +115,7 @@ OK = [{"image": "x", "caption": "one dog"}]
         ("c.json", '{"x": "a", "y": "b", "x": "c"}', "duplicate", None, "x"),
         ("c.json", {"x": "a", "x.jpg": "b"}, "duplicate", "image 'x.jpg'", "x"),
         ("c.json", {"image": "x", "caption": "a"}, "wrong-format", None, "image"),
-        ("c.json", COCO, "wrong-format", None, "annotations"),
+        ("c.json", COCO, "wrong-format", None, None),
         ("c.json", "[]", "missing-caption", None, None),
         ("c.json", "[5]", "wrong-type", "entry 1", None),
         ("c.json", [{"caption": "a"}], "missing-image", "entry 1", None),
