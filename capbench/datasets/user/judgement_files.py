@@ -345,17 +345,17 @@ class _Rows(_Problems):
         if not missing.all() or any(cells == () for cells in listed):
             hint = "Give at least one reference caption of the image, or none in all rows"
             self.add(missing, "missing-references", "has no 'references'", hint)
-        clean: dict[tuple[object, ...] | None, tuple[str, ...]] = {None: ()}
-        wrong: dict[object, str] = {}
-        for cells in {cells for cells in listed if cells is not None}:
-            texts = [_cleaned(cell, caption=True) for cell in cells]
-            clean[cells] = tuple(text for text, _ in texts)
-            wrong[cells] = next((bad or "is empty" for text, bad in texts if bad or not text), "")
+        lists = [cells or () for cells in listed]
+        known = {cells: [_cleaned(cell, caption=True) for cell in cells] for cells in set(lists)}
+        wrong = {
+            of: next((bad or "is empty" for text, bad in texts if bad or not text), "") for of, texts in known.items()
+        }
         for problem in sorted(set(wrong.values()) - {""}):
             code = "missing-value" if "empty" in problem else "wrong-value"
-            bad = [wrong.get(cells) == problem for cells in listed]
+            bad = [wrong[cells] == problem for cells in lists]
             self.add(bad, code, f"a reference {problem}", "Correct or remove it", "references")
-        self.set("references", [clean[cells] for cells in listed])
+        clean = {cells: tuple(text for text, _ in texts) for cells, texts in known.items()}
+        self.set("references", [clean[cells] for cells in lists])
 
     def lists(self, stem: str) -> list[tuple[Any, ...] | None]:
         """The numbered columns of a row from left to right, or its list; None without either, ``()`` if empty."""
@@ -565,12 +565,11 @@ class _Rows(_Problems):
         for name, given in has.items():
             problem, hint = f"some rows have '{name}' and others do not", "Give them in every row or in none"
             self.add(given != given[0], "missing-value", problem, hint, name)
-        said = {}  # the direction by each of the three, NaN where it is not given
-        choices = frame["preferred"] if "preferred" in frame else pd.Series(None, index=frame.index, dtype=object)
-        said["preferred"] = np.array(
-            [_CHOICES.get(cell.strip().lower(), np.nan) if isinstance(cell, str) else np.nan for cell in choices]
-        )
-        wrong = np.isnan(said["preferred"]) & choices.notna().to_numpy()
+        has["preferred"] = self.has("preferred")
+        chosen = frame["preferred"] if has["preferred"].any() else [None] * len(frame)
+        choices = [_CHOICES.get(cell.strip().lower()) if isinstance(cell, str) else None for cell in chosen]
+        said = {"preferred": np.array(choices, dtype=np.float64)}  # direction by each of the three, NaN for none
+        wrong = np.isnan(said["preferred"]) & has["preferred"]
         self.add(wrong, "wrong-value", "'preferred' is not a, b or tie", "Give a, b or tie", "preferred")
         if has["grade"].any():
             grade = self.numbers_of("grade", limit=_LARGEST_GRADE)
@@ -587,7 +586,7 @@ class _Rows(_Problems):
         for first, other in itertools.combinations(said, 2):
             against = np.isfinite(said[first]) & np.isfinite(said[other]) & (said[first] != said[other])
             self.add(against, "mismatch", f"'{first}' contradicts '{other}'", "Correct or omit one of them", first)
-        none = ~(choices.notna().to_numpy() | has["votes"] | has["grade"])
+        none = ~np.any(list(has.values()), axis=0)
         hint = "Give a, b or tie, or votes_a and votes_b, or a grade"
         self.add(none, "missing-value", "has no 'preferred'", hint, "preferred")
         return pd.DataFrame(said, index=frame.index).bfill(axis=1).iloc[:, 0].fillna(0).astype(np.int64)
