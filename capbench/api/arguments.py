@@ -157,7 +157,7 @@ class RunSettings(TypedDict, total=False):
     seed: Annotated[Seed | None, Help("Seed, instead of the file's; the folder is NAME-seedN.")]
     variant: Annotated[
         str | None,
-        Help("FAIEr: row of the paper's Table 4, such as fier; the folder is NAME-ROW.", metavar="ROW"),
+        Help("Row of the paper's Table 4, such as fier; the folder is NAME-ROW.", metavar="ROW"),
     ]
 
 

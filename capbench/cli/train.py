@@ -58,6 +58,16 @@ _NETWORKS = {
     """,
 }
 
+_EVALUATION = {"evaluate", "model", "vocabulary", "images", "folds"}
+_IDLE = {
+    "scan": {"vectors", "variant"},
+    "faier": {"vectors", "vocabulary"},
+    "vilbert": {"vectors", "variant", *_EVALUATION},
+    "nneval": {"features", "variant", *_EVALUATION},
+    "leic": {"vectors", "variant", *_EVALUATION},
+}
+"""Options that do nothing for a network; its command does not have them."""
+
 
 class _Trainers(HelpGroup):
     """The commands of capbench, and one for each trainer that a plug-in registers."""
@@ -68,11 +78,13 @@ class _Trainers(HelpGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = {plugin.name: plugin.package for plugin in plugins.registered("capbench.trainers")}
-        command = super().get_command(ctx, cmd_name)
+        command: Any = super().get_command(ctx, cmd_name)
         if command is None and cmd_name in known:
             run = _command(cmd_name)
             run.__doc__ = f"Train a network of the package {known[cmd_name]}."
             command = build(run, cmd_name)
+        for option in _IDLE.get(cmd_name, ()):
+            command.params = [parameter for parameter in command.params if parameter.name != option]
         return command
 
 

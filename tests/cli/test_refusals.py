@@ -209,6 +209,7 @@ models combine a.pt b.pt --out e.json => missing-weights a.pt
 train scan --seed 1 => missing-option config
 train scan tiny.yaml => missing-file tiny.yaml
 train faier faier-flickr8k --variant row => unknown-name row
+train nneval nneval-coco --features x => unknown-option --features
 train scan scan-flickr8k-grid --folds 5 => missing-option --folds
 train scan scan-flickr8k-grid --evaluate tset => unknown-name tset
 train scan scan-flickr8k-grid --evaluate test --restart => conflict
