@@ -166,9 +166,7 @@ def _options_by_label(
         if owner in classes or owner == FOR_ALL:
             continue
         # The owner may be a column (bleu-4) instead of its metric, or the path of a class.
-        metric = columns.get(owner.lower(), (owner, ""))[0]
-        if ":" in owner:
-            metric = metric_class(owner).name
+        metric = metric_class(owner).name if ":" in owner else columns.get(owner.lower(), (owner, ""))[0]
         if metric not in metrics:
             hint = suggest(owner, [*classes, *(request.label for request in of_files)])
             message = f"there is an option for '{owner}', which is not a requested metric or score file"
@@ -184,22 +182,14 @@ def _options_by_label(
     known = {name for names in declared.values() for name in names}
     known |= {d.name for request in of_files for d in request.metric.option_type.declared()}
     for option in (name for name in for_all if name not in known):
-        raise _unknown_option(f"none of the metrics has an option '{option}'", option, sorted(known))
+        message, hint = f"none of the metrics has an option '{option}'", suggest(option, sorted(known))
+        raise UsageError(message, code="unknown-option", value=option, hint=hint)
     for label, cls in classes.items():
         given = {name: value for name, value in for_all.items() if name in declared[label]}
         given |= {**by_metric.get(cls.name, {}), **options.get(cls.name, {}), **options.get(label, {})}
-        for option in (name for name in given if name not in declared[label]):
-            raise _unknown_option(f"{label} has no option '{option}'", option, declared[label], f"{label}=")
         cls.option_type.read(label, given)
         chosen[label] = given
     return chosen
-
-
-def _unknown_option(message: str, option: str, known: Sequence[str], owner: str = "") -> UsageError:
-    """The error; the hint for an option that is meant to pass a file names the flag and the key of a study."""
-    hint = f"Pass --{option} {owner}FILE, or give it as '{option}' of a labelled entry in a study"
-    hint = hint if option in ("features", "model") else suggest(option, list(known))
-    return UsageError(message, code="unknown-option", value=option, hint=hint)
 
 
 def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
