@@ -277,11 +277,16 @@ def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Ite
         message = f"{metric.name} returned statistics of shape {extracted.shape} for {len(items)} items"
         hint = "Its statistics() must return one row per item"
         raise MetricError(message, code="wrong-shape", value=extracted.shape, hint=hint)
-    bad = np.flatnonzero(~np.isfinite(extracted).all(axis=1))
+    check_finite(f"{metric.name} returned the statistics", extracted, items)
+
+
+def check_finite(what: str, values: FloatArray, items: Sequence[Item]) -> None:
+    """Raise MetricError for the first item with a value that is not a finite number; ``values``: (n,) or (n, k)."""
+    bad = np.flatnonzero(~np.isfinite(values).reshape(len(items), -1).all(axis=1))
     if len(bad):
         item = items[bad[0]]
-        message = f"{metric.name} returned a statistic that is not a finite number for {item_name(item)}"
-        raise MetricError(message, code="not-a-number", value=item.image)
+        message, hint = f"{what} {values[bad[0]]} of {item_name(item)}", "It must return finite numbers"
+        raise MetricError(message, code="not-a-number", value=item.image, hint=hint)
 
 
 def item_name(item: Item) -> str:

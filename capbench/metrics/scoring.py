@@ -31,7 +31,7 @@ from capbench.datasets.user.caption_warnings import caption_warnings
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
-from capbench.metrics.score_cache import Extraction, item_name
+from capbench.metrics.score_cache import Extraction, check_finite
 from capbench.metrics.score_files import COLUMNS
 
 if TYPE_CHECKING:
@@ -186,12 +186,7 @@ def _checked(scores: FloatArray | None, column: str, items: Sequence[Item], name
         message = f"{name} returned scores of '{column}' of shape {values.shape} for {len(items)} items"
         hint = "Its scores() must return all columns"
         raise MetricError(message, code="wrong-shape", value=values.shape, hint=hint)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        item = items[bad[0]]
-        message = f"{name} returned {values[bad[0]]} as '{column}' of {item_name(item)}"
-        hint = "A score must be a finite number"
-        raise MetricError(message, code="not-a-number", value=item.image, hint=hint)
+    check_finite(f"{name} returned as '{column}'", values, items)
     return values
 
 
