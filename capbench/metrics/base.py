@@ -283,9 +283,6 @@ class CombinedMetric(Metric):
         inputs = (metric.signature().replace("|", ",") for metric in self.inputs())
         return {**super().facts(), "of": "+".join(inputs)}
 
-    def cache_key(self, item: Item) -> bytes:
-        return b"".join(metric.cache_key(item) for metric in self.inputs())
-
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, k) statistics, extracted from the inputs; scoring passes their columns to :meth:`combine` instead."""
         columns: list[Mapping[str, FloatArray]] = []

@@ -43,9 +43,8 @@ FORMS = (
     "images, candidates, references",
     "items",
 )
-"""Accepted parameters, in any order. Parameters with other names must have defaults. ``reference`` may replace
-``references`` of a single candidate, for data with one reference each."""
-_KNOWN = {name for form in FORMS for name in form.split(", ")} | {"reference"}
+"""Accepted parameters, in any order. Parameters with other names must have defaults."""
+_KNOWN = {name for form in FORMS for name in form.split(", ")}
 
 
 class FunctionScores(Metric):
@@ -61,7 +60,6 @@ class FunctionScores(Metric):
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1) values of the function."""
-        self._check_references(items)
         batched = bool({"candidates", "items"} & set(self.arguments))
         images = images_of((item.image for item in items), self.resources) if self._reads_images else {}
         rows: list[object] = []
@@ -89,7 +87,6 @@ class FunctionScores(Metric):
         values = {
             "image": images.get(first.image),
             "candidate": first.candidate,
-            "reference": first.references[0] if first.references else None,
             "references": first.references if "candidate" in self.arguments else [item.references for item in batch],
             "items": list(batch),
             "images": [images.get(item.image) for item in batch],
@@ -136,19 +133,9 @@ class FunctionScores(Metric):
         return bool({"image", "images"} & set(self.arguments))
 
     @classmethod
-    def _check_references(cls, items: Sequence[Item]) -> None:
-        """Reject items with another number of references than one for ``reference``."""
-        unlike = next((item for item in items if len(item.references) != 1), None)
-        if unlike is not None and "reference" in cls.arguments:
-            number = len(unlike.references)
-            message = f"the function {cls.name} takes one reference, but {item_name(unlike)} has {number}"
-            raise MetricError(message, code="wrong-shape", value=number, hint="Name its parameter 'references'")
-
-    @classmethod
     def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any]) -> None:
-        """Reject items with another number of references than one for ``reference``; images without a file or features,
-        if the function fails on the first of them: it may read the picture, the region features, or neither."""
-        cls._check_references(items)
+        """Reject images without a file or features, if the function fails on the first of them: it may read the
+        picture, the region features, or neither."""
         unmet: list[CapbenchError] = []
         for need in (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ():
             try:
@@ -182,7 +169,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
     module = getattr(function, "__module__", None) or "?"
     unsigned = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}@unsigned"
     arguments, batch_size = _arguments(function, name)
-    needs = [References()] if {"references", "reference", "items"} & set(arguments) else []
+    needs = [References()] if {"references", "items"} & set(arguments) else []
     return type(
         "FunctionScores",
         (FunctionScores,),
@@ -212,9 +199,7 @@ def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool]
     passed = {p.name: p.kind is p.KEYWORD_ONLY for p in parameters if p.name in _KNOWN}
     # Other parameters with defaults are settings. *args and **kwargs have no defaults.
     settings = {p.name: p.default for p in parameters if p.name not in _KNOWN}
-    single = "candidate" in passed and "references" not in passed
-    form = {"references" if single and each == "reference" else each for each in passed}
-    if form not in [set(form.split(", ")) for form in FORMS] or any(
+    if set(passed) not in [set(form.split(", ")) for form in FORMS] or any(
         v is inspect.Parameter.empty for v in settings.values()
     ):
         forms = "; ".join(f"({form})" for form in FORMS)

@@ -241,17 +241,12 @@ def careful(image: Image, candidate: str) -> float:
     return float(len(candidate) + (image.path is None))
 
 
-def of_one(candidate: str, reference: str) -> float:
-    return float(len(candidate) + len(reference))
-
-
 @pytest.mark.parametrize(
     ("metric", "code"),
     [
         ("opened", "missing-image"),
         ("seen", "missing-features"),
         ("Brightness", "missing-features"),
-        ("of_one", "wrong-shape"),
         ("careful", ""),
     ],
 )
@@ -269,7 +264,7 @@ def test_what_one_data_set_lacks_costs_no_number_of_the_other(
     study = Study(
         "s",
         "S",
-        tuple(names if metric != "of_one" else ("flickr8k-expert/one-reference/mean-tau-b", "thumb")),
+        names,
         (f"{HERE}:{metric}",),
         features=str(tmp_path / "some.h5"),
         images=str(tmp_path / "pictures"),
