@@ -140,16 +140,16 @@ class FunctionScores(Metric):
         for need in (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ():
             try:
                 need.check_items(items, resources, cls.option_type())
-            except (MissingFeaturesError, MissingFileError) as lack:
-                unmet.append(lack)
+            except (MissingFeaturesError, MissingFileError) as error:
+                unmet.append(error)
         for lack in unmet:
             try:
                 cls(resources).statistics([next(item for item in items if item.image == lack.value)], lambda _: None)
             except MetricError as failure:
                 read = FeatureError if isinstance(failure.__cause__, FeatureError) else MissingFileError
-                error = next((error for error in unmet if isinstance(error, read)), lack)
-                error.message = f"{error.message}; without, {failure.message}"
-                raise error from failure
+                lack = next((other for other in unmet if isinstance(other, read)), lack)
+                lack.message = f"{lack.message}; without, {failure.message}"
+                raise lack from failure
 
 
 def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:
@@ -199,9 +199,8 @@ def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool]
     passed = {p.name: p.kind is p.KEYWORD_ONLY for p in parameters if p.name in _KNOWN}
     # Other parameters with defaults are settings. *args and **kwargs have no defaults.
     settings = {p.name: p.default for p in parameters if p.name not in _KNOWN}
-    if set(passed) not in [set(form.split(", ")) for form in FORMS] or any(
-        v is inspect.Parameter.empty for v in settings.values()
-    ):
+    unset = inspect.Parameter.empty in settings.values()
+    if unset or set(passed) not in [set(form.split(", ")) for form in FORMS]:
         forms = "; ".join(f"({form})" for form in FORMS)
         message = f"the function {name}{signature} cannot be called as a metric"
         hint = f"Name its parameters {forms}; others need defaults"

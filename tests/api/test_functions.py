@@ -113,16 +113,7 @@ def test_names_of_parameters_decide_the_call(parameters: str, value: str, expect
 
 @pytest.mark.parametrize(
     "parameters",
-    [
-        "*given",
-        "candidate, **more",
-        "i, c, r",
-        "candidate, reference",
-        "image",
-        "candidate, images",
-        "candidate, weight",
-        "items, candidates",
-    ],
+    ["*given", "candidate, **more", "candidate, reference", "candidate, images", "candidate, weight", "items, image"],
 )
 def test_other_parameters_are_rejected_without_a_call(parameters: str) -> None:
     with raises(UsageError, "wrong-type", value="made"):
