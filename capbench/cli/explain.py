@@ -38,7 +38,7 @@ def explain(
 ) -> None:
     """Explain a metric's scores for captions of one image.
 
-    Prints the explanation and writes an HTML page and a picture of each candidate (PNG, SVG or PDF). With a study file,
+    Prints the scores, and writes an HTML page and a picture of each candidate (PNG, SVG or PDF). With a study file,
     image, captions and metric come from the file. See docs/explain.md.
 
     Example: capbench explore explain --image f8k_003 --features features/sample.h5 --model sample
@@ -47,7 +47,7 @@ def explain(
     """
     require("matplotlib", purpose="an explanation's page")
     from capbench.api.explaining import explain as compute
-    from capbench.reports.explain import text_lines
+    from capbench.reports.explain import summary_table
 
     values: Any = inputs.values()
     explained = compute(
@@ -74,8 +74,7 @@ def explain(
         "notes": list(explanation.notes),
     }
     title = [explained.title] if explained.title else []
-    lines = [*title, *text_lines(explanation), explanation.signature, ", ".join(files)]
-    common.answer(json_output, result, lines)
+    common.answer(json_output, result, [*title, summary_table(explanation), explanation.signature, ", ".join(files)])
 
 
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:

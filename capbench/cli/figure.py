@@ -13,7 +13,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.commands import split_names
 from capbench.cli.options import FigureLook, LeftOut, OptionGroup, ScoringInputs, Target, argument
-from capbench.cli.report import write_reports
+from capbench.cli.report import write_page
 from capbench.core.arguments import Help, Resamples, Seed, Unit
 from capbench.core.errors import UsageError
 
@@ -115,8 +115,15 @@ def figure(
     from capbench.reports.figures.style import check_ending, save
 
     if kind == "report":
+        from capbench.core.files import check_folder, check_writable
+        from capbench.reports.page import read_source
+
         files = call.files("results.json files, or folders with one", None)
-        write_reports(files, out or Path("report.html"), chosen.title, call.data, call.image_root)
+        page, folder = out or Path("report.html"), call.image_root
+        if folder is not None:
+            check_folder(folder, "--image-root")
+        check_writable(page)
+        write_page([read_source(file) for file in files], page, call.root(), title=chosen.title, image_root=folder)
         return
     path = out or Path(f"{kind}.png")
     check_ending(path)

@@ -60,18 +60,3 @@ def write_page(
     page = report_page(sources, title=title, command=command, pictures=pictures, progress=common.progress)
     write_text(out, page)
     common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")
-
-
-def write_reports(
-    results: Sequence[Path], out: Path, title: str | None, data: Path | None, image_root: Path | None
-) -> None:
-    """Write an HTML report of study results."""
-    from capbench.core.files import check_folder, check_writable
-    from capbench.datasets.root import find_root
-    from capbench.reports.page import read_source
-
-    root = find_root(data)
-    if image_root is not None:
-        check_folder(image_root, "--image-root")
-    check_writable(out)
-    write_page([read_source(path) for path in results], out, root, title=title, image_root=image_root)

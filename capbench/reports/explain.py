@@ -1,4 +1,4 @@
-"""An explanation as an HTML page, a picture of each candidate and text lines, drawn from named arrays.
+"""An explanation as an HTML page, a picture of each candidate and a table, drawn from named arrays.
 
 Words whose largest weight is below the mean of all weights (an equal share) have no map.
 """
@@ -32,6 +32,7 @@ from capbench.core.records import FloatArray
 from capbench.reports.figures import style
 from capbench.reports.page.elements import Html, joined, lines_list, plain_table, printable, tag
 from capbench.reports.page.page import html_document
+from capbench.reports.table import Table as ResultTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -342,38 +343,13 @@ def _cell(value: str | float) -> str:
 
 # Terminal output.
 
-_FIRST = 5
 
-
-def text_lines(explanation: Explanation) -> list[str]:
-    """The table of candidates, then bars, best regions, and the first rows of tables of each; no matrices."""
-    names = explanation.regions.names if explanation.regions else ()
-    lines = [*_aligned(_summary(explanation)), ""]
-    for number, candidate in enumerate(explanation.candidates):
-        lines.append(f"{letter(number)}: {candidate.text}")
-        told = [*candidate.notes, *(row for panel in candidate.panels for row in _lines(panel, names))]
-        lines += [f"   {row}" for row in told]
-    return lines
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table: the first column at the left, numbers at the right, and candidates at the end."""
-    texts = rows[0][-1] == "candidate"
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
-        yield "  ".join([first.ljust(widths[0]), *(cells[:-1] + others[-1:] if texts else cells)]).rstrip()
-
-
-def _lines(panel: Panel, regions: Sequence[str]) -> Iterator[str]:
-    if isinstance(panel, Bars) and panel.rows:
-        bars = zip(panel.rows[:_FIRST], panel.values.tolist(), strict=False)
-        yield f"{panel.title}: " + ", ".join(f"{name} {value:.3f}" for name, value in bars)
-    elif isinstance(panel, RegionMaps):
-        best = [(panel.rows[row], panel.best(row)) for row in shown_rows(panel)]
-        yield f"{panel.title}: " + ", ".join(f"{name}: {regions[of[0]] if of else 'even'}" for name, of in best)
-    elif isinstance(panel, Table):
-        yield from _aligned([list(panel.heads), *([_cell(value) for value in row] for row in panel.rows[:_FIRST])])
+def summary_table(explanation: Explanation) -> ResultTable:
+    """Rating and scores of all candidates; the page has everything else."""
+    heads, *rows = (row[:-1] for row in _summary(explanation))
+    texts = (f"{letter(number)}: {candidate.text}" for number, candidate in enumerate(explanation.candidates))
+    notes = (f"{letter(n)}: {note}" for n, candidate in enumerate(explanation.candidates) for note in candidate.notes)
+    return ResultTable.of(heads, rows, legend=(*texts, *notes))
 
 
 def write_explanation(

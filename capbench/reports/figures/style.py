@@ -25,19 +25,13 @@ ENDINGS = (".png", ".svg", ".pdf")
 FONTS = [
     "DejaVu Sans",
     "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK KR",
     "WenQuanYi Zen Hei",
-    "IPAexGothic",
-    "NanumGothic",
     "Hiragino Sans",
-    "PingFang SC",
     "Microsoft YaHei",
     "Malgun Gothic",
     "Arial Unicode MS",
     "Noto Sans Devanagari",
     "Noto Sans Thai",
-    "Noto Emoji",
     "Unifont",
 ]
 

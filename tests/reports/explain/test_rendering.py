@@ -23,7 +23,7 @@ from capbench.reports.explain import (
     make_scene,
     page,
     shown_rows,
-    text_lines,
+    summary_table,
     weight_map,
     write_explanation,
 )
@@ -107,12 +107,11 @@ def test_any_number_of_regions_and_words_can_be_drawn(regions: int, caption: str
     assert (tmp_path / "deep" / "x.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_terminal_shows_scores_bars_best_regions_and_tables(explanations: dict[str, Explanation]) -> None:
-    lines = text_lines(explanations["overlap"])
-    assert [line[:3] for line in lines if line[1:3] == ": "] == ["A: ", "B: ", "C: "]
-    assert "   Halves: halves: right half" in lines
-    assert any(re.fullmatch(r"   shares: котёнок 1\.000", line) for line in lines)
-    assert any(re.fullmatch(r"   котёнок +True  0\.2500", line) for line in lines)
+def test_the_terminal_has_all_candidates_with_their_scores(explanations: dict[str, Explanation]) -> None:
+    table = summary_table(explanations["overlap"])
+    assert [row.title for row in table.rows] == ["A", "B", "C"]
+    assert [row.cells[0].value for row in table.rows] == ["1.50", "–", "–"]
+    assert table.legend[2] == "C: котёнок"
 
 
 def test_a_pixel_gets_its_box_and_a_small_box_shows_inside_of_a_large_one() -> None:
