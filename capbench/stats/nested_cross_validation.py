@@ -64,15 +64,11 @@ def check_judgements(examples: Examples, settings: Settings) -> None:
     """Check that a combination can be learned from the judgements, before any score is known."""
     units = len(np.unique(examples.unit))
     left = units - -(-units // settings.folds)
-    hint = "Judgements of three images or more are required"
-    if units < settings.folds:
-        message = f"judgements of {count(units, 'image')} cannot be split into {settings.folds} folds"
-        hint = f"Use {units} folds or fewer" if units > 2 else hint
-        raise StatisticError(message, code="too-few", value=units, hint=hint)
-    if left < settings.inner_folds:
-        message = f"the {count(left, 'image')} outside a fold cannot be split into {settings.inner_folds} inner folds"
-        hint = f"Use {left} inner folds or fewer" if left > 1 else hint
-        raise StatisticError(message, code="too-few", value=left, hint=hint)
+    for images, folds, what in ((units, settings.folds, "folds"), (left, settings.inner_folds, "inner folds")):
+        if images < folds:
+            message = f"{count(images, 'image')} cannot be split into {folds} {what}"
+            hint = f"Use {images} {what} or fewer" if left > 1 else "Judgements of three images or more are required"
+            raise StatisticError(message, code="too-few", value=images, hint=hint)
     if examples.target is not None and np.ptp(examples.target) == 0:
         raise StatisticError("all ratings are equal: there is nothing to learn")
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from capbench.core.arguments import MOST_RESAMPLES
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
-from capbench.stats.agreement import Accuracies, Agreement, Correlations
+from capbench.stats.agreement import Agreement, Correlations
 from capbench.stats.correlation import correlation, t_p_value
 from capbench.stats.intervals import BootstrapSample
 from capbench.stats.pairs import Correction, Pair, Test, Tests, Unit
@@ -249,8 +249,7 @@ def compare(
 
     All pairs share the permutations. ``unit`` is the name of the units of ``data``, and ``sample`` a bootstrap of the
     same data, for intervals of the differences and for the test ``bootstrap``, which requires it.
-
-    Raises StatisticError: a test that is not available for the data.
+    :func:`capbench.studies.study.misfit` says which closed-form tests apply.
     """
     value_by_name = {name: observed_value(data.statistic(name)) for name in data.names}
     values = dict(sorted(value_by_name.items(), key=lambda entry: -entry[1]))
@@ -329,23 +328,14 @@ def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> 
 
 
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:
-    rows = data.scores[first]
-    a, b = rows[0], data.scores[second][0]
-    problem = ""
-    if len(rows) > 1:
-        problem = f"the test '{test}' is for one sample of references, not {len(rows)}"
-    elif isinstance(data, Correlations) and test != "mcnemar" and data.coefficient in ("pearson", "spearman"):
-        n = len(data.human)
-        if n < 4:
-            message = f"a test between two correlations requires four data points or more, got {n}"
-            raise StatisticError(message, code="too-few", value=n)
-        r12, r13 = (correlation(data.coefficient, scores, data.human).value for scores in (a, b))
-        r23 = correlation(data.coefficient, a, b).value
-        return (williams if test == "williams" else steiger)(r12, r13, r23, n)
-    elif isinstance(data, Accuracies) and test == "mcnemar":
-        if data.ties != "ties-half" or not (np.any(a == 0.5) or np.any(b == 0.5)):
-            return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
-        problem = "McNemar's test is not defined if ties count one half"
-    requires = "accuracies" if test == "mcnemar" else "Pearson's r and Spearman's rho"
-    problem = problem or f"the test '{test}' is for {requires} over independent data points, not for {data.label}"
-    raise StatisticError(problem, code="unsupported", value=test, hint="Choose permutation")
+    """A closed-form test of one sample of references: for accuracies McNemar's, else a test of correlations."""
+    a, b = data.scores[first][0], data.scores[second][0]
+    if not isinstance(data, Correlations):
+        return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
+    n = len(data.human)
+    if n < 4:
+        message = f"a test between two correlations requires four data points or more, got {n}"
+        raise StatisticError(message, code="too-few", value=n)
+    r12, r13 = (correlation(data.coefficient, scores, data.human).value for scores in (a, b))
+    r23 = correlation(data.coefficient, a, b).value
+    return (williams if test == "williams" else steiger)(r12, r13, r23, n)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
-from capbench.stats.kendall import pair_counts, rank_encode
+from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import LinearSwap, swapped
 from capbench.stats.resampling import Weighted, WeightedStatistic, in_parts, standardise, unit_codes
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
@@ -38,8 +38,6 @@ HELD_OUT_SEED = 0
 """Seed of the halves of the images from which acc*_eq with held-out ε takes its thresholds."""
 # Number of pairs that are listed at a time.
 _PAIRS = 2_000_000
-# Images with more captions are counted one by one in n log n, instead of listing their pairs.
-_LARGE = 1000
 _ROUNDING = 1e-12
 
 
@@ -184,15 +182,7 @@ def correlations_by_image(
 def _kendall(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> FloatArray:
     score, free_x, free_y = np.zeros(units), np.zeros(units), np.zeros(units)
     sizes = np.bincount(unit, minlength=units)
-    starts = np.cumsum(sizes) - sizes
-    for large in np.flatnonzero(sizes > _LARGE).tolist():
-        at = slice(starts[large], starts[large] + sizes[large])
-        counts = pair_counts(rank_encode(x[at]), rank_encode(y[at]))
-        score[large] = counts.concordant - counts.discordant
-        free_x[large], free_y[large] = counts.total - counts.ties_x, counts.total - counts.ties_y
-    listed = np.flatnonzero(sizes[unit] <= _LARGE)
-    for first, second in pairs_within(unit[listed], units):
-        first, second = listed[first], listed[second]
+    for first, second in pairs_within(unit, units):
         order_x, order_y = orders(x, first, second), orders(y, first, second)
         image = unit[first]
         score += np.bincount(image, weights=order_x * order_y, minlength=units)

@@ -83,12 +83,9 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
             message = f"{dataset.title} has no human judgements, so metrics have no ranking there"
             raise ProtocolError(message, code="unsupported", value=dataset.name)
         protocols += [(dataset, protocol) for protocol in found]
-    if study.compare is not None:
-        problems = filter(None, (misfit(study.compare, protocol) for _, protocol in protocols))
-        if problem := next(problems, None):
-            hint = "The tests 'permutation' and 'bootstrap' apply to every protocol"
-            message = f"the test does not apply to all protocols: {problem}"
-            raise UsageError(message, code="conflict", value=study.compare.test, hint=hint)
+    for _, protocol in protocols:
+        if study.compare is not None and (problem := misfit(study.compare, protocol)):
+            raise UsageError(problem, code="conflict", value=study.compare.test, hint="Choose permutation or bootstrap")
     return replace(plan, protocols=tuple(protocols))
 
 

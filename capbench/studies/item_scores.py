@@ -14,12 +14,13 @@ from pydantic import Field, model_validator
 
 from capbench.core.errors import DataError
 from capbench.core.files import atomic_write, unpack_gzip
-from capbench.core.records import FloatArray, IntArray, Judgements, Ratings, ScoreColumn
+from capbench.core.records import FloatArray, IntArray, Judgements, Ratings
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.studies.scoring import Scored
+from capbench.studies.uncertainty import common_scores, group_scores
 
 ITEMS_FILE = "items.json.gz"  # next to ``results.json``
 _SCHEMA_VERSION = 1
@@ -84,8 +85,7 @@ class Collector:
         if (known := self._tables.get(key)) is not None:
             self._tables[key] = known.model_copy(update={"protocols": (*known.protocols, str(protocol))})
             return
-        found = {row.name: _values(row.key, scored) for row in rows}
-        values = {column: array for column, array in found.items() if array is not None}
+        values = _values(scored, rows)
         is_pairs = protocol.statistic.side == "preferences"
         points = _pairs(judgements, side, values) if is_pairs else _rated(judgements, judgements.ratings[side], values)
         title, ids = scored.dataset.title, (str(protocol),)
@@ -97,18 +97,14 @@ class Collector:
         return tuple(self._tables.values())
 
 
-def _values(key: ScoreColumn, scored: Scored) -> FloatArray | None:
-    """(items,) scores of one column in the first draw, NaN for groups without scores; None without any score."""
-    if scored.tables and key in scored.tables[0].values:
-        return scored.tables[0].values[key]
-    items = scored.draws[0].items
-    values = np.full(len(items), np.nan)
-    for group, alone in scored.groups.items():
-        if alone.tables and key in alone.tables[0].values:
-            members = [place for place, item in enumerate(items) if item.group == group]
-            if len(members) == len(alone.draws[0].items):
-                values[members] = alone.tables[0].values[key]
-    return None if np.isnan(values).all() else values
+def _values(scored: Scored, rows: Sequence[Row]) -> dict[str, FloatArray]:
+    """(items,) scores by row name in the first draw, NaN outside groups whose items alone have scores."""
+    values = {name: of_draws[0] for name, of_draws in common_scores(scored.tables, rows).items()}
+    for group in scored.groups:
+        for name, of_draws in group_scores(scored, group, rows).items():
+            known = values.setdefault(name, np.full(len(scored.draws[0].items), np.nan))
+            np.copyto(known, of_draws[0], where=np.isfinite(of_draws[0]))
+    return values
 
 
 def _rated(judgements: Judgements, ratings: Ratings, values: dict[str, FloatArray]) -> dict[str, Any]:

@@ -161,8 +161,6 @@ def _checksum(protocol: Protocol, judgements: Judgements) -> str:
 
 
 def _length_ratio(data: _Data) -> FloatArray:
-    if not any(item.references for judgements in data.draws for item in judgements.items):
-        raise StatisticError("the captions have no references", value="references")
     words, rows = cache(word_count), []
     for judgements in data.draws:
         means = np.empty(len(judgements.items))

@@ -51,14 +51,14 @@ def common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str
 
 
 def group_scores(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, FloatArray]:
-    """(draws, items) scores by row name, of the rows that were scored on the items of a group only; others have 0."""
+    """(draws, items) scores by row name, of the rows that were scored on the items of a group only; NaN for others."""
     alone = scored.groups.get(group)
     if alone is None:
         return {}
     places = group_of(scored.dataset, group).places(scored.draws[0])
     scores: dict[str, FloatArray] = {}
     for name, values in common_scores(alone.tables, rows).items():
-        scores[name] = np.zeros((len(scored.draws), len(scored.draws[0].items)))
+        scores[name] = np.full((len(scored.draws), len(scored.draws[0].items)), np.nan)
         scores[name][:, places] = values
     return scores
 

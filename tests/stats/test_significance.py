@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -137,26 +136,9 @@ def test_the_number_of_pairs_prepared_at_a_time_changes_nothing(
     assert asdict(compare(data, permutations=300)) == asdict(together)
 
 
-@pytest.mark.parametrize(
-    ("data", "arguments", "code"),
-    [
-        (example(), {"test": "williams"}, "unsupported"),
-        (example(), {"test": "mcnemar"}, "unsupported"),
-        (accuracies(), {"test": "steiger"}, "unsupported"),
-        (accuracies("ties-half"), {"test": "mcnemar"}, "unsupported"),
-    ],
-)
-def test_unavailable_tests_are_rejected(data: Correlations, arguments: dict[str, Any], code: str) -> None:
-    (value,) = arguments.values()
-    with raises(StatisticError, code, value=value):
-        compare(data, **arguments)
-
-
-def test_formulas_are_for_one_sample_of_references() -> None:
+def test_draws_of_references_are_averaged() -> None:
     data = example("pearson")
     both = {name: np.repeat(rows, 2, axis=0) for name, rows in data.scores.items()}
-    with raises(StatisticError, "unsupported", value="williams"):
-        compare(Correlations.of("pearson", both, data.human), test="williams")
     doubled = compare(Correlations.of("pearson", both, data.human, data.unit), permutations=200)
     differences = [pair.difference for pair in compare(data, permutations=200).pairs]
     assert [pair.difference for pair in doubled.pairs] == pytest.approx(differences)

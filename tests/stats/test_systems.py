@@ -365,9 +365,6 @@ def test_metrics_are_tested_and_soft_accuracy_by_the_bootstrap_alone() -> None:
     assert compare(soft, test="bootstrap", sample=sample).pairs[0].better == "good"
     interval = bootstrap_intervals(soft, sample)["good"]
     assert interval.low <= interval.value <= interval.high
-    for test in ("williams", "mcnemar"):
-        with raises(StatisticError, "unsupported", value=test):
-            compare(Systems.of("pearson", metrics, human, names, image), test=test)
 
 
 @pytest.mark.parametrize(

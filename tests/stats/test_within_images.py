@@ -256,19 +256,6 @@ def test_undefined_agreement_within_images_is_rejected(arguments: tuple[object, 
         value_of(of(*arguments))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c"])
-@pytest.mark.parametrize("decimals", [0, 8])
-def test_large_images_have_the_same_tau(
-    coefficient: WithinCoefficient, decimals: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, y, image = drawn(4, n=150, images=20, decimals=decimals)
-    listed = WithinImages.of(coefficient, {"a": x}, y, image).statistic("a")
-    monkeypatch.setattr(image_pairs, "_LARGE", 7)
-    counted = WithinImages.of(coefficient, {"a": x}, y, image).statistic("a")
-    weights = np.random.default_rng(0).integers(0, 3, (20, counted.units))
-    np.testing.assert_array_equal(counted(weights), listed(weights))
-
-
 SOURCE_COEFFICIENTS = get_args(SourceCoefficient)
 
 
