@@ -114,6 +114,16 @@ def rated(scores: Mapping[str, Numbers], human: Numbers, **lists: Labels) -> tup
     return arrays, ratings
 
 
+def named(names: Labels, what: str) -> NDArray[np.str_]:
+    """(n,) names of the captions' authors. Raises StatisticError if a caption has none."""
+    found = np.asarray(names, dtype=np.str_)
+    if unnamed := int((found == "").sum()):
+        message = f"{unnamed:,} of {len(found):,} captions have no {what}"
+        hint = "Name the author of every caption (system), or choose a statistic over all captions, such as tau-b"
+        raise StatisticError(message, code="missing-value", value=unnamed, hint=hint)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Correlations(Agreement):
     """Correlations of several metrics with the same human ratings."""
@@ -148,7 +158,7 @@ class Correlations(Agreement):
             if coefficient != "pearson":
                 arrays[name] = np.stack(rows)
         ratings = ratings if coefficient == "pearson" else merged(ratings)
-        codes, labels = _units(unit, len(ratings))
+        codes, labels = unit_numbers(unit, len(ratings))
         same_draws(arrays)
         return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
 
@@ -213,7 +223,7 @@ class Accuracies(Agreement):
         clear = choice != 0
         pairs = int(clear.sum())
         group = np.zeros(pairs, np.int64) if groups is None else unit_codes(np.asarray(groups)[clear])[0]
-        codes, known = _units(np.asarray(np.arange(len(choice)) if unit is None else unit)[clear], pairs)
+        codes, known = unit_numbers(np.asarray(np.arange(len(choice)) if unit is None else unit)[clear], pairs)
         return cls(ties, {name: c[:, clear] for name, c in credit.items()}, group, codes, len(known), known)
 
     @property
@@ -230,8 +240,11 @@ class Accuracies(Agreement):
         return LinearSwap(np.bincount(self.unit, weights=weights, minlength=self.units).astype(np.float64))
 
 
-def _units(labels: Labels | None, n: int) -> tuple[IntArray, NDArray[Any]]:
-    """(n,) number of each data point's unit, and (U,) labels of the units."""
+def unit_numbers(labels: Labels | None, n: int) -> tuple[IntArray, NDArray[Any]]:
+    """(n,) number of each data point's unit, and (U,) labels of the units, by default of each point alone.
+
+    Raises StatisticError if there is one only.
+    """
     names, codes = np.unique(np.arange(n) if labels is None else np.asarray(labels), return_inverse=True)
     if len(names) < 2:
         raise StatisticError(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
-from capbench.stats.agreement import Agreement, Labels, Numbers, rated
+from capbench.stats.agreement import Agreement, Labels, Numbers, named, rated, unit_numbers
 from capbench.stats.permutation import swapped
 from capbench.stats.resampling import Weighted, WeightedStatistic, standardise, unit_codes
 from capbench.stats.ties import SUM_ROUNDING, merged
@@ -144,12 +144,7 @@ class Systems(Agreement):
         arrays, ratings = rated(scores, human, systems=system, images=image)
         arrays = {name: np.stack([merged(row) for row in rows]) for name, rows in arrays.items()}
         ratings = merged(ratings)
-        system_names = np.asarray(system, dtype=np.str_)
-        image_of_caption, images = unit_codes(image)
-        unnamed = int((system_names == "").sum())
-        if unnamed:
-            message = f"{unnamed:,} of {len(ratings):,} captions have no system"
-            raise StatisticError(message, code="missing-value", value=unnamed, hint="Name the system of every caption")
+        system_names = named(system, "system")
         code, count = unit_codes(system_names) if len(ratings) else (np.empty(0, dtype=np.int64), 0)
         minimum = fewest_systems(coefficient)
         if count < minimum:
@@ -159,9 +154,8 @@ class Systems(Agreement):
                 value=count,
                 hint="Choose a statistic over captions, such as tau-b",
             )
-        if images < 2:
-            message = "all captions are of one image: there is nothing to resample"
-            raise StatisticError(message, code="too-few", value=images)
+        image_of_caption, labels = unit_numbers(image, len(ratings))
+        images = len(labels)
         place = code * images + image_of_caption
 
         def sums(values: FloatArray) -> FloatArray:
@@ -183,7 +177,7 @@ class Systems(Agreement):
                         f"{coefficient} over systems is not defined: all {count} systems have the same mean of {name}"
                     )
                     raise StatisticError(message, value=name)
-        return cls(coefficient, summed, human_sums, captions, systems, scaled, images, np.unique(np.asarray(image)))
+        return cls(coefficient, summed, human_sums, captions, systems, scaled, images, labels)
 
     @property
     def points(self) -> int:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
-from capbench.stats.agreement import Agreement, Labels, Numbers, rated
+from capbench.stats.agreement import Agreement, Labels, Numbers, named, rated, unit_numbers
 from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import LinearSwap, keeps_levels, swapped, tau_effects
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, standardise, unit_codes
@@ -64,12 +64,7 @@ class WithinSources(Agreement):
         """
         check_choice("statistic within sources", coefficient, get_args(SourceCoefficient), StatisticError)
         arrays, ratings = rated(scores, human, sources=source, images=image)
-        names, images = np.asarray(source, dtype=np.str_), np.asarray(image)
-        unnamed = int((names == "").sum())
-        if unnamed:
-            message = f"{unnamed:,} of {len(ratings):,} captions have no source"
-            hint = "Name the author of every caption (system), or choose a statistic over all captions, such as tau-b"
-            raise StatisticError(message, code="missing-value", value=unnamed, hint=hint)
+        names = named(source, "source")
         every, place, sizes = np.unique(names, return_inverse=True, return_counts=True)
         several = (sizes > 1)[place]
         few = int((sizes < 2).sum())
@@ -80,10 +75,7 @@ class WithinSources(Agreement):
                 value=len(every),
                 hint="Choose a statistic over all captions, such as tau-b",
             )
-        unit, units = unit_codes(images[several])
-        if units < 2:
-            message = "all captions are of one image: there is nothing to resample"
-            raise StatisticError(message, code="too-few", value=units)
+        unit, labels = unit_numbers(np.asarray(image)[several], int(several.sum()))
         codes, _ = unit_codes(names[several])
         kept = {name: np.stack([merged(row[several]) for row in rows]) for name, rows in arrays.items()}
         rated_values = merged(ratings[several])
@@ -92,7 +84,7 @@ class WithinSources(Agreement):
                 message = f"{name}: all captions of each source have the same value, so no pair can be compared"
                 raise StatisticError(message, value=name)
         of_sources = codes, tuple(every[sizes > 1].tolist()), few
-        return cls(coefficient, kept, rated_values, *of_sources, unit, units, np.unique(images[several]))
+        return cls(coefficient, kept, rated_values, *of_sources, unit, len(labels), labels)
 
     @property
     def sizes(self) -> IntArray:

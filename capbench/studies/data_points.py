@@ -15,7 +15,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.graded_preferences import GradedPairs, length_sides
 from capbench.stats.pairs import Unit
 from capbench.stats.pairwise_accuracy import aggregate
-from capbench.stats.resampling import unit_codes
+from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.system_agreement import Systems
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
@@ -96,6 +96,14 @@ def level_points(
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
 
 
+def defined_value(data: Agreement, name: str) -> float:
+    """The statistic of one metric on all data points. Raises StatisticError if it is undefined."""
+    value = observed_value(data.statistic(name))
+    if not np.isfinite(value):
+        raise StatisticError(f"{data.label} is undefined: {name} does not distinguish what it compares", value=name)
+    return value
+
+
 def photograph_codes(items: Sequence[Item]) -> tuple[IntArray, int]:
     """(items,) number of each item's photograph (one may have two image ids), and the number of photographs."""
     return unit_codes([photograph(item.image) for item in items])
@@ -127,15 +135,10 @@ def in_decided_groups(preferences: Preferences) -> NDArray[np.bool_]:
     return np.isin(groups, list(set(groups[np.asarray(preferences.preferred) != 0].tolist())))
 
 
-def length_differences(judgements: Judgements, pairs: Preferences) -> FloatArray:
-    """(n,) words of each pair's first caption minus those of its second one."""
-    words = np.array([len(item.candidate.split()) for item in judgements.items], dtype=np.float64)
-    return words[pairs.first] - words[pairs.second]
-
-
 def balanced_sides(spec: StatisticSpec, judgements: Judgements) -> IntArray | None:
     """(n,) side of each pair in a length-balanced accuracy; None for other statistics."""
     if not spec.length_balanced:
         return None
     pairs = judgements.preferences[spec.human]
-    return length_sides(pairs.preferred, length_differences(judgements, pairs), pairs.group)
+    words = np.array([len(item.candidate.split()) for item in judgements.items], dtype=np.float64)
+    return length_sides(pairs.preferred, words[pairs.first] - words[pairs.second], pairs.group)

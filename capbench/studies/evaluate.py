@@ -15,9 +15,8 @@ from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
-from capbench.stats.resampling import observed_value
 from capbench.stats.ties import is_constant
-from capbench.studies.data_points import balanced_sides, item_column, level_points, rated_points
+from capbench.studies.data_points import balanced_sides, defined_value, item_column, level_points, rated_points
 from capbench.studies.results import Cell
 from capbench.studies.scoring import Scored
 
@@ -144,11 +143,7 @@ def _at_level(
     for group in ("", *groups):
         try:
             data = level_points(spec, judgements, {title: values}, group)
-            value = observed_value(data.statistic(title))
-            if not np.isfinite(value):
-                of_systems = spec.level == "systems"
-                given = "all systems the same mean" if of_systems else "captions of different ratings the same score"
-                raise StatisticError(f"{spec.name} is undefined: {title} gives {given}", value=title)
+            value = defined_value(data, title)
         except StatisticError as error:
             yield make(group=group, undefined=error.message, n=0)
         else:

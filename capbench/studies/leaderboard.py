@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEADERBOARD_SCHEMA_VERSION = 1
-PUBLISHED = ("field-2026",)  # tables whose numbers are shown; of one metric and protocol, the first table counts
+PUBLISHED = "field-2026"  # the table whose numbers are shown
 
 
 class OurNumber(Number):
@@ -218,11 +218,11 @@ class Leaderboard(Strict):
 
 def published_numbers() -> Iterator[tuple[PublishedRow, PublishedColumn, PrintedNumber]]:
     """The published correlations and accuracies, without repeats under a second possible protocol."""
-    for table in map(load_published, PUBLISHED):
-        rows, columns = {row.key: row for row in table.rows}, {column.key: column for column in table.columns}
-        for (column, row), number in table.values.items():
-            if columns[column].unit != "score" and not columns[column].reading_of:
-                yield rows[row], columns[column], number
+    table = load_published(PUBLISHED)
+    rows, columns = {row.key: row for row in table.rows}, {column.key: column for column in table.columns}
+    for (column, row), number in table.values.items():
+        if columns[column].unit != "score" and not columns[column].reading_of:
+            yield rows[row], columns[column], number
 
 
 def leaderboard(
@@ -273,7 +273,7 @@ def leaderboard(
         sample=result.sample,
         columns=tuple(column for column in columns if any(row.value(column.name) is not None for row in rows)),
         rows=tuple(rows),
-        published=PUBLISHED,
+        published=(PUBLISHED,),
         alpha=ranking.alpha,
         correction=ranking.correction,
         ranking=ranking,

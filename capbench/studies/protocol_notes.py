@@ -15,19 +15,19 @@ from capbench.stats.tie_calibration import chance_level
 from capbench.stats.ties import merged
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
-from capbench.studies.data_points import item_column, length_differences, level_points, rated_points
+from capbench.studies.data_points import item_column, level_points, rated_points
 from capbench.studies.results import Cell
 
 
 def protocol_notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length."""
+    """Notes below a number that is not over all captions, and on the chance level of acc*_eq."""
     spec = protocol.statistic
     if not tables or spec.level == "pairs":
         return ()
     if spec.level == "captions":
-        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *_of_length(spec, draws[0])))
+        return tuple(f"{protocol}: {line}" for line in _chance(spec, draws[0]))
     rows = [row for row in rows if all(row.key in table.values for table in tables)]
     scores = {row.title: np.stack([table.values[row.key] for table in tables]) for row in rows}
     if not scores:
@@ -62,18 +62,6 @@ def _chance_level(spec: StatisticSpec, judgements: Judgements, group: str) -> tu
         return 0.0, False
     item, human = rated_points(spec, judgements, group)
     return chance_level(human, item_column(judgements, item, "image") if spec.level == "images" else None)
-
-
-def _of_length(spec: StatisticSpec, judgements: Judgements) -> list[str]:
-    """The accuracy of preferring the longer caption on graded pairs, a mean over the groups of pairs."""
-    pairs = judgements.preferences[spec.human] if spec.kind == "accuracy" else None
-    if pairs is None or pairs.grade is None or not (decided := np.asarray(pairs.preferred) != 0).any():
-        return []
-    groups, longer = np.array(pairs.group, dtype=object), length_differences(judgements, pairs)
-    right = np.where(longer == 0, 0.5, longer * pairs.preferred > 0)
-    of_groups = [right[decided & (groups == group)].mean() for group in dict.fromkeys(groups[decided].tolist())]
-    mean = 100 * float(np.mean(of_groups))
-    return [f"always preferring the longer caption (in words between spaces) has the accuracy {mean:.2f}"]
 
 
 def _of_images(data: WithinImages) -> list[str]:

@@ -6,15 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import Protocol
 from capbench.stats.pairs import Tests
 from capbench.stats.resampling import observed_value
 from capbench.stats.significance import PERMUTATIONS, better_p_values, permutations_needed, tested_pairs
-from capbench.studies.data_points import agreement
+from capbench.studies.data_points import agreement, defined_value
 from capbench.studies.results import Cell, Sentinels
 from capbench.studies.sentinels import BOUNDS, SentinelScores, sentinel_scores
 from capbench.studies.study import BootstrapSettings, TestSettings
@@ -80,12 +78,9 @@ def sentinel_cell(
         return Cell(**of_name, undefined=scores, n=0)
     try:
         data = agreement(protocol, judgements, {name: scores.values}, "image", group, rating_levels=True)
+        return Cell(**of_name, value=defined_value(data, name), n=data.n)
     except StatisticError as error:
         return Cell(**of_name, undefined=error.message, n=0)
-    value = observed_value(data.statistic(name))
-    if not np.isfinite(value):
-        return Cell(**of_name, undefined=f"{protocol.statistic.name} is undefined on these scores", n=0)
-    return Cell(**of_name, value=value, n=data.n)
 
 
 def _tests(

@@ -98,11 +98,8 @@ def _metric(entry: Any, made: dict[str, Any]) -> str:
         return entry
     if isinstance(entry, dict) and ("label" in entry or "metric" in entry):
         texts = {key: entry[key] for key in ("label", "metric", "title", "features", "model") if key in entry}
-        for key, text in texts.items():
-            if not isinstance(text, str) or not text.strip():
-                raise ValueError(f"'{key}' of the metric entry {entry!r} should be a text")
-        if "label" not in texts or "metric" not in texts:
-            raise ValueError(f"the metric entry {entry!r} should have a 'label' and a 'metric'")
+        if not {"label", "metric"} <= texts.keys() or not all(isinstance(t, str) and t.strip() for t in texts.values()):
+            raise ValueError(f"the metric entry {entry!r} should have a 'label' and a 'metric', and only texts")
         label = texts["label"]
         options = {str(key): value for key, value in entry.items() if key not in texts}
         for key, of_label in (("title", "titles"), ("features", "features_of"), ("model", "models")):

@@ -76,16 +76,11 @@ def resolve_tasks(
             group = entry.group or ""
             title = entry.name or f"{protocol}{f'@{group}' if group else ''}"
             spelled = f"{name}/{protocol.items.name}/{protocol.statistic.name}"
+            if title in [task.name for task in tasks]:
+                problems.add(f"two tasks have the name '{title}'", "duplicate", title)
+            elif (str(protocol), group) in [(str(task.protocol), task.group) for task in tasks]:
+                problems.add(f"the task '{title}' repeats the protocol and group of another", "duplicate", title)
             tasks.append(RankedTask(title, protocol, group, entry.weight, spelled))
-    names, places = set[str](), set[tuple[str, str]]()
-    for task in tasks:
-        place = (str(task.protocol), task.group)
-        if task.name in names:
-            problems.add(f"two tasks have the name '{task.name}'", "duplicate", task.name)
-        elif place in places:
-            problems.add(f"the task '{task.name}' repeats the protocol and group of another", "duplicate", task.name)
-        names.add(task.name)
-        places.add(place)
     problems.raise_if_any()
     return tuple(tasks)
 
