@@ -180,16 +180,8 @@ def _count_by_table(x: RankCode, y: RankCode) -> PairCounts:
 def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
     n = len(x.codes)
     # Sorted by x and, for equal x, by y: pairs that are then out of order in y are discordant.
-    if max(x.levels, y.levels) <= 1 << 16:  # two sorts of 16-bit codes, by radix, are faster than one of 64-bit keys
-        of_x, of_y = x.codes.astype(np.uint16), y.codes.astype(np.uint16)
-        order = np.argsort(of_y, kind="stable")
-        order = order[np.argsort(of_x[order], kind="stable")]
-        of_x, values = of_x[order], of_y[order]
-        starts = run_starts(of_x, values)
-    else:
-        keys = np.sort(x.codes * y.levels + y.codes)
-        values, starts = keys % y.levels, run_starts(keys)
-    runs = np.diff(starts, append=n)
+    keys = np.sort(x.codes * y.levels + y.codes)
+    values, runs = keys % y.levels, np.diff(run_starts(keys), append=n)
     discordant = _inversions(values)
     ties_x, ties_y, ties_xy = x.ties(), y.ties(), _pairs(runs)
     concordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - discordant

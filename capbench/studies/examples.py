@@ -225,18 +225,10 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
         items = {point: rated.items[rated.item[point]] for point in order}
         first = {item.image: point for point, item in reversed(items.items())}  # the first point of each image
         order.sort(key=lambda point: first[items[point].image] != point)
-        chosen += [
-            Example(
-                kind=kind,
-                image=items[point].image,
-                candidate=items[point].candidate,
-                references=items[point].references,
-                human=float(rated.human[point]),
-                group=float(groups[point]),
-                score=float(scores[point]),
-            )
-            for point in order[:number]
-        ]
+        for point in order[:number]:
+            texts = {name: getattr(items[point], name) for name in ("image", "candidate", "references")}
+            numbers = {"human": rated.human[point], "group": groups[point], "score": scores[point]}
+            chosen.append(Example(kind=kind, **texts, **{name: float(value) for name, value in numbers.items()}))
     return Examples(
         protocol=rated.protocol,
         dataset_title=rated.dataset_title,

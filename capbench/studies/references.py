@@ -138,11 +138,7 @@ def reference_curves(
             for cell in evaluate(protocol, scorable.draws, [table], rows)[0]:
                 found.setdefault((cell.column, cell.group, count), []).append(cell)
         signatures[request.label] = metric.signature()
-        corpora = set()
-        for items in (judgements.items, judgements.documents or judgements.items):
-            metric.prepare(items)
-            corpora.add(metric.corpus_id())
-        if len(corpora) > 1:  # the items are a part of a data set
+        if metric.corpus_id() and judgements.documents is not None:  # the items are a part of a data set
             notes.append(f"{request.label}: document frequencies are those of {scorable.dataset.title} alone")
     points, undefined, groups = [], list[Cell](), dict.fromkeys(group for _, group, _ in found)
     names = [row.name for request in scorable.requests for row in request.rows]

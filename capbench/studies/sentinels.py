@@ -25,7 +25,7 @@ import numpy as np
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences
-from capbench.datasets.protocol import Level, Protocol
+from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
 from capbench.studies.data_points import photograph_codes
@@ -61,12 +61,16 @@ class _Data:
     total: FloatArray  # (n,) sum of each item's ratings
     number: IntArray  # (n,) number of its ratings
     pairs: Preferences | None  # with a preferred caption, if the judgements are preferences
-    ranks: bool  # whether the statistic depends on the ranks of all captions' scores
-    level: Level
+    spec: StatisticSpec
 
     @property
     def items(self) -> Sequence[Item]:
         return self.draws[0].items
+
+    @property
+    def ranks(self) -> bool:
+        """True if the statistic depends on the ranks of all captions' scores."""
+        return self.spec.level == "captions" and self.spec.coefficient not in (None, "pearson")
 
     def folds(self) -> IntArray:
         if self.fold is None:
@@ -137,9 +141,7 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     if len(np.unique(unit[rated])) >= FOLDS:
         # Captions of a photograph without judgements may be scored by any fold's model.
         fold = np.maximum(deal(unit[rated], FOLDS, units, seed), 0)[unit]
-    spec = protocol.statistic
-    ranks = spec.level == "captions" and spec.coefficient not in (None, "pearson")
-    return _Data(draws, unit, fold, total, number, pairs, ranks, spec.level)
+    return _Data(draws, unit, fold, total, number, pairs, protocol.statistic)
 
 
 def _checksum(protocol: Protocol, judgements: Judgements) -> str:
@@ -180,7 +182,7 @@ def _source(data: _Data) -> FloatArray:
     For a rank statistic over all captions, sources are ranked by it (:func:`_source_ranks`): otherwise the captions of
     one source would have different scores in each fold, in the opposite order of the folds' ratings.
     """
-    if data.level == "sources":
+    if data.spec.level == "sources":
         # The differences between the folds would order a source's captions against their ratings.
         raise StatisticError("within a source, all captions have its mean", code="unsupported", value="source")
     systems = np.array([item.system for item in data.items], dtype=np.str_)
@@ -236,7 +238,7 @@ def _source_ranks(deviation: FloatArray, source: IntArray, ratings: FloatArray) 
 def _image_mean(data: _Data) -> FloatArray:
     if data.pairs is not None:
         raise StatisticError("the judgements are preferences, so an image has no mean rating", code="unsupported")
-    if data.level in ("images", "systems"):
+    if data.spec.level in ("images", "systems"):
         # With all captions of an image, the order is the reverse of the ratings.
         message = "the statistic compares within images, where the better a caption is rated, the worse are the others"
         raise StatisticError(message, code="unsupported", value="image-mean")
