@@ -138,7 +138,9 @@ def reference_curves(
             for cell in evaluate(protocol, scorable.draws, [table], rows)[0]:
                 found.setdefault((cell.column, cell.group, count), []).append(cell)
         signatures[request.label] = metric.signature()
-        if metric.corpus_id() and judgements.documents is not None:  # the items are a part of a data set
+        before = metric.corpus_id()
+        metric.prepare(judgements.documents or judgements.items)
+        if metric.corpus_id() != before:  # the items are a part of a data set
             notes.append(f"{request.label}: document frequencies are those of {scorable.dataset.title} alone")
     points, undefined, groups = [], list[Cell](), dict.fromkeys(group for _, group, _ in found)
     names = [row.name for request in scorable.requests for row in request.rows]
