@@ -19,13 +19,13 @@ from capbench.stats.resampling import (
     AccuracyStatistic,
     PearsonStatistic,
     RankStatistic,
-    TieCalibratedStatistic,
     WeightedStatistic,
     mean_statistic,
+    tie_calibrated,
     unit_codes,
 )
 from capbench.stats.ties import merged, order
-from capbench.stats.vectors import draws_of, finite_vector, same_draws
+from capbench.stats.vectors import draws_of, finite_vector
 
 Numbers = Sequence[float] | NDArray[np.generic]
 Labels = Sequence[object] | NDArray[np.generic]
@@ -96,22 +96,9 @@ class Agreement(ABC):
         return [SwapTerm(weight / len(parts), place, part) for part in parts]
 
 
-def rated(scores: Mapping[str, Numbers], human: Numbers, **lists: Labels) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Check (n,) or (draws, n) scores by metric, (n,) ratings, and further (n,) lists of the same captions.
-
-    Returns (draws, n) scores by metric, and the ratings. Raises StatisticError: unequal lengths, values that are NaN or
-    infinite, no metrics, or metrics with different numbers of draws.
-    """
-    ratings = finite_vector(human, "the human ratings")
-    arrays = {name: draws_of(values, name) for name, values in scores.items()}
-    same_draws(arrays)
-    lengths = {name: values.shape[1] for name, values in arrays.items()}
-    lengths |= {f"the list of {name}": len(values) for name, values in lists.items()}
-    for name, length in lengths.items():
-        if length != len(ratings):
-            message = f"{name} has {length} values for {len(ratings)} ratings"
-            raise StatisticError(message, code="mismatch", value=name)
-    return arrays, ratings
+def rated(scores: Mapping[str, Numbers], human: Numbers) -> tuple[dict[str, FloatArray], FloatArray]:
+    """(draws, n) scores by metric and (n,) ratings of the same captions. Raises StatisticError: not finite."""
+    return {name: draws_of(values, name) for name, values in scores.items()}, finite_vector(human, "the human ratings")
 
 
 def named(names: Labels, what: str) -> NDArray[np.str_]:
@@ -159,7 +146,6 @@ class Correlations(Agreement):
                 arrays[name] = np.stack(rows)
         ratings = ratings if coefficient == "pearson" else merged(ratings)
         codes, labels = unit_numbers(unit, len(ratings))
-        same_draws(arrays)
         return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
 
     def check_resampling(self) -> None:
@@ -175,7 +161,7 @@ class Correlations(Agreement):
         if self.coefficient == "pearson":
             return PearsonStatistic(scores, self.human, self.unit, self.units)
         if self.coefficient == "acc-eq":
-            return TieCalibratedStatistic(scores, self.human, self.unit, self.units)
+            return tie_calibrated(scores, self.human, self.unit, self.units)
         return RankStatistic(
             self.coefficient, scores, self.human, self.unit, self.units, rating_levels=self.rating_levels
         )
@@ -219,7 +205,6 @@ class Accuracies(Agreement):
                 pairwise_accuracy(a, b, choice, ties, name=name)  # raises where it is not defined
             orders = order(ones, others)
             credit[name] = np.where(orders == choice, 1.0, np.where(orders == 0, TIE_CREDIT[ties], 0.0))
-        same_draws(credit)
         clear = choice != 0
         pairs = int(clear.sum())
         group = np.zeros(pairs, np.int64) if groups is None else unit_codes(np.asarray(groups)[clear])[0]

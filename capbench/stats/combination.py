@@ -60,11 +60,6 @@ class Examples:
     unit: IntArray  # (n,) number of the unit (image) of each example
 
     @classmethod
-    def of_ratings(cls, inputs: FloatArray, ratings: FloatArray, unit: IntArray) -> Examples:
-        """(n,) ratings of captions with (n, k) scores."""
-        return cls(inputs, None, ratings, unit)
-
-    @classmethod
     def of_pairs(cls, first: FloatArray, second: FloatArray, preferred: IntArray, unit: IntArray) -> Examples:
         """Preferences between captions with (n, k) scores each: +1 for the first, -1 for the second; 0 is left out."""
         clear = preferred != 0

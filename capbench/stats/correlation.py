@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, kendall_p_value, pair_counts, rank_encode, tau_b, tau_c
 from capbench.stats.tie_calibration import calibrate_ties
@@ -62,7 +61,7 @@ def correlation(
     P-values assume independent data points. Several ratings of one caption are dependent, so p-values of unaggregated
     ratings are too small.
 
-    Raises StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or a side on
+    Raises StatisticError: fewer than two data points, a value that is NaN or infinite, or a side on
     which all values are equal.
     """
     xs, ys = checked_sides(coefficient, x, y, name_x, name_y)
@@ -96,10 +95,7 @@ def checked_sides(
 
     Values that are equal up to rounding are equal in the result.
     """
-    check_choice("coefficient", coefficient, get_args(Coefficient), StatisticError)
     xs, ys = merged(finite_vector(x, name_x)), merged(finite_vector(y, name_y))
-    if len(xs) != len(ys):
-        raise StatisticError(f"{name_x} has {len(xs)} values but {name_y} has {len(ys)}", code="mismatch")
     if len(xs) < 2:
         message = f"a correlation of {name_x} with {name_y} requires two data points or more, got {len(xs)}"
         raise StatisticError(message, code="too-few", value=len(xs))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.kendall import pair_counts, rank_encode, tau_b
 from capbench.stats.resampling import unit_codes
@@ -35,7 +34,7 @@ def leave_one_rater_out(
     human side it has the same data points as a metric's correlation. A mean of few ratings has ties that most metrics
     do not have; τ-b and τ-c treat them differently (see docs/statistics.md).
 
-    ``item``: (n,) index of the rated item; ``value``: (n,) its rating. Raises StatisticError: no item with two ratings.
+    ``item``: (n,) index of the rated item; ``value``: (n,) its rating.
     """
     items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
     by_value = np.lexsort((values, items))  # so that equal ratings in any order have the same sum
@@ -46,8 +45,6 @@ def leave_one_rater_out(
         np.bincount(codes, weights=each, minlength=count).astype(np.float64) for each in (values, np.abs(values))
     )
     several = sizes[codes] > 1
-    if not several.any():
-        raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")
     codes, items, values = codes[several], items[several], values[several]
     others = merged((sums[codes] - values) / (sizes[codes] - 1), magnitudes[codes])
     return LeftOut(items, values, others)

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, TieRule
 from capbench.stats.ties import merged, order
 from capbench.stats.vectors import finite_vector, run_starts
@@ -54,27 +54,15 @@ def pairwise_accuracy(
     It is ½ for a metric without ties and under ``ties-half``, lower under ``strict``, higher under ``ties-right``;
     a constant metric is exactly at chance under every rule.
 
-    Raises StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not -1, 0 or
-    1, or no human preference.
+    Raises StatisticError: a score that is NaN or infinite, or no human preference.
     """
-    check_choice("tie rule", ties, TIE_CREDIT, StatisticError)
     first = finite_vector(first_scores, f"{name} (first of the pair)")
     second = finite_vector(second_scores, f"{name} (second of the pair)")
     choice = finite_vector(preferred, "the human preferences")
-    n = len(choice)
-    if not len(first) == len(second) == n:
-        message = f"{name} has {len(first)} first and {len(second)} second values for {n} preferences"
-        raise StatisticError(message, code="mismatch", value=name)
-    if n == 0:
-        raise StatisticError(f"the accuracy of {name} is not defined: there are no pairs", code="too-few", value=0)
-    odd = np.flatnonzero(~np.isin(choice, (-1.0, 0.0, 1.0)))
-    if len(odd):
-        message = f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}"
-        raise StatisticError(message, code="wrong-value", value=float(choice[odd[0]]), hint="Use -1, 0 or 1")
     clear = choice != 0
     decided = int(np.count_nonzero(clear))
     if decided == 0:
-        message = f"the accuracy of {name} is not defined: raters have no preference on any of {n} pairs"
+        message = f"the accuracy of {name} is not defined: raters have no preference on any of {len(choice)} pairs"
         raise StatisticError(message, value=name)
     orders = order(first, second)
     right = int(np.count_nonzero(clear & (orders == choice)))

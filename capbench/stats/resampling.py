@@ -343,27 +343,19 @@ class PearsonStatistic:
         return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
 
 
-class TieCalibratedStatistic:
-    """acc*_eq, pairwise accuracy with tie calibration (Deutsch et al. 2023).
+def tie_calibrated(x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> WeightedStatistic:
+    """acc*_eq, pairwise accuracy with tie calibration (Deutsch et al. 2023); NaN where fewer than two points are drawn.
 
     ε is calibrated separately for each resample, which takes too long for a bootstrap. Arguments as of
     :class:`RankStatistic`, x being the scores.
     """
+    from capbench.stats.tie_calibration import calibrate_ties
 
-    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
-        self.units = units
-        self._x, self._y, self._unit = x, y, unit
+    def accuracy(times: IntArray) -> float:
+        few = times.sum() < 2
+        return np.nan if few else calibrate_ties(np.repeat(x, times), np.repeat(y, times)).accuracy
 
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """NaN where fewer than two data points are drawn."""
-        from capbench.stats.tie_calibration import calibrate_ties
-
-        values = np.full(len(weights), np.nan)
-        for row, drawn in enumerate(weights):
-            times = drawn[self._unit]
-            if times.sum() > 1:
-                values[row] = calibrate_ties(np.repeat(self._x, times), np.repeat(self._y, times)).accuracy
-        return values
+    return Weighted(units, lambda weights: np.array([accuracy(drawn[unit]) for drawn in weights]))
 
 
 class AccuracyStatistic:

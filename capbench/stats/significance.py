@@ -300,8 +300,6 @@ def better_p_values(
     better, and 1 minus that half otherwise.
     """
     data.check_resampling()
-    if not pairs:
-        return np.empty(0)
     values = {name: observed_value(data.statistic(name)) for name in dict.fromkeys(itertools.chain(*pairs))}
     half = _permutation(data, pairs, permutations, seed) / 2
     is_better = np.array([values[first] > values[second] for first, second in pairs])

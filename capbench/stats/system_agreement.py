@@ -18,12 +18,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, named, rated, unit_numbers
 from capbench.stats.permutation import swapped
@@ -136,12 +136,11 @@ class Systems(Agreement):
         system: Sequence[str] | NDArray[np.str_],  # (n,) name of each caption's system
         image: Labels,  # (n,) label of each caption's image
     ) -> Systems:
-        """Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
+        """Raises StatisticError: NaN or infinite values, a caption without a
         system, fewer than two systems (three for correlations), fewer than two images, means that are all equal, or,
         for soft pairwise accuracy, two systems without a common image.
         """
-        check_choice("statistic over systems", coefficient, get_args(SystemCoefficient), StatisticError)
-        arrays, ratings = rated(scores, human, systems=system, images=image)
+        arrays, ratings = rated(scores, human)
         arrays = {name: np.stack([merged(row) for row in rows]) for name, rows in arrays.items()}
         ratings = merged(ratings)
         system_names = named(system, "system")

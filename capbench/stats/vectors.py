@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -38,15 +38,6 @@ def draws_of(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatA
         rows = np.asarray(values)
         return np.stack([finite_vector(row, f"{name} (draw {i + 1})") for i, row in enumerate(rows)])
     return finite_vector(values, name)[None, :]
-
-
-def same_draws(arrays: Mapping[str, FloatArray]) -> None:
-    """Raise StatisticError if there are no metrics, or metrics with different numbers of draws."""
-    if not arrays:
-        raise StatisticError("there are no metrics to compare", code="too-few")
-    draws = {name: len(rows) for name, rows in arrays.items()}
-    if len(set(draws.values())) > 1:
-        raise StatisticError(f"the metrics have different numbers of samples of references: {draws}", code="mismatch")
 
 
 def run_starts(*columns: NDArray[np.generic]) -> IntArray:

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, rated
 from capbench.stats.kendall import rank_encode
@@ -277,11 +277,10 @@ class WithinImages(Agreement):
         drawn: Labels | None = None,
         minimum: int = 2,  # minimum number of resampling units
     ) -> WithinImages:
-        """Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that
+        """Raises StatisticError: NaN or infinite values, too few images that
         count, or a metric that gives all captions of each image the same score.
         """
-        check_choice("statistic within images", coefficient, get_args(WithinCoefficient), StatisticError)
-        arrays, ratings = rated(scores, human, images=image)
+        arrays, ratings = rated(scores, human)
         codes, images = unit_codes(image)
         if not len(ratings):
             raise StatisticError("there are no ratings", code="too-few", value=0)
@@ -314,9 +313,6 @@ class WithinImages(Agreement):
                     f"{name} gives all captions of each image the same score: it has no within-image agreement",
                     value=name,
                 )
-            if float(rows.max()) - float(rows.min()) == np.inf and coefficient.startswith("acc-eq"):
-                message = f"{name}: the largest difference of two values is not finite"
-                raise StatisticError(message, code="not-a-number", value=name)
         excluded = few, images - few - counting
         drawn_by_image = together.astype(np.int64)
         return cls(coefficient, kept, ratings[included], unit, counting, *excluded, drawn_by_image, len(labels), labels)

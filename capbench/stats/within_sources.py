@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, check_choice
+from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
 from capbench.stats.agreement import Agreement, Labels, Numbers, named, rated, unit_numbers
 from capbench.stats.kendall import rank_encode
@@ -59,11 +59,10 @@ class WithinSources(Agreement):
         source: Sequence[str] | NDArray[np.str_],  # (n,) name of each caption's source
         image: Labels,  # (n,) label of each caption's image, the resampling unit
     ) -> WithinSources:
-        """Raises StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a
+        """Raises StatisticError: NaN or infinite values, a caption without a
         source, no source with two captions, one image only, or scores or ratings that are constant in every source.
         """
-        check_choice("statistic within sources", coefficient, get_args(SourceCoefficient), StatisticError)
-        arrays, ratings = rated(scores, human, sources=source, images=image)
+        arrays, ratings = rated(scores, human)
         names = named(source, "source")
         every, place, sizes = np.unique(names, return_inverse=True, return_counts=True)
         several = (sizes > 1)[place]

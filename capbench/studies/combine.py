@@ -88,7 +88,7 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
     if spec.side == "ratings":
         ratings = judgements.ratings[spec.human]
         item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
-        return Examples.of_ratings(np.concatenate(scores[:, item]), np.tile(human, draws), np.tile(unit[item], draws))
+        return Examples(np.concatenate(scores[:, item]), None, np.tile(human, draws), np.tile(unit[item], draws))
     pairs = judgements.preferences[spec.human]
     return Examples.of_pairs(
         np.concatenate(scores[:, pairs.first]),

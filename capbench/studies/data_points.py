@@ -91,9 +91,7 @@ def level_points(
     systems = item_column(judgements, item, "system")
     if spec.level == "sources":
         return WithinSources.of(spec.coefficient, at_points, human, systems, photographs)
-    if spec.level == "systems":
-        return Systems.of(spec.coefficient, at_points, human, systems, photographs)
-    raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
+    return Systems.of(spec.coefficient, at_points, human, systems, photographs)
 
 
 def defined_value(data: Agreement, name: str) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from capbench.core.errors import DataError
 from capbench.core.files import atomic_write, unpack_gzip
@@ -52,17 +52,6 @@ class ItemScores(Strict):
 
     def __len__(self) -> int:
         return len(self.images)
-
-    @model_validator(mode="after")
-    def _check(self) -> ItemScores:
-        names = ["captions", "groups", "systems", "references", "human", "ratings"]
-        names += ["others"] if self.kind == "preferences" else []
-        lists = [*(getattr(self, name) for name in names), *self.scores.values()]
-        if any(len(values) != len(self) for values in lists):
-            raise ValueError("the lists have different lengths")
-        if any(not 0 <= place < len(self.reference_lists) for place in self.references):
-            raise ValueError("an index of references is out of range")
-        return self
 
     def points(self, name: str) -> tuple[IntArray, FloatArray]:
         """The points with a score in a column: (m,) indices and (m,) scores."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from capbench.core.errors import UsageError
 from capbench.studies.plan import Plan
 from capbench.studies.results import NUMBER, Number, ProtocolInfo, StudyResult
+from capbench.studies.scoring import refuse_means
 from capbench.studies.study import BootstrapSettings
 
 Places = dict[str, tuple[str, str, str, int]]
@@ -48,9 +49,8 @@ class LayerCurves(ProtocolInfo):
 
 def plan_layers(plan: Plan, resamples: int, seed: int) -> tuple[Plan, Places]:
     """A plan whose metrics have columns for all layers; metrics with missing requirements stay as they are."""
-    if means := [str(protocol) for _, protocol in plan.protocols if protocol.statistic.kind == "mean"]:
-        message = f"{means[0]} has no human judgements to compare with"
-        raise UsageError(message, code="unsupported", value=means[0], hint="Choose another protocol")
+    for _, protocol in plan.protocols:
+        refuse_means(protocol)
     requests, places = [], Places()
     for request in plan.requests:
         if request.lacks(plan.resources):

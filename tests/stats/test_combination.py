@@ -90,7 +90,7 @@ def test_the_monotone_model_is_the_minimum_over_weights_from_zero(of_pairs: bool
         inputs = inputs_of(5)
         bent = np.tanh(inputs[:, 0]) - 0.5 * (inputs[:, 1] - 300) / 50
         ratings = bent + np.random.default_rng(1).normal(scale=0.2, size=len(inputs))
-        examples = Examples.of_ratings(inputs, ratings, np.arange(len(inputs)))
+        examples = Examples(inputs, None, ratings, np.arange(len(inputs)))
     basis = Basis.of(examples.captions, NAMES, monotone=True)
     matrix = basis.matrix(examples)
     weights, _ = fit(matrix, examples.target, penalty, shares=basis.shares, nonnegative=True)
@@ -115,7 +115,7 @@ def test_whole_number_counts_are_repeated_examples() -> None:
     random = np.random.default_rng(2)
     examples, _ = pairs_of(7)
     inputs = inputs_of(9)
-    rated = Examples.of_ratings(inputs, inputs[:, 0] + random.normal(size=len(inputs)), np.arange(len(inputs)))
+    rated = Examples(inputs, None, inputs[:, 0] + random.normal(size=len(inputs)), np.arange(len(inputs)))
     for one in (examples, rated):
         basis = Basis.of(one.captions, NAMES, monotone=True)
         matrix, counts = basis.matrix(one), random.integers(0, 4, len(one))
@@ -212,7 +212,7 @@ def test_a_random_label_of_each_image_is_agreed_with_by_chance_alone(learner: Le
     taus = []
     for seed in range(8):
         inputs, ratings, unit = memorised(seed, len(METRICS))
-        examples = Examples.of_ratings(inputs, ratings, unit)
+        examples = Examples(inputs, None, ratings, unit)
         scores = nested_scores(examples, inputs, unit, Settings(learner, 5, 3), METRICS)[0]
         data = Correlations.of("tau-b", {"combination": scores}, ratings, unit=unit)
         interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["combination"]
@@ -224,7 +224,7 @@ def test_a_random_label_of_each_image_is_agreed_with_by_chance_alone(learner: Le
 
 def test_no_image_is_on_both_sides_and_only_the_inner_loop_sees_the_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, ratings, unit = judged(1)
-    examples = Examples.of_ratings(inputs, ratings, unit)
+    examples = Examples(inputs, None, ratings, unit)
     settings = Settings("ridge", 4, 3, seed=5)
     seen: list[tuple[set[int], int]] = []
     penalties: list[float] = []
@@ -259,7 +259,7 @@ def test_no_image_is_on_both_sides_and_only_the_inner_loop_sees_the_penalties(mo
 def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_out() -> None:
     inputs, ratings, unit = judged(2, images=20)
     settings = Settings("ridge", 4, 3, penalties=(0.001, 0.1, 10.0))
-    examples = Examples.of_ratings(inputs, ratings, unit)
+    examples = Examples(inputs, None, ratings, unit)
     penalty, losses = choose_penalty(examples, settings, METRICS, stream=2)
     fold = deal(unit, 3, 20, seed=0, stream=2)[unit]
     expected = []
@@ -280,9 +280,7 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_ou
 @pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
 def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_intervals(learner: Learner) -> None:
     inputs, ratings, unit = judged(8)
-    examples = (
-        preferences_of(inputs, ratings, unit) if learner == "logistic" else Examples.of_ratings(inputs, ratings, unit)
-    )
+    examples = preferences_of(inputs, ratings, unit) if learner == "logistic" else Examples(inputs, None, ratings, unit)
     settings = Settings(learner)
     learnt, penalty = learn(examples, settings, METRICS, stream=0)
     weights = weight_intervals(examples, learnt, settings, penalty, resamples=200)
@@ -299,7 +297,7 @@ def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_int
 
 def test_unsuitable_examples_are_rejected_in_one_line() -> None:
     inputs, ratings, unit = judged(0, images=6)
-    examples = Examples.of_ratings(inputs, ratings, unit)
+    examples = Examples(inputs, None, ratings, unit)
     settings = Settings("ridge", 3, 2)
 
     def rejected(code: str, value: object, data: Examples = examples, how: Settings = settings) -> None:
@@ -309,10 +307,10 @@ def test_unsuitable_examples_are_rejected_in_one_line() -> None:
 
     rejected("too-few", 6, how=replace(settings, folds=7))
     rejected("too-few", 4, how=replace(settings, inner_folds=5))
-    alone = Examples.of_ratings(inputs, ratings, np.zeros(len(unit), dtype=np.int64))
+    alone = Examples(inputs, None, ratings, np.zeros(len(unit), dtype=np.int64))
     rejected("too-few", 1, alone)
-    rejected("undefined", None, Examples.of_ratings(inputs, np.ones(len(unit)), unit))
-    rejected("too-few", 0, Examples.of_ratings(inputs[:0], ratings[:0], unit[:0]))
+    rejected("undefined", None, Examples(inputs, None, np.ones(len(unit)), unit))
+    rejected("too-few", 0, Examples(inputs[:0], None, ratings[:0], unit[:0]))
     constant = inputs.copy()
     constant[:, 2] = 0.3
-    rejected("undefined", "c", Examples.of_ratings(constant, ratings, unit))
+    rejected("undefined", "c", Examples(constant, None, ratings, unit))

@@ -255,7 +255,6 @@ def test_without_epsilon_the_counts_are_those_of_kendalls_tau(pair: tuple[FloatA
     ("scores", "human", "code"),
     [
         ([0.1, np.nan], [1, 2], "not-a-number"),
-        ([-1.5e308, 1.5e308], [1, 2], "not-a-number"),
     ],
 )
 def test_bad_input_is_rejected(scores: list[float], human: list[float], code: str) -> None:

@@ -6,13 +6,13 @@ Numbers are quoted, since YAML would read 0.280 as 0.28.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache, cached_property
 from importlib import resources
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from capbench.core.errors import DataError, check_choice
 from capbench.core.typed_json import Strict, validated
@@ -43,12 +43,6 @@ class PublishedColumn(Strict):
     unit: Literal["fraction", "percent", "score"]  # percent: a hundred times ours; score: a plain score of a metric
     note: str = ""
     reading_of: str = ""  # key of the column whose numbers it repeats under another possible protocol
-
-    @model_validator(mode="after")
-    def _with_basis(self) -> Self:
-        if self.protocol and not self.basis:
-            raise ValueError("a protocol requires a basis")
-        return self
 
     @property
     def place(self) -> tuple[str | None, str]:
@@ -126,22 +120,6 @@ class PublishedTable(Strict):
     rows: tuple[PublishedRow, ...]
     include: tuple[_Include, ...] = ()
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if bool(self.rows) == bool(self.missing):
-            raise ValueError("should have either rows or the reason for their absence ('missing')")
-        _refuse_repeats("column keys", [column.key for column in self.columns])
-        _refuse_repeats("row keys", [row.key for row in self.rows])
-        _refuse_repeats("protocols with group", [column.place for column in self.columns if column.protocol])
-        _refuse_repeats("metrics with variant", [(row.metric, row.variant) for row in self.rows if row.metric])
-        for column in self.columns:
-            if column.reading_of and column.reading_of not in self._keys:
-                raise ValueError(f"reading_of names '{column.reading_of}', which is not a column with numbers")
-        for row in self.rows:
-            if len(row.values) != len(self._keys):
-                raise ValueError(f"{row.key}: values should have {len(self._keys)} entries, one for each column")
-        return self
-
     @property
     def _keys(self) -> list[str]:
         """Keys of the columns with numbers."""
@@ -183,11 +161,6 @@ class PublishedTable(Strict):
                     source=source,
                 )
         return found
-
-
-def _refuse_repeats(what: str, keys: Sequence[object]) -> None:
-    if repeated := [key for key in keys if keys.count(key) > 1]:
-        raise ValueError(f"{what} should be unique, {repeated[0]} is not")
 
 
 def parse_table(name: str, text: str) -> PublishedTable:
