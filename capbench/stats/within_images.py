@@ -365,7 +365,8 @@ def _image_mean(values: FloatArray) -> WeightedStatistic:
     def mean(weights: NDArray[np.integer]) -> FloatArray:
         drawn = weights.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.clip(np.einsum("bu,u->b", drawn, values) / drawn.sum(axis=1), -1.0, 1.0)
+            means = np.einsum("bu,u->b", drawn, values) / drawn.sum(axis=1)
+        return np.asarray(np.clip(means, -1.0, 1.0), dtype=np.float64)
 
     return Weighted(len(values), mean)
 

@@ -14,7 +14,7 @@ from capbench.stats.power import FEWEST_UNITS, power
 from capbench.studies.data_points import agreement
 from capbench.studies.results import Answer, Cell, Needed
 from capbench.studies.study import TestSettings
-from capbench.studies.uncertainty import RANK_RULE, Uncertainty, fewest_units_to_test, too_few_units
+from capbench.studies.uncertainty import RANK_RULE, Numbers, fewest_units_to_test, too_few_units
 
 _NAMES = {"τ": "Kendall's τ", "ρ": "Spearman's ρ", "r": "Pearson's r"}
 _ABSENT = {
@@ -29,21 +29,21 @@ def answer(
     protocol: Protocol,
     judgements: Judgements,
     scores: Mapping[str, FloatArray],  # (draws, items) by row name
-    uncertainty: Uncertainty,
+    numbers: Numbers,
     tests: TestSettings,  # the power analysis has the same level, unit and seed
     # True for two rows of one metric, and if one is computed from the other; the power analysis is of the best row and
     # the next that is not related to it
     related: Callable[[str, str], bool] = lambda first, second: False,
 ) -> Answer | None:
     """The metric that agrees best with a user's judgements; None under a plain mean, and if no metric has a value."""
-    cells = [cell for cell in uncertainty.cells if not cell.group and cell.value is not None]
+    cells = [cell for cell in numbers.cells if not cell.group and cell.value is not None]
     if protocol.statistic.kind == "mean" or not cells:
         return None
     cells.sort(key=lambda cell: -cell.number)  # equal values keep their order, as in the tests
-    reasons = dict(uncertainty.reasons)
+    reasons = dict(numbers.reasons)
     groups: dict[int, list[str]] = {}
     ties: tuple[str, ...] = ()
-    compared = next((tests for tests in uncertainty.comparisons if not tests.group), None)
+    compared = next((tests for tests in numbers.comparisons if not tests.group), None)
     if compared is not None:
         if too_few := too_few_units(compared):
             reasons["groups"] = too_few
@@ -70,7 +70,7 @@ def answer(
         needed=needed,
         reasons=reasons,
     )
-    undefined = [cell for cell in uncertainty.cells if not cell.group and cell.shown_instead == "undefined"]
+    undefined = [cell for cell in numbers.cells if not cell.group and cell.shown_instead == "undefined"]
     return made.model_copy(update={"text": tuple(_sentences(made, protocol, judgements, cells, undefined))})
 
 

@@ -327,7 +327,7 @@ def _file(
     learned_codes, (unit, _) = set(learned.examples.unit.tolist()), photograph_codes(judgements.items)
     images = (item.image for code, item in zip(unit.tolist(), judgements.items, strict=True) if code in learned_codes)
     return CombinationFile(
-        learner=how.learner,
+        learner=learner_for(protocol, how.learner),
         protocol=protocol.versioned,
         learnt_images=tuple(sorted({image_digest(image) for image in images})),
         examples=len(learned.examples),

@@ -226,9 +226,10 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
         first = {item.image: point for point, item in reversed(items.items())}  # the first point of each image
         order.sort(key=lambda point: first[items[point].image] != point)
         for point in order[:number]:
-            texts = {name: getattr(items[point], name) for name in ("image", "candidate", "references")}
-            numbers = {"human": rated.human[point], "group": groups[point], "score": scores[point]}
-            chosen.append(Example(kind=kind, **texts, **{name: float(value) for name, value in numbers.items()}))
+            of_point = {name: getattr(items[point], name) for name in ("image", "candidate", "references")}
+            numbers = {"human": rated.human, "group": groups, "score": scores}
+            of_point |= {name: float(values[point]) for name, values in numbers.items()}
+            chosen.append(Example(kind=kind, **of_point))
     return Examples(
         protocol=rated.protocol,
         dataset_title=rated.dataset_title,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,19 +12,10 @@ from capbench.metrics.metric_request import Row
 from capbench.studies.answer import answer
 from capbench.studies.evaluate import evaluate, unscored_cells
 from capbench.studies.protocol_notes import photograph_note, protocol_notes, tie_cautions
-from capbench.studies.results import Answer, ProtocolInfo, Sentinels, StudyResult
+from capbench.studies.results import ProtocolInfo, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scored
 from capbench.studies.study import Study, TestSettings
-from capbench.studies.uncertainty import Uncertainty, add_ceiling, assess_group, common_scores, group_scores
-
-
-@dataclass(kw_only=True)
-class Numbers(Uncertainty):
-    """The part of a :class:`~capbench.studies.results.StudyResult` that is of one protocol."""
-
-    info: ProtocolInfo
-    answers: list[Answer]
-    sentinels: list[Sentinels]
+from capbench.studies.uncertainty import Numbers, add_ceiling, assess_group, common_scores, group_scores
 
 
 def protocol_numbers(
@@ -53,7 +43,7 @@ def protocol_numbers(
     bootstrap, tests = study.statistics_of(answered=answered)
     common = common_scores(tables, rows)
     scores = {group: {**common, **group_scores(scored, group, rows)} for group in ("", *groups)}
-    assessed, ceiling = Uncertainty(cells=list(cells)), study.human_ceiling and statistic.kind != "mean"
+    assessed, ceiling = Numbers(cells=list(cells)), study.human_ceiling and statistic.kind != "mean"
     if statistic.kind == "mean":
         bootstrap = tests = None
     by_image = any(settings is not None and settings.unit == "image" for settings in (bootstrap, tests))
@@ -66,20 +56,16 @@ def protocol_numbers(
             if ceiling:  # if all judgements are too few, so are those of every group
                 ceiling = add_ceiling(assessed, protocol, draws[0], group, bootstrap) or bool(group)
             step(1)
-    found = None
-    if answered and tests is not None:
-        found = answer(protocol, draws[0], scores[""], assessed, tests, related)
-    sentinels: list[Sentinels] = []
+    if answered and tests is not None and (found := answer(protocol, draws[0], scores[""], assessed, tests, related)):
+        assessed.answers.append(found)
     if study.sentinels and statistic.kind != "mean":
         from capbench.studies.sentinel_agreement import assess_sentinels
 
-        known_tests = tests or TestSettings()
-        made = assess_sentinels(
-            protocol, draws, scores, cells, bootstrap=bootstrap, tests=known_tests, groups=test_groups
-        )
-        sentinels.append(made)
+        known = tests or TestSettings()
+        made = assess_sentinels(protocol, draws, scores, cells, bootstrap=bootstrap, tests=known, groups=test_groups)
+        assessed.sentinels.append(made)
     unscored = unscored_cells(protocol, scored, rows, groups)
-    known = {*groups, *(cell.group for cell in unscored)}
+    with_cells = {*groups, *(cell.group for cell in unscored)}
     info = ProtocolInfo(
         id=str(protocol),
         dataset=dataset.name,
@@ -87,7 +73,7 @@ def protocol_numbers(
         statistic=statistic.label,
         kind=statistic.kind,
         description=f"{protocol.items.description}; {statistic.description}",
-        groups=(*groups, *(name for name in draws[0].groups if name in known and name not in groups)),
+        groups=(*groups, *(name for name in draws[0].groups if name in with_cells and name not in groups)),
         notes=(
             *dict.fromkeys(note for judgements in draws for note in judgements.notes),
             *notes,
@@ -105,14 +91,15 @@ def protocol_numbers(
         file_columns=dict(dataset.file_columns),
     )
     assessed.cells += unscored
-    return Numbers(**vars(assessed), info=info, answers=[] if found is None else [found], sentinels=sentinels)
+    assessed.protocols.append(info)
+    return assessed
 
 
 def study_result(
     study: Study, numbers: Sequence[Numbers], columns: dict[str, str], *, sample: bool, **more: Any
 ) -> StudyResult:
     """The result of a study: the numbers of its protocols, the titles of its rows, and ``more`` fields."""
-    lists = ("cells", "ceilings", "comparisons", "answers", "sentinels")
+    lists = ("protocols", "cells", "ceilings", "comparisons", "answers", "sentinels")
     joined: dict[str, Any] = {name: tuple(entry for part in numbers for entry in getattr(part, name)) for name in lists}
     return StudyResult(
         capbench=__version__,
@@ -120,7 +107,6 @@ def study_result(
         title=study.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sample=sample,
-        protocols=tuple(part.info for part in numbers),
         columns=columns,
         **joined,
         **more,

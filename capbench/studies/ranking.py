@@ -326,8 +326,6 @@ def _tests(
     progress: Callable[[int], None],
 ) -> tuple[MetricPair, ...]:
     pairs = [pair for pair in itertools.combinations(order, 2) if values[pair[0]].keys() & values[pair[1]]]
-    if not pairs:
-        return ()
     tasks = [entry.data for entry in measured.values()]
     tests = joint_tests(tasks, pairs, permutations=permutations, seed=settings.seed, progress=progress)
     # Over the tasks that both have, the order may differ from that of the adjusted overall values.

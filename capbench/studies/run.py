@@ -16,11 +16,12 @@ from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Scores
 from capbench.studies.evaluate import check_defined
-from capbench.studies.numbers import Numbers, protocol_numbers, study_result
+from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.differences import join_published
 from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable
+from capbench.studies.uncertainty import Numbers
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def run_plan(
     if answers and not plan.uses_root:  # all data is the user's: best first under the first protocol
         titles = {name: titles[name] for name in dict.fromkeys((*answers[0].ranking, *titles))}
     order = [str(protocol) for _, protocol in plan.protocols]
-    made.sort(key=lambda numbers: order.index(numbers.info.id))
+    made.sort(key=lambda numbers: order.index(numbers.protocols[0].id))
     result = study_result(
         plan.study,
         made,

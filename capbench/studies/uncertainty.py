@@ -19,7 +19,16 @@ from capbench.stats.power import fewest_units
 from capbench.stats.significance import compare, permutations_to_use
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import HUMAN_CEILING, human_ceiling
-from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, StudyResult
+from capbench.studies.results import (
+    NO_TESTS,
+    Answer,
+    BootstrapInfo,
+    Ceiling,
+    Cell,
+    ProtocolInfo,
+    Sentinels,
+    StudyResult,
+)
 from capbench.studies.scoring import Scored
 from capbench.studies.study import BootstrapSettings, TestSettings
 
@@ -30,12 +39,15 @@ RANK_RULE = (
 
 
 @dataclass
-class Uncertainty:
-    """Numbers of one protocol with their intervals, tests and ceilings."""
+class Numbers:
+    """The part of a :class:`~capbench.studies.results.StudyResult` that is of one protocol."""
 
+    protocols: list[ProtocolInfo] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
     comparisons: list[Tests] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    sentinels: list[Sentinels] = field(default_factory=list)
     bootstrap: BootstrapInfo | None = None
     notes: list[str] = field(default_factory=list)  # what could not be computed and why
     reasons: dict[str, str] = field(default_factory=dict)  # why overall numbers have no intervals, or no groups (tests)
@@ -64,7 +76,7 @@ def group_scores(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, F
 
 
 def assess_group(
-    uncertainty: Uncertainty,
+    numbers: Numbers,
     protocol: Protocol,
     judgements: Judgements,
     scores: Mapping[str, FloatArray],  # (draws, items) by row name
@@ -73,7 +85,7 @@ def assess_group(
     tests: TestSettings | None,
 ) -> None:
     """Add intervals of the defined cells of a group, and tests; what cannot be computed gets a note."""
-    defined = {cell.column for cell in uncertainty.cells if cell.group == group and cell.value is not None}
+    defined = {cell.column for cell in numbers.cells if cell.group == group and cell.value is not None}
     scores = {name: values for name, values in scores.items() if name in defined}
     if not scores:
         return
@@ -84,27 +96,27 @@ def assess_group(
             data = agreement(protocol, judgements, scores, bootstrap.unit, group)
             sample, intervals = draw_intervals(data, bootstrap)
         except StatisticError as error:
-            uncertainty.notes.append(f"{place}: no intervals: {error}")
+            numbers.notes.append(f"{place}: no intervals: {error}")
             if not group:
-                uncertainty.reasons["intervals"] = error.message
+                numbers.reasons["intervals"] = error.message
         else:
-            uncertainty.cells = with_intervals(uncertainty.cells, intervals, group)
+            numbers.cells = with_intervals(numbers.cells, intervals, group)
             if not group:
-                uncertainty.bootstrap = _info(bootstrap, data.units)
+                numbers.bootstrap = _info(bootstrap, data.units)
             if left_out := sum(interval.undefined for interval in intervals.values()):
                 note = f"{place}: {left_out:,} resamples without variety are excluded from the intervals"
-                uncertainty.notes.append(note)
+                numbers.notes.append(note)
     if tests is not None and len(scores) > 1:
         try:
             data = agreement(protocol, judgements, scores, tests.unit, group)
             shared = sample if bootstrap is not None and bootstrap.unit == tests.unit else None
             tested = _compare(data, tests, shared, 0.95 if bootstrap is None else bootstrap.level)
         except StatisticError as error:
-            uncertainty.notes.append(f"{place}{NO_TESTS}{error}")
+            numbers.notes.append(f"{place}{NO_TESTS}{error}")
             if not group:
-                uncertainty.reasons["groups"] = error.message
+                numbers.reasons["groups"] = error.message
         else:
-            uncertainty.comparisons.append(replace(tested, protocol=str(protocol), group=group))
+            numbers.comparisons.append(replace(tested, protocol=str(protocol), group=group))
 
 
 def _compare(data: Agreement, settings: TestSettings, sample: BootstrapSample | None, level: float) -> Tests:
@@ -132,7 +144,7 @@ def _compare(data: Agreement, settings: TestSettings, sample: BootstrapSample | 
 
 
 def add_ceiling(
-    uncertainty: Uncertainty,
+    numbers: Numbers,
     protocol: Protocol,
     judgements: Judgements,
     group: str,
@@ -151,9 +163,9 @@ def add_ceiling(
             made = {"low": interval.low, "high": interval.high, "bootstrap": _info(settings, data.units)}
             ceiling = ceiling.model_copy(update=made)
     except StatisticError as error:
-        uncertainty.notes.append(f"{protocol}{f' {group}' if group else ''}: no human ceiling: {error}")
+        numbers.notes.append(f"{protocol}{f' {group}' if group else ''}: no human ceiling: {error}")
         return False
-    uncertainty.ceilings.append(ceiling)
+    numbers.ceilings.append(ceiling)
     return True
 
 
