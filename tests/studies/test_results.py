@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-from pydantic import ValidationError
 
 from capbench.core.errors import DataError, ProtocolError, StatisticError, UsageError
 from capbench.datasets.root import DataRoot, find_root
@@ -148,12 +147,6 @@ def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str
     with raises(DataError, code, path=path) as caught:
         load_items(path)
     assert "\n" not in str(caught.value)
-
-
-def test_lists_of_different_lengths_are_refused() -> None:
-    _, (table,) = gathered(f"{TOY}/all/unaggregated-tau-c")
-    with pytest.raises(ValidationError):
-        ItemScores.model_validate({**table.model_dump(), "captions": table.captions[:-1]})
 
 
 METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
