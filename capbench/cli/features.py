@@ -144,14 +144,9 @@ def pool(
     *,
     store: _Store,
     out: _NewStore,
-    windows: Annotated[
-        str | None, Help("5x5 (default without --boxes), pyr30, or levels: 3x3/1+7x7/1.", metavar="LEVELS")
-    ] = None,
-    boxes: Annotated[Path | None, Help("Detected boxes (.npz) that become regions.", metavar="FILE")] = None,
+    windows: Annotated[str | None, Help("5x5 (default), pyr30, or levels: 3x3/1+7x7/1.", metavar="LEVELS")] = None,
+    boxes: Annotated[Path | None, Help("Instead: detected boxes (.npz) that become regions.", metavar="FILE")] = None,
     top: Annotated[int | None, Ge(1), Help("With --boxes: maximum number of boxes per image.")] = None,
-    class_columns: Annotated[
-        float | None, Help("With --boxes: columns of classes, times SCALE.", metavar="SCALE")
-    ] = None,
     grid: Annotated[str | None, Help("Cells. Default: from the boxes.", metavar="ROWSxCOLUMNS")] = None,
     dtype: Annotated[str | None, Help("Type: float32 or float16. Default: the store's.")] = None,
     compression: _Compression = None,
@@ -162,29 +157,26 @@ def pool(
 
     A region's features are the mean of its cells. A level ROWSxCOLUMNS/STRIDE slides a window over the cells; '+' joins
     levels. On 7x7 cells, '5x5' is 3x3/1 (25 windows) and 'pyr30' is 3x3/1+5x5/2+7x7/1 (30 windows). --boxes weights
-    each cell by its overlap with the box, and copies classes and scores; with --windows, windows come first.
+    each cell by its overlap with the box, and copies classes and scores.
 
     Example: capbench features pool features/grid.h5 features/grid-pyr30.h5 --windows pyr30
     """
-    from capbench.features.pooling import BoxPooling, parse_pooling, pool_store, read_boxes
+    from capbench.features.pooling import BoxPooling, Pooling, parse_pooling, pool_store, read_boxes
     from capbench.features.store import open_store
 
+    pooling: Pooling | BoxPooling
     if boxes is None:
-        given = {"top": top, "class_columns": class_columns}
-        common.refuse_options(given, "requires --boxes", code="missing-option", hint="Add --boxes FILE, or omit it")
-    if class_columns is not None and not 0 < class_columns < 1e6:
-        message, hint = f"--class-columns {class_columns:g} is out of range", "Use a number above 0, such as 1"
-        raise UsageError(message, code="out-of-range", value=class_columns, hint=hint)
-    pooling = parse_pooling(windows or "5x5") if boxes is None or windows is not None else None
-    detected = None
-    if boxes is not None:
-        detected = BoxPooling(read_boxes(boxes), top, class_columns is not None, class_columns or 1.0)
+        hint = "Add --boxes FILE, or omit it"
+        common.refuse_options({"top": top}, "requires --boxes", code="missing-option", hint=hint)
+        pooling = parse_pooling(windows or "5x5")
+    else:
+        common.refuse_options({"windows": windows}, "does not apply to --boxes", hint="Omit one of the two")
+        pooling = BoxPooling(read_boxes(boxes), top)
     with open_store(store) as cells, common.progress("pooling", len(cells)) as step:
         made = pool_store(
             cells,
             out,
             pooling,
-            boxes=detected,
             shape=None if grid is None else _grid(grid),
             dtype=dtype,
             compression=compression,
@@ -193,12 +185,10 @@ def pool(
         )
     counts = [made.regions(image) for image in made.ids]
     each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    facts: dict[str, Any] = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)]}
-    facts |= {} if pooling is None else {"levels": str(pooling)}
-    facts |= {"windows": counts[0]} if detected is None else {"boxes": str(detected)}
-    shown = (pooling and f"windows {pooling}", detected and f"boxes {detected}")
-    regions = " and ".join(text for text in shown if text)
-    lines = [f"{out}: {common.count(len(made), 'image')}, {each} regions each ({regions})"]
+    of_pooling = {"levels": str(pooling), "windows": counts[0]} if boxes is None else {"boxes": str(pooling)}
+    facts = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)], **of_pooling}
+    regions = f"{each} regions each ({'windows' if boxes is None else 'boxes'} {pooling})"
+    lines = [f"{out}: {common.count(len(made), 'image')}, {regions}"]
     common.answer(json_output, facts | {"signature": made.signature()}, [*lines, f"signature: {made.signature()}"])
 
 
@@ -214,8 +204,7 @@ def _grid(text: str) -> tuple[int, int]:
 def export(
     *,
     store: _Store,
-    out: Annotated[Path, argument("OUT", "Output file.")],
-    format: Annotated[str | None, Help("npz, butd-tsv or lxmert-tsv. Default: by OUT.", metavar="NAME")] = None,
+    out: Annotated[Path, argument("OUT", "Output file, .npz or .tsv (of bottom-up attention).")],
     replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -229,7 +218,7 @@ def export(
     from capbench.features.store import open_store
 
     with open_store(store) as opened, common.progress("writing", len(opened)) as step:
-        kind = export_store(opened, out, format=format, replace=replace, progress=step)
+        kind = export_store(opened, out, replace=replace, progress=step)
         count, signature = len(opened), opened.signature()
     facts = {"file": str(out), "format": kind, "images": count, "signature": signature}
     common.answer(json_output, facts, [f"{out}: {common.count(count, 'image')} as {kind}"])

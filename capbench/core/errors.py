@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Collection
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 ERROR_CODES: dict[str, str] = {
     "ambiguous": "a name or row matches several things",
@@ -71,6 +71,9 @@ ERROR_CODES: dict[str, str] = {
 """Code of an error → its meaning. Codes never change; new ones may be added."""
 
 
+E = TypeVar("E", bound="CapbenchError")
+
+
 class CapbenchError(Exception):
     """Base class of all errors that a user can fix."""
 
@@ -104,6 +107,12 @@ class CapbenchError(Exception):
             place = f"{place}, {where}" if place else where
         line = f"{place}: {self.message}" if place else self.message
         return f"{line}. {self.hint}." if self.hint else line
+
+    def placed(
+        self, kind: type[E], path: str | os.PathLike[str] | None, row: int | str | None = None, hint: str | None = None
+    ) -> E:
+        """The error, as one of another class, at its place in a file; ``hint`` replaces its own."""
+        return kind(self.message, code=self.code, value=self.value, path=path, row=row, hint=hint or self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword arguments do not pickle by themselves, and errors cross process borders.

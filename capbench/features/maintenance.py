@@ -17,7 +17,7 @@ from capbench.core.errors import FeatureError, UsageError, check_choice
 from capbench.core.progress import Progress
 from capbench.core.records import image_id
 from capbench.features.layout import COMPRESSIONS, Entry, build
-from capbench.features.records import FLAT_FIELDS, RegionFeatures, check_names
+from capbench.features.records import check_names
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import check_new, partial_path
 
@@ -102,62 +102,36 @@ def merge_stores(
     return open_store(path)
 
 
-EXPORTS = ("npz", "butd-tsv", "lxmert-tsv")
+EXPORTS = {".npz": "npz", ".tsv": "butd-tsv"}
+"""Formats of exported files by their suffix."""
 
 
 def export_store(
-    store: FeatureStore,
-    target: str | os.PathLike[str],
-    *,
-    format: str | None = None,  # one of :data:`EXPORTS`; None for ``npz`` or ``butd-tsv``, by the file's suffix
-    replace: bool = False,
-    progress: Progress | None = None,
+    store: FeatureStore, target: str | os.PathLike[str], *, replace: bool = False, progress: Progress | None = None
 ) -> str:
-    """Write all images to a file and return the name of its format."""
-    path = Path(target)
-    kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix) or path.suffix
-    check_choice("format", kind, EXPORTS)
+    """Write all images to a file and return the name of its format, one of :data:`EXPORTS`."""
+    path, step = Path(target), progress or (lambda _done: None)
+    check_choice("suffix", path.suffix, EXPORTS)
     check_new(path, replace)
-    header = store.header
-    missing = [] if header.boxes else ["boxes"]
-    if kind == "lxmert-tsv":
-        missing += [name for name in FLAT_FIELDS if name not in header.fields]
-    if kind != "npz" and missing:
-        message = f"has no {', '.join(missing)}, which the format {kind} requires"
-        hint = "Export an npz file, which has optional fields"
-        raise FeatureError(message, code="missing-key", value=missing[0], path=store.paths[0], hint=hint)
-    if kind != "npz" and header.probabilities:
-        message = f"has class_probabilities, which the format {kind} cannot hold"
-        raise FeatureError(message, code="unsupported", value=kind, path=store.paths[0], hint="Export an npz file")
-    step = progress or (lambda _done: None)
-    if kind == "npz":
+    if path.suffix == ".npz":
         _write_npz(store, path, step)
-        return kind
+        return EXPORTS[path.suffix]
+    problem = "" if store.header.boxes else "has no boxes, which a .tsv file requires"
+    if store.header.probabilities:
+        problem = "has class_probabilities, which a .tsv file cannot hold"
+    elif any("\t" in image for image in store.ids):
+        problem = "has an image id with a tab, the separator of a .tsv file"
+    if problem:
+        hint = "Export an .npz file"
+        raise FeatureError(problem, code="unsupported", value=path.suffix, path=store.paths[0], hint=hint)
     with files.atomic_write(path, "wb") as stream:
         for regions in store:
-            if "\t" in (image := regions.image):
-                message = f"the image id {image!r} contains a tab, the column separator of {kind}"
-                raise FeatureError(
-                    message, code="unsupported", value=image, path=store.paths[0], hint="Export an npz file"
-                )
-            stream.write(_row(regions, lxmert=kind == "lxmert-tsv"))
+            arrays = (np.asarray(array).astype("<f4").tobytes() for array in (regions.boxes, regions.features))
+            encoded = (base64.b64encode(data).decode() for data in arrays)
+            cells = (regions.image, regions.width, regions.height, len(regions), *encoded)
+            stream.write(("\t".join(map(str, cells)) + "\r\n").encode())
             step(1)
-    return kind
-
-
-def _base64(array: Any, dtype: str) -> str:
-    return base64.b64encode(np.asarray(array).astype(dtype).tobytes()).decode()
-
-
-def _row(regions: RegionFeatures, *, lxmert: bool) -> bytes:
-    size: tuple[object, ...] = (regions.width, regions.height)
-    cells: tuple[object, ...] = (len(regions), _base64(regions.boxes, "<f4"), _base64(regions.features, "<f4"))
-    if lxmert:
-        flat = regions.flat()
-        objects = (_base64(flat[name], "<i8" if name.endswith("ids") else "<f4") for name in FLAT_FIELDS)
-        cells = (*objects, *cells)
-        size = size[::-1]
-    return ("\t".join(map(str, (regions.image, *size, *cells))) + "\r\n").encode()
+    return EXPORTS[path.suffix]
 
 
 def _write_npz(store: FeatureStore, path: Path, step: Progress) -> None:

@@ -29,7 +29,6 @@ the area that the box covers of it. Boxes come from an ``.npz`` file with these 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -47,7 +46,7 @@ from capbench.core.files import sha256_file
 from capbench.core.records import image_id
 from capbench.features.importers.arrays import array_names, load_arrays
 from capbench.features.records import RegionFeatures, check_names, flat_dtype
-from capbench.features.store import FeatureStore, open_store
+from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter, check_new
 
 _BOXES = "boxes_normalised_xyxy"
@@ -55,14 +54,12 @@ _BOXES = "boxes_normalised_xyxy"
 
 @dataclass(frozen=True, eq=False)
 class BoxFile:
-    """Boxes by image id, as fractions, with features of no meaning; names by class id, or None; ``classes`` is their
-    number, else the largest id plus one."""
+    """Boxes by image id, as fractions, with features of no meaning; names by class id, or None."""
 
     path: Path
     sha256: str
     images: Mapping[str, RegionFeatures]
     class_names: tuple[str, ...] | None
-    classes: int
 
 
 def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
@@ -98,10 +95,9 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
             images[image].check()
             check_names(images[image], class_names, None)
         except FeatureError as error:
-            raise bad(error.message, code=error.code, value=error.value, hint=error.hint) from error
+            raise error.placed(DataError, file, f"image '{image}'") from error
         boxes.clip(0, 1, out=boxes)
-    largest = max((int(boxes.class_ids.max()) for boxes in images.values() if boxes.class_ids is not None), default=-1)
-    return BoxFile(file, sha256_file(file), images, class_names, len(class_names or ()) or largest + 1)
+    return BoxFile(file, sha256_file(file), images, class_names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,23 +106,10 @@ class BoxPooling:
 
     boxes: BoxFile  # the boxes of all images
     top: int | None = None  # maximum number of boxes per image, the first ones; None for all
-    # append a column for each class to the features: the box's class score times ``scale`` in the column of its
-    # class, 0 in the others
-    classes: bool = False
-    scale: float = 1.0  # factor of these columns
-
-    def __post_init__(self) -> None:
-        images = self.boxes.images.values()
-        if self.classes and any(boxes.class_ids is None or boxes.class_scores is None for boxes in images):
-            message = "has no 'class_ids' and 'class_scores' for class columns"
-            raise DataError(
-                message, code="missing-key", value="class_ids", path=self.boxes.path, hint="Omit --class-columns"
-            )
 
     def __str__(self) -> str:
         top = "" if self.top is None else f" top {self.top}"
-        columns = f" class columns {self.boxes.classes} x {self.scale:g}" if self.classes else ""
-        return f"{self.boxes.path.name} {self.boxes.sha256[:12]}{top}{columns}"
+        return f"{self.boxes.path.name} {self.boxes.sha256[:12]}{top}"
 
     def of(self, image: str) -> RegionFeatures:
         """The boxes of an image. Raises DataError if the file has none."""
@@ -150,22 +133,9 @@ class BoxPooling:
         down = _cover(boxes[:, [1, 3]].astype(np.float64), y)
         means = np.einsum("ni,nj,ijd->nd", down, across, grid, optimize=True)
         features = means.astype(cells.features.dtype)
-        if self.classes:
-            assert detected.class_ids is not None
-            assert detected.class_scores is not None
-            named = np.zeros((len(features), self.boxes.classes), dtype=features.dtype)
-            named[np.arange(len(features)), detected.class_ids] = detected.class_scores * self.scale
-            features = np.concatenate([features, named], axis=1)
         width, height = cells.width or 1, cells.height or 1
         pixels = boxes * np.array([width, height, width, height], dtype=np.float32)
         return dataclasses.replace(detected, width=width, height=height, boxes=pixels, features=features)
-
-    def without_classes(self, windows: RegionFeatures) -> RegionFeatures:
-        """Windows with class columns of 0, since they have no detected class."""
-        if not self.classes:
-            return windows
-        zeros = np.zeros((len(windows), self.boxes.classes), dtype=windows.features.dtype)
-        return dataclasses.replace(windows, features=np.concatenate([windows.features, zeros], axis=1))
 
 
 def _edges(cells: RegionFeatures, shape: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -330,30 +300,11 @@ def _is_grid(boxes: NDArray[np.float32], slack: float) -> bool:
     return aligned and bool((np.diff(x1[0]) > 0).all() and (np.diff(y1[:, 0]) > 0).all())
 
 
-def _pooled(
-    cells: RegionFeatures, pooling: Pooling | None, boxes: BoxPooling | None, shape: tuple[int, int] | None
-) -> RegionFeatures:
-    if boxes is None:
-        assert pooling is not None
-        return pool_regions(cells, pooling, shape)
-    detected = boxes.pool(cells, _shape(cells, shape))
-    if pooling is None:
-        return detected
-    windows = boxes.without_classes(pool_regions(cells, pooling, shape))
-    if windows.boxes is None or detected.boxes is None:
-        message = f"image '{cells.image}': its cells have no boxes, so windows cannot be combined with detected boxes"
-        hint = "Pool either windows or boxes"
-        raise FeatureError(message, code="missing-value", value=cells.image, hint=hint)
-    both = np.concatenate([windows.boxes, detected.boxes]), np.concatenate([windows.features, detected.features])
-    return RegionFeatures(cells.image, cells.width, cells.height, *both)
-
-
 def pool_store(
-    source: str | os.PathLike[str] | FeatureStore,
+    cells: FeatureStore,
     target: str | os.PathLike[str],
-    pooling: Pooling | None,
+    pooling: Pooling | BoxPooling,
     *,
-    boxes: BoxPooling | None = None,  # the boxes, or None; at least one of the two is required
     shape: tuple[int, int] | None = None,  # rows and columns of the grid; None to infer them from each image's cells
     dtype: str | None = None,
     compression: str | None = None,
@@ -363,39 +314,28 @@ def pool_store(
     """Write a new store with the windows, or the boxes, of every image of a store of grid cells.
 
     The new fingerprint is the old one with ``windows PxQ/S+…`` or ``boxes FILE SHA-256`` appended to its mode, so that
-    cells and windows, or two poolings, are never mixed. The file appears when it is complete. With both windows and
-    boxes, an image's windows precede its boxes, and no region has a class, since windows have none.
+    cells and windows, or two poolings, are never mixed. The file appears when it is complete.
     """
-    if pooling is None and boxes is None:
-        raise UsageError("neither windows nor boxes were specified", code="missing-option")
     path = Path(target)
-    cells = source if isinstance(source, FeatureStore) else open_store(source)
     check_new(path, replace, cells.paths)
-    mode = cells.fingerprint.mode
-    if pooling is not None:
-        mode += f" windows {pooling}"
-    if boxes is not None:
-        mode += f" boxes {boxes}"
-    with (
-        contextlib.nullcontext() if cells is source else cells,
-        StoreWriter(
-            path,
-            dataclasses.replace(cells.fingerprint, mode=mode),
-            dtype=dtype or cells.header.dtype,
-            compression=compression or cells.header.compression,
-            class_names=boxes.boxes.class_names if boxes is not None and pooling is None else None,
-            restart=True,
-            keep=False,
-        ) as writer,
-    ):
+    mode = f"{cells.fingerprint.mode} {'windows' if isinstance(pooling, Pooling) else 'boxes'} {pooling}"
+    with StoreWriter(
+        path,
+        dataclasses.replace(cells.fingerprint, mode=mode),
+        dtype=dtype or cells.header.dtype,
+        compression=compression or cells.header.compression,
+        class_names=None if isinstance(pooling, Pooling) else pooling.boxes.class_names,
+        restart=True,
+        keep=False,
+    ) as writer:
         for regions in cells:
             try:
-                writer.add(_pooled(regions, pooling, boxes, shape))
+                if isinstance(pooling, Pooling):
+                    writer.add(pool_regions(regions, pooling, shape))
+                else:
+                    writer.add(pooling.pool(regions, _shape(regions, shape)))
             except FeatureError as error:
-                place = error.path or cells.paths[0]
-                raise FeatureError(
-                    error.message, code=error.code, value=error.value, path=place, hint=error.hint
-                ) from error
+                raise error.placed(FeatureError, error.path or cells.paths[0]) from error
             if progress:
                 progress(1)
         return writer.finish()

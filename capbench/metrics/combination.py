@@ -119,8 +119,7 @@ def read_combination(path: str | Path) -> CombinationFile:
         try:
             _request(entry)
         except CapbenchError as error:
-            message, code, row = error.message, error.code, f"input {number}"
-            raise DataError(message, code=code, value=error.value, path=path, row=row, hint=error.hint) from error
+            raise error.placed(DataError, path, f"input {number}") from error
     return combination
 
 

@@ -49,9 +49,7 @@ class Meteor(TokenMetric):
             except MetricError as error:
                 name = f" '{item.candidate_id}'" if item.candidate_id else ""
                 row = f"image '{item.image}', {f'reference {i}' if i else f'the candidate{name}'}"
-                raise MetricError(
-                    error.message, code=error.code, value=error.value, row=row, hint=error.hint
-                ) from error
+                raise error.placed(MetricError, None, row) from error
 
     def open(self, items: Sequence[Item]) -> None:
         super().open(items)

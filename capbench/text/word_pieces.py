@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from capbench.core.errors import DataError, UsageError
@@ -96,7 +95,7 @@ def read_word_pieces(path: str | os.PathLike[str]) -> WordPieces:
         return WordPieces(tuple(read_lines(path)))
     except UsageError as error:
         hint = "Pass the vocab.txt that the weights were trained with (that of bert-base-uncased for ViLBERT)"
-        raise DataError(error.message, code=error.code, value=error.value, path=Path(path), hint=hint) from error
+        raise error.placed(DataError, path, hint=hint) from error
 
 
 def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:

@@ -66,8 +66,7 @@ def damage_reported(file: Path) -> Iterator[None]:
     except (MissingFileError, ModelError, MemoryError):
         raise
     except DataError as error:
-        hint = error.hint or "Download the file again"
-        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
+        raise error.placed(ModelError, file, hint=error.hint or "Download the file again") from error
     except Exception as error:  # zip, safetensors, torch and NumPy raise many kinds on a damaged file
         line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         message = f"cannot be read as weights ({line})"

@@ -165,7 +165,7 @@ class TrainedModel(Generic[N, O]):
             vocabulary = words(tuple(json.loads(metadata[key])))
             training = dict(json.loads(metadata["training"]))
         except UsageError as error:  # an option that the network rejects
-            raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
+            raise error.placed(ModelError, path) from error
         except (KeyError, TypeError, ValueError) as error:
             message = f"its metadata cannot be read ({error})"
             raise ModelError(message, code="damaged", path=path, hint="Download the file again") from error

@@ -64,26 +64,11 @@ def test_a_box_of_whole_cells_is_the_window_of_these_cells(tmp_path: Path) -> No
 def test_the_store_keeps_classes_and_scores_and_as_many_boxes_as_there_are(tmp_path: Path) -> None:
     file = read_boxes(write(tmp_path / "boxes.npz"))
     cells = stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
-    made = pool_store(cells, tmp_path / "made.h5", None, boxes=BoxPooling(file))
+    made = pool_store(cells, tmp_path / "made.h5", BoxPooling(file))
     assert [made.regions(image) for image in ("a", "b")] == [5, 3]
     np.testing.assert_array_equal(made["b"].class_ids, file.images["b"].class_ids)
     np.testing.assert_array_equal(made["b"].class_scores, file.images["b"].class_scores)
     assert made.fingerprint.mode.endswith(f"boxes boxes.npz {file.sha256[:12]}")
-    top = pool_store(cells, tmp_path / "top.h5", None, boxes=BoxPooling(file, top=4))
+    top = pool_store(cells, tmp_path / "top.h5", BoxPooling(file, top=4))
     assert [top.regions(image) for image in ("a", "b")] == [4, 3]
     assert top.fingerprint.kind != made.fingerprint.kind
-
-
-def test_columns_of_classes_hold_each_boxs_score(tmp_path: Path) -> None:
-    file = read_boxes(write(tmp_path / "boxes.npz"))
-    cells = stored(tmp_path / "cells.h5", [grid("a")])
-    pooling = BoxPooling(file, classes=True, scale=2.0)
-    made = pool_store(cells, tmp_path / "made.h5", parse_pooling("7x7/1"), boxes=pooling)["a"].features
-    assert made.shape == (6, 5 + file.classes)
-    assert not made[0, 5:].any()
-    ids, scores = file.images["a"].class_ids, file.images["a"].class_scores
-    assert ids is not None
-    assert scores is not None
-    for row, number, score in zip(made[1:, 5:], ids, scores, strict=True):
-        assert row[number] == 2 * score
-        assert row.sum() == 2 * score

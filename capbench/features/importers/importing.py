@@ -209,14 +209,8 @@ def import_features(
                 writer.add(entry.regions)
             except FeatureError as error:
                 keep = "Remove one of the two, or keep the first with --keep-first"
-                raise DataError(
-                    error.message,
-                    code=error.code,
-                    value=error.value,
-                    path=entry.path,
-                    row=entry.row,
-                    hint=keep if error.code == "duplicate" else error.hint,
-                ) from error
+                remedy = keep if error.code == "duplicate" else None
+                raise error.placed(DataError, entry.path, entry.row, remedy) from error
             without_probabilities += reduced and entry.regions.class_scores is not None
             if progress:
                 progress(1)
