@@ -72,8 +72,10 @@ class Digests:
 
     def has_photographs(self, images: Sequence[str]) -> NDArray[np.bool_]:
         """(n,) True for the images whose photograph is known."""
-        name = _name if self.size == _SIZE else photograph  # in combinations, COCO's names are those of one release
-        return self.has([name(image) for image in images])
+        if self.size == _SIZE:
+            return self.has([_name(image) for image in images])
+        # Files of earlier versions: COCO's names are those of one release, the oldest are ids of images.
+        return self.has([photograph(image) for image in images]) | self.has(images)
 
 
 def _hashed(names: Iterable[str], size: int) -> NDArray[np.uint64]:
@@ -117,7 +119,7 @@ class TrainingRecord:
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without the name."""
         digests = {key: getattr(self, key) for key in ("photographs", "captions", "selected")}
-        texts = {key: value.text() for key, value in digests.items() if value is not None}
+        texts = {key: value.text() for key, value in digests.items() if value is not None and value.size == _SIZE}
         unrecorded = self.unrecorded if "photographs" in texts else self.missing
         more = {"selected_by": self.selected_by, "unrecorded": list(unrecorded), "judged": self.treatment}
         return {**texts, **{key: value for key, value in more.items() if value}}
@@ -145,11 +147,12 @@ def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecor
         each: list[Digests] = [known for record in records if (known := getattr(record, key)) is not None]
         if len(each) < len(records):  # what is not recorded leaves nothing
             return None
-        return Digests(reduce(np.intersect1d, [known.values for known in each]))
+        same = [known.values for known in each if known.size == each[0].size]  # others are of an earlier version
+        return Digests(reduce(np.intersect1d, same), each[0].size)
 
     return TrainingRecord(
         name,
-        **{key: shared(key) for key in ("photographs", "captions", "selected")},
+        **{key: shared(key) for key in ("photographs", "captions", "selected", "fitted")},
         selected_by=next((record.selected_by for record in records if record.selected_by), ""),
         unrecorded=tuple(dict.fromkeys(each for record in records for each in record.missing)),
         treatment=records[0].treatment,

@@ -17,12 +17,13 @@ import numpy as np
 
 from capbench.core import files
 from capbench.core.errors import ModelError
-from capbench.core.training_record import TrainingRecord
+from capbench.core.training_record import Digests, TrainingRecord
 from capbench.weights.arrays import head_of, read_metadata
 
 KEY = "trained_on"  # key of the record in the facts of a training
 
 _KIND = "capbench.training/1"
+_OLD_SIZE = 5
 
 
 def record_path(path: str | os.PathLike[str]) -> Path:
@@ -55,9 +56,10 @@ def _read(file: Path, state: tuple[tuple[int, int], ...]) -> TrainingRecord:
         content = files.read_json(stored)
         known = isinstance(content, dict) and content.get("kind") == _KIND
         if not known or content.get("sha256") != files.sha256_file(file):
-            message = f"is not the training record ('{_KIND}') of {file.name} as it is now"
+            problem = f"is not a training record ('{_KIND}')"
+            problem = f"is the record of another file than {file.name}" if known else problem
             code, hint = "mismatch" if known else "wrong-format", "Remove it, or train the vectors again"
-            raise ModelError(message, code=code, path=stored, hint=hint)
+            raise ModelError(problem, code=code, path=stored, hint=hint)
         return _parsed(file, content.get(KEY), stored)
     metadata = read_metadata(file)
     if metadata is not None:
@@ -79,8 +81,20 @@ def _object(text: str | bytes) -> Mapping[str, Any]:
 
 
 def record_in_facts(facts: Mapping[str, Any], file: Path) -> TrainingRecord:
-    """The record among the facts of a training; an empty one if there is none."""
-    return _parsed(file, facts.get(KEY, {}), file)
+    """The record among the facts of a training; those of version 0.2 have digests of images (NNEval, LEIC), or none."""
+    if KEY in facts:
+        return _parsed(file, facts[KEY], file)
+    images = facts.get("images")
+    old = images if isinstance(images, dict) else {}
+    try:
+        trained, chosen = (
+            Digests.of_hex(old[role], _OLD_SIZE) if isinstance(old.get(role), list) else None
+            for role in ("trained", "chosen")
+        )
+    except (TypeError, ValueError):
+        return TrainingRecord(file.name)
+    by = f"judgements ({facts['chosen_by']})" if facts.get("chosen_by") else ""
+    return TrainingRecord(file.name, trained, selected=chosen or None, selected_by=by)
 
 
 def _parsed(file: Path, raw: Any, place: Path) -> TrainingRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -29,14 +30,16 @@ def test_a_record_next_to_a_file_belongs_to_its_content(tmp_path: Path) -> None:
     assert read_training_record(path).missing == ("v.bin",)
 
 
-def test_a_networks_record_is_in_its_facts_and_older_files_have_none(tmp_path: Path) -> None:
+def test_a_networks_record_is_in_its_facts_and_older_files_have_marks_or_none(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from capbench.weights.files import write_safetensors
 
+    mark = hashlib.blake2b(b"a", digest_size=5).hexdigest()
     new = TrainingRecord("", photographs_of(["a"]), captions_of(["a dog"]), photographs_of(["b"]), "its dev split")
     found = {}
     for name, facts in {
         "new": {KEY: new.to_json()},
+        "marks": {"images": {"trained": [mark], "chosen": []}, "chosen_by": None},
         "old": {"features": "ab"},
         "no facts": None,
     }.items():
@@ -47,6 +50,7 @@ def test_a_networks_record_is_in_its_facts_and_older_files_have_none(tmp_path: P
         found[name] = (overlap.trained, overlap.selected, overlap.read_candidates, bool(overlap.unrecorded))
     assert found == {
         "new": (1, 1, 1, False),
+        "marks": (1, 0, None, False),
         "old": (0, 0, None, True),
         "no facts": (0, 0, None, True),
     }
