@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from capbench.core.options import Number as Number
     from capbench.core.options import Options as Options
     from capbench.core.options import Positive as Positive
-    from capbench.core.options import Share as Share
     from capbench.core.options import Text as Text
     from capbench.core.options import option as option
     from capbench.core.progress import Progress as Progress
@@ -115,7 +114,7 @@ _NAMES = {
     "api.training": "evaluate_model fit_reo_covariance train train_word_vectors",
     "core.errors": "CapbenchError CapbenchWarning DataError MetricError ModelError UsageError",
     "core.explanations": "Bars ExplainedCandidate Explanation Matrix RegionMaps Table",
-    "core.options": "Choice Count File Flag Number Options Positive Share Text option",
+    "core.options": "Choice Count File Flag Number Options Positive Text option",
     "core.progress": "Progress",
     "core.records": "FloatArray Item Preferences Ratings caption_key image_id",
     "datasets.base": "Dataset",

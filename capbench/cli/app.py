@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 
+from capbench import __version__
 from capbench.cli.commands import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
@@ -115,9 +116,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from capbench.core.version import version_text
-
-        print(f"capbench {version_text()}")
+        print(f"capbench {__version__}")
         raise typer.Exit
 
 

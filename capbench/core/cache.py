@@ -14,7 +14,6 @@ import sqlite3
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
@@ -44,33 +43,21 @@ class Cache:
         if enabled:
             self._open()
 
-    @property
-    def path(self) -> Path | None:
-        """The file; None if the cache is disabled or unusable."""
-        return None if self._connection is None else files.cache_dir() / f"{self._name}.sqlite"
-
-    def get(self, space: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Values of ``space`` by key; keys that it does not contain are omitted."""
-        digest, in_order = _digest(space), sorted(set(keys))  # in the order of the file: every page is read once
+    def get(self, space: str, keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
+        """Values of ``space`` by key, of all keys by default; keys that it does not contain are omitted."""
+        digest, query = _digest(space), "SELECT key, value, checksum FROM entries WHERE space = ?"
+        in_order = sorted(set(keys or ()))  # in the order of the file: every page is read once
         values: dict[bytes, bytes] = {}
         with self._guarded() as connection:
             if connection is None:
                 return values
+            if keys is None:
+                return _sound(digest, connection.execute(f"{query} ORDER BY key", (digest,)))
             for start in range(0, len(in_order), _KEYS_A_QUERY):
                 batch = in_order[start : start + _KEYS_A_QUERY]
                 marks = ",".join("?" * len(batch))
-                query = f"SELECT key, value, checksum FROM entries WHERE space = ? AND key IN ({marks})"
-                values |= _sound(digest, connection.execute(query, (digest, *batch)))
+                values |= _sound(digest, connection.execute(f"{query} AND key IN ({marks})", (digest, *batch)))
         return values
-
-    def entries(self, space: str) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and values of a space with a valid checksum, sorted by key."""
-        values: dict[bytes, bytes] = {}
-        with self._guarded() as connection:
-            if connection:
-                query = "SELECT key, value, checksum FROM entries WHERE space = ? ORDER BY key"
-                values = _sound(_digest(space), connection.execute(query, (_digest(space),)))
-        return iter(values.items())
 
     def put(self, space: str, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Write all entries or none; existing ones are replaced."""

@@ -293,12 +293,10 @@ def is_installed(package: str) -> bool:
     """True if a package can be imported; it is not imported."""
     import importlib.util
 
-    if package in sys.modules:
-        return sys.modules[package] is not None
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):  # an import hook, or a module without a specification
-        return False
+        return sys.modules.get(package) is not None
 
 
 def missing_package(error: BaseException) -> SetupError | None:

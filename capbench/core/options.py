@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,18 +16,18 @@ from capbench.core.errors import UsageError, suggest
 
 
 class Kind:
-    """The set of valid values of an option, in words; ``remedy``: the hint for an invalid one."""
+    """The set of valid values of an option, in words."""
 
-    def __init__(self, words: str, remedy: str) -> None:
-        self.words, self._remedy = words, remedy
+    def __init__(self, words: str) -> None:
+        self.words = words
 
     def read(self, value: object) -> Any:
         """The parsed value. Raises ValueError if it is invalid."""
         raise NotImplementedError
 
-    def hint(self, value: object) -> str:
-        """The remedy for an invalid value."""
-        return self._remedy
+    def hint(self, value: object) -> str | None:
+        """The remedy for an invalid value, if it says more than :attr:`words`."""
+        return None
 
     def sign(self, value: Any) -> str:
         """The value's form in a signature."""
@@ -38,7 +38,7 @@ class Choice(Kind):
     """One of several names."""
 
     def __init__(self, *choices: str) -> None:
-        super().__init__(f"one of {', '.join(choices)}", "")
+        super().__init__(f"one of {', '.join(choices)}")
         self.choices = choices
 
     def read(self, value: object) -> str:
@@ -54,7 +54,7 @@ class Flag(Kind):
     """True or false; ``words`` are the forms of false and true in a signature."""
 
     def __init__(self, words: tuple[str, str] = ("false", "true")) -> None:
-        super().__init__("true or false", "Write true or false")
+        super().__init__("true or false")
         self._signed = words
 
     def read(self, value: object) -> bool:
@@ -72,7 +72,7 @@ class Number(Kind):
     def __init__(self, minimum: float = -math.inf, maximum: float = math.inf, words: str = "") -> None:
         limits = f" from {minimum:g}" if minimum > -math.inf else ""
         limits += f" to {maximum:g}" if limits and maximum < math.inf else ""
-        super().__init__(words or f"a number{limits}", f"Example: {max(minimum, min(maximum, 1.5)):g}")
+        super().__init__(words or f"a number{limits}")
         self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> float:
@@ -96,19 +96,11 @@ class Positive(Number):
         super().__init__(1e-100, 1e100, "a number above 0")
 
 
-class Share(Number):
-    """A number between 0 and 1, exclusive."""
-
-    def __init__(self) -> None:
-        super().__init__(math.ulp(0), math.nextafter(1, 0), "a number between 0 and 1")
-
-
 class Count(Kind):
     """A whole number from ``minimum`` to ``maximum``."""
 
     def __init__(self, minimum: int = 0, maximum: int = 2**53) -> None:
-        words = f"a whole number from {minimum}" + (f" to {maximum}" if maximum < 2**53 else "")
-        super().__init__(words, f"Example: {max(minimum, 1)}")
+        super().__init__(f"a whole number from {minimum}" + (f" to {maximum}" if maximum < 2**53 else ""))
         self._minimum, self._maximum = minimum, maximum
 
     def read(self, value: object) -> int:
@@ -121,7 +113,7 @@ class Text(Kind):
     """A text that is not empty, such as the example."""
 
     def __init__(self, such_as: str) -> None:
-        super().__init__(f"a text such as {such_as}", f"Example: {such_as}")
+        super().__init__(f"a text such as {such_as}")
 
     def read(self, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -133,7 +125,7 @@ class File(Kind):
     """The path of a file of ``content`` (``word vectors``); signed by the first 16 digits of the file's SHA-256."""
 
     def __init__(self, content: str) -> None:
-        super().__init__(f"a file of {content}", "Pass the path of a file")
+        super().__init__(f"a file of {content}")
 
     def read(self, value: object) -> str:
         if not isinstance(value, str | Path) or not str(value).strip():
@@ -204,23 +196,12 @@ class Options:
     @classmethod
     def read(cls, owner: str, values: Mapping[str, object]) -> Self:
         """Check values and fill in defaults."""
-        return cls(**{name: cls._read_one(owner, name, value) for name, value in values.items()})
-
-    def check(self, owner: str) -> None:
-        """Raise UsageError if a value is invalid."""
-        for name, value in vars(self).items():
-            self._read_one(owner, name, value)
+        return cls(**cls.checked(owner, values))
 
     @classmethod
-    def checked(cls, owner: str, values: Mapping[str, object], problem: Callable[[str, str], None]) -> dict[str, Any]:
-        """The valid values, parsed; calls ``problem`` with message and hint for each invalid one."""
-        checked: dict[str, Any] = {}
-        for name, value in values.items():
-            try:
-                checked[name] = cls._read_one(owner, name, value)
-            except UsageError as error:
-                problem(error.message, error.hint or "")
-        return checked
+    def checked(cls, owner: str, values: Mapping[str, object]) -> dict[str, Any]:
+        """The parsed values. Raises UsageError if one is invalid."""
+        return {name: cls._read_one(owner, name, value) for name, value in values.items()}
 
     @classmethod
     def _read_one(cls, owner: str, name: str, value: object) -> Any:

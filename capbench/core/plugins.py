@@ -6,7 +6,6 @@ Built-in classes are registered in :mod:`capbench.core.built_in`, those of other
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import importlib.metadata
 import os
@@ -85,14 +84,14 @@ def load(group: Group, name: str) -> type[Any]:
 @stdout_to_stderr()
 def load_any(group: Group, name: str) -> Any:
     """The class or function behind a name. Errors as of :func:`load`."""
-    kind, known = _KINDS[group], names(group)
+    kind = _KINDS[group]
     if ":" in name:
         plugin = Plugin(name, name)
         # For a console command the current folder is not on sys.path, but users expect ./my_metric.py to be found.
         if os.getcwd() not in sys.path and "" not in sys.path:
             sys.path.append(os.getcwd())
     else:
-        check_choice(kind, name, known)
+        check_choice(kind, name, names(group))
         plugin = _plugins(group)[name]
     module, _, attribute = plugin.target.partition(":")
     try:
@@ -101,9 +100,6 @@ def load_any(group: Group, name: str) -> Any:
         hint = f"Update or remove the package '{plugin.package}'"
         if ":" in name:
             hint = "Write module:Class, with a module that can be imported from the current folder"
-            near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
-            if near and isinstance(error, ModuleNotFoundError):  # names such as grid:resnet50 contain a colon, too
-                hint = f"Did you mean '{near[0]}'? {hint}"
         raise missing_package(error) or UsageError(
             f"the {kind} '{name}' cannot be imported from {plugin.target} ({type(error).__name__}: {error})",
             code="import-failed",

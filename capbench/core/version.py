@@ -1,4 +1,4 @@
-"""The version of capbench, and the commit and the code of a source checkout."""
+"""The code of a source checkout."""
 
 from __future__ import annotations
 
@@ -7,32 +7,12 @@ import re
 from functools import cache
 from pathlib import Path
 
-from capbench import __version__
-
 _IMPORT = re.compile(
     rb"(?:from|import) (capbench\.(?:text|weights|features|metrics)\b[\w.]*)(?: import (\([^)]*\)|.*))?"
 )
 """An import of a module that may compute scores, with the imported names."""
 _COMPUTE_NOTHING = frozenset(f"capbench.metrics.{name}" for name in ("abilities", "base", "needs", "registry"))
 """Modules of the contract of metrics, which refer to all others."""
-
-
-def version_text(checkout: Path | None = None) -> str:
-    """The version for bug reports: ``0.3.0``, or ``0.3.0 (commit 60b455da7)`` in a source checkout."""
-    root = Path(__file__).resolve().parents[2] if checkout is None else checkout
-    folder = root / ".git"  # a file in a linked worktree
-    if not folder.exists():
-        return __version__
-    import subprocess
-
-    # The explicit folder overrides GIT_DIR, which git sets in hooks; without locks, nothing is written.
-    git = ["git", "--no-optional-locks", f"--git-dir={folder}", f"--work-tree={root}"]
-    describe = [*git, "describe", "--always", "--dirty", "--abbrev=9", "--exclude=*"]
-    try:
-        ran = subprocess.run(describe, capture_output=True, text=True, timeout=10, check=True, cwd=root)
-    except (OSError, subprocess.SubprocessError):  # no git, or no commit
-        return __version__
-    return f"{__version__} (commit {ran.stdout.strip()})"
 
 
 @cache

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from capbench import __version__
 from capbench.core import errors
 from capbench.core.errors import CapbenchError
 from capbench.core.files import cache_dir
 from capbench.core.machine import usable_cores
-from capbench.core.version import version_text
 from capbench.text.java import find_java, meteor_jar, tokenizer_jar
 from capbench.text.spice.parser import missing_files, spice_folder
 
@@ -44,7 +44,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
     """All checks in order; ``data`` is the value of ``--data``."""
     examinations: list[tuple[str, Callable[[], list[Check]]]] = [
         ("Python", lambda: [Check("Python", "ok", f"{platform.python_version()} ({sys.executable})")]),
-        ("capbench", lambda: [Check("capbench", "ok", f"{version_text()} in {Path(__file__).parents[2]}")]),
+        ("capbench", lambda: [Check("capbench", "ok", f"{__version__} in {Path(__file__).parents[2]}")]),
         ("packages", _packages),
         ("METEOR's jar", lambda: [Check("METEOR's jar", "ok", str(meteor_jar()))]),
         ("tokeniser's jar", lambda: [Check("tokeniser's jar", "ok", str(tokenizer_jar()))]),

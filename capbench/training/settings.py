@@ -51,8 +51,12 @@ class Section(BaseModel):
             return raw
         if isinstance(default, Section):
             return {**dict(default), **raw}
-        problems = [f"'{key}' is determined by the data" for key in raw if key in cls.measured]
-        known = default.checked(info.field_name, raw, lambda problem, hint: problems.append(f"{problem}. {hint}"))
+        problems, known = [f"'{key}' is determined by the data" for key in raw if key in cls.measured], dict[str, Any]()
+        for key, value in raw.items():
+            try:
+                known |= default.checked(info.field_name, {key: value})
+            except UsageError as error:
+                problems.append(str(error))
         if not problems:
             try:
                 return replace(default, **known)

@@ -294,8 +294,13 @@ def _numbers(dims: int | memoryview) -> list[int]:
     return numbers
 
 
-_LINEAR = {"cls_score": "cls_score", "bbox_pred": "bbox_pred", "fc_attr": "fc_attr", "attr_score": "attr_score"}
-_RPN = {"rpn_conv/3x3": "conv", "rpn_cls_score": "objectness_logits", "rpn_bbox_pred": "anchor_deltas"}
+_PREDICTOR, _RPN = "roi_heads.box_predictor.", "proposal_generator.rpn_head."
+_HEADS = {
+    **{name: _PREDICTOR + name for name in ("cls_score", "bbox_pred", "fc_attr", "attr_score", "cls_embedding")},
+    "rpn_conv/3x3": f"{_RPN}conv",
+    "rpn_cls_score": f"{_RPN}objectness_logits",
+    "rpn_bbox_pred": f"{_RPN}anchor_deltas",
+}
 _BRANCHES = {"1": "shortcut", "2a": "conv1", "2b": "conv2", "2c": "conv3"}
 
 
@@ -307,30 +312,20 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     renamed: dict[str, Tensor] = {}
     for name, tensor in blobs.items():
         layer, _, index = name.rpartition(".")
-        if layer in _LINEAR or layer == "cls_embedding":
-            end = "weight" if index == "0" else "bias"
-            renamed[f"roi_heads.box_predictor.{layer}.{end}"] = (
-                _matrix(tensor) if end == "weight" else tensor.reshape(-1)
-            )
-        elif layer in _RPN:
-            end = "weight" if index == "0" else "bias"
-            renamed[f"proposal_generator.rpn_head.{_RPN[layer]}.{end}"] = (
-                tensor if end == "weight" else tensor.reshape(-1)
-            )
+        end = "weight" if index == "0" else "bias"
+        if layer in _HEADS:
+            renamed[f"{_HEADS[layer]}.{end}"] = _matrix(tensor) if index == "0" else tensor.reshape(-1)
         elif (place := _place(layer)) is not None:
             kind, where = place
             if kind == "res":
                 renamed[f"{where}.weight"] = tensor
             elif kind == "scale":
-                renamed[f"{where}.norm.{'weight' if index == '0' else 'bias'}"] = tensor.reshape(-1)
+                renamed[f"{where}.norm.{end}"] = tensor.reshape(-1)
             elif index in ("0", "1"):
-                factor = blobs.get(f"{layer}.2")
-                if factor is None:
-                    message = f"the third blob of the normalisation '{layer}' is missing"
-                    raise ModelError(message, code="missing-key", value=f"{layer}.2")
-                if factor.numel() != 1:
-                    message = f"'{layer}.2' has shape {tuple(factor.shape)}, the network needs (1,)"
-                    raise ModelError(message, code="wrong-shape", value=f"{layer}.2")
+                divisor = f"{layer}.2"
+                if (factor := blobs.get(divisor)) is None or factor.numel() != 1:
+                    message = f"the normalisation '{layer}' has no number as its third blob"
+                    raise ModelError(message, code="missing-key", value=divisor)
                 scale = float(factor)
                 values = tensor.reshape(-1) * (0.0 if scale == 0 else 1.0 / scale)
                 renamed[f"{where}.norm.{'running_mean' if index == '0' else 'running_var'}"] = values
@@ -338,7 +333,7 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _matrix(tensor: Tensor) -> Tensor:
-    """The matrix without the leading axes of size 1 in old files."""
+    """A weight without the leading axes of size 1 in old files."""
     while tensor.ndim > 2 and tensor.shape[0] == 1:
         tensor = tensor[0]
     return tensor

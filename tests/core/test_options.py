@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import UsageError
-from capbench.core.options import Choice, Count, File, Flag, Number, Options, Positive, Share, Text, option
+from capbench.core.options import Choice, Count, File, Flag, Number, Options, Positive, Text, option
 from tests.errors import raises
 
 
@@ -18,7 +18,7 @@ class Sample(Options):
     minmax: bool = option(True, Flag(("no", "yes")), "mapping", recombines=True)
     vectors: str | None = option(None, File("word vectors"), "vectors", quiet=True)
     layer: int = option(6, Count(1, 6), "layer", sign_as="")
-    level: float = option(0.95, Share(), "level", sign_as="cover")
+    level: float = option(0.95, Number(0, 0.99), "level", sign_as="cover")
     bias: float = option(0.0, Number(-1, 1), "bias")
 
 

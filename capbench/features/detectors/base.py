@@ -43,7 +43,7 @@ class Numbers(Kind):
     """One or more finite numbers from 0 to ``maximum``, as a list or separated by commas."""
 
     def __init__(self, maximum: float) -> None:
-        super().__init__(f"numbers from 0 to {maximum:g} with commas between them", "0.5,0.7")
+        super().__init__(f"numbers from 0 to {maximum:g} with commas between them, such as 0.5,0.7")
         self._number = Number(0, maximum)
 
     def read(self, value: object) -> tuple[float, ...]:

@@ -80,7 +80,7 @@ class FaierOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        self.check("faier")
+        self.checked("faier", vars(self))
 
     @property
     def relations(self) -> bool:

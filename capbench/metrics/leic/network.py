@@ -45,7 +45,7 @@ class LeicOptions(Options):
     image_scale: float = option(1.0, Positive(), "factor of the image's vector")
 
     def __post_init__(self) -> None:
-        self.check("leic")
+        self.checked("leic", vars(self))
 
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:

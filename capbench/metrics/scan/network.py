@@ -71,7 +71,7 @@ class ScanOptions(Options):
     lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
     def __post_init__(self) -> None:
-        self.check("scan")
+        self.checked("scan", vars(self))
 
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:

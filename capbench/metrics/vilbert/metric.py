@@ -37,7 +37,7 @@ class _Layers(Kind):
     """Layers of the network: one (``6``), several (``1-4``, ``2,6``), or ``all`` six of the published network."""
 
     def __init__(self) -> None:
-        super().__init__("a layer from 1 on (6), several (1-4 or 2,6), or all (1-6)", "all")
+        super().__init__("a layer from 1 on (6), several (1-4 or 2,6), or all (1-6)")
 
     def read(self, value: object) -> tuple[int, ...]:
         if isinstance(value, tuple | list):

@@ -120,7 +120,7 @@ def missing(tokens: Sequence[str], *, data: PathGiven | None = None) -> list[str
 def any_known(data: PathGiven) -> bool:
     """True if any caption has a parse in the cache or in a parse file of the data folder."""
     with Cache(_CACHE) as store:
-        return bool(parse_files(data, SPICE_PARSER_VERSION)) or any(store.entries(SPICE_PARSER_VERSION))
+        return bool(parse_files(data, SPICE_PARSER_VERSION)) or bool(store.get(SPICE_PARSER_VERSION))
 
 
 def per_second() -> float:
@@ -152,7 +152,7 @@ def export_parses(
     recorded: list[CaptionSet] = []
     if sets is None:
         with Cache(_CACHE) as store:
-            parses = dict(store.entries(SPICE_PARSER_VERSION))
+            parses = store.get(SPICE_PARSER_VERSION)
         recorded = [CaptionSet("cache", "unknown", redistributable=False, captions=len(parses), parses=len(parses))]
     for name, (tokens, licence, redistributable) in (sets or {}).items():
         distinct = list(dict.fromkeys(tokens))

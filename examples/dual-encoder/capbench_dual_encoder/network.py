@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capbench import Choice, Count, Options, UsageError, option
+from capbench import Choice, Count, Options, option
 
 __all__ = ["LARGEST_SCALE", "DualEncoder", "DualEncoderOptions"]
 
@@ -45,10 +45,7 @@ class DualEncoderOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        def refuse(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        self.checked("dual-encoder", vars(self), refuse)
+        self.checked("dual-encoder", vars(self))
 
     @property
     def parameters(self) -> int:
