@@ -217,9 +217,8 @@ class SavedCombination(CombinedMetric):
         return self._fit.scores(np.stack(inputs, axis=1))[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        of = super().facts()["of"]
         fitted = {"learner": self.file.learner, "learnt": self.file.protocol, "seed": self.file.seed}
-        return {"sha256": self.digest[:16], **fitted, "of": of}
+        return {"sha256": self.digest[:16], **fitted, **super().facts()}
 
     def signature(self) -> str:
         """``combination:NAME|capbench:…|sha256:…|learner:…|learnt:…|seed:…|of:…``, the inputs' signatures last."""

@@ -65,7 +65,7 @@ class ImageOptions(Options):
 
 def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore:
     """The region features that a metric reads under its options; :class:`ImageOptions` change what is shown."""
-    from capbench.features.shown import ShownStore
+    from capbench.features.shown import ShownStore, partners
     from capbench.features.store import open_store
 
     if resources.features is None:
@@ -76,21 +76,14 @@ def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore
     if kind == "seen":
         return store
     if kind == "shuffled":
-        partner_of = partners_of(metric, resources, options.image_seed)
+        if resources.image_groups is None:
+            message = f"{metric}.image=shuffled requires the images of a data set, which are unknown here"
+            hint = "Use it with 'capbench correlate' or 'capbench score'"
+            raise MetricError(message, code="unsupported", value="shuffled", hint=hint)
+        partner_of = partners(resources.image_groups(), options.image_seed)
         return ShownStore(store.paths, kind, partner_of=partner_of, seed=options.image_seed)
     vector = _training_mean(metric, store, resources, options.training_images) if kind == "mean" else None
     return ShownStore(store.paths, kind, vector=vector)
-
-
-def partners_of(metric: str, resources: Resources, seed: int) -> dict[str, str]:
-    """For ``image=shuffled``: the image that each image of the data set is replaced by."""
-    from capbench.features.shown import partners
-
-    if resources.image_groups is None:
-        message = f"{metric}.image=shuffled requires the images of a data set, which are unknown here"
-        hint = "Use it with 'capbench correlate' or 'capbench score'"
-        raise MetricError(message, code="unsupported", value="shuffled", hint=hint)
-    return partners(resources.image_groups(), seed)
 
 
 def _training_mean(metric: str, store: FeatureStore, resources: Resources, listed: str | None) -> NDArray[np.float32]:
