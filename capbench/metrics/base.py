@@ -44,9 +44,6 @@ class Metric(abc.ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages of extras that scoring imports (``torch``); checked before any work starts."""
     batch_size: int = 1024  # Number of items per call of :meth:`statistics`; each finished batch is stored in the cache
-    part_size: ClassVar[int | None] = None
-    """Number of items per work unit of a cluster, if no statistic depends on the rest of its batch. None: one batch,
-    so that the numbers equal those of a single process."""
     by_image: ClassVar[bool] = False
     """True if :meth:`statistics` needs the items of an image together, in as few batches as possible."""
     keeps_statistics: ClassVar[bool] = True

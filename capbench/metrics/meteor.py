@@ -30,8 +30,8 @@ class Meteor(TokenMetric):
     citation = "Denkowski and Lavie, Meteor universal, WMT 2014"
     english_resources = "METEOR's stemmer, synonyms, paraphrases and function words are English"
 
-    batch_size = 32_768  # work for all cores
-    part_size = 2048  # a worker has one core
+    batch_size = 2048
+    by_image = True  # captions of one image share references, whose units are related once
 
     def facts(self) -> Mapping[str, object]:
         return {"meteor": meteor.VERSION, "engine": "native-1", "lang": "en", "norm": "yes", "tok": ptb.VERSION}

@@ -91,7 +91,7 @@ class Extraction:
 
     def _extract_on(self, spread: Engine, runs: Sequence[_Run]) -> None:
         """Extract in other processes, one unit of work for each batch; only this process stores."""
-        parts = list(self._parts(runs, spread=True))
+        parts = list(self._parts(runs))
         works = [(runs.index(run), [self.distinct[place] for place in places]) for run, places in parts]
         failed: dict[int, str] = {}
         opener = partial(_extractor, [run.metric for run in runs])
@@ -112,12 +112,11 @@ class Extraction:
                 hint="Scores of the other parts are cached. Fix the cause and run the same command again",
             )
 
-    def _parts(self, runs: Sequence[_Run], *, spread: bool = False) -> Iterator[tuple[_Run, list[int]]]:
+    def _parts(self, runs: Sequence[_Run]) -> Iterator[tuple[_Run, list[int]]]:
         """Metrics with the indices of items to extract at once; metrics of equal batches alternate, to share work."""
         by_kind: dict[tuple[int, bool], list[_Run]] = {}
         for run in runs:
-            size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
-            by_kind.setdefault((size, run.metric.by_image), []).append(run)
+            by_kind.setdefault((run.metric.batch_size, run.metric.by_image), []).append(run)
         for kind, alike in by_kind.items():
             for batch in batches(self.distinct, *kind):
                 left = ((run, [place for place in batch if not run.done[place]]) for run in alike)
