@@ -49,7 +49,7 @@ def check_metric(
         data=str(find_root("sample").path),
     )
     items = _items(resources.features)
-    return tuple(check_contract(found, items, complete(resources, cache=False), options))
+    return tuple(check_contract(found, items, complete(resources), options))
 
 
 def _items(features: str | None) -> Sequence[Item]:

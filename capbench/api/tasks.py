@@ -182,9 +182,7 @@ def retrieve(
     results: list[MetricRetrieval] = []
     for metric in plan.requests:
         try:
-            results += metric_retrieval(
-                gallery, metric, resources=plan.resources, cache=inputs.get("cache", True), progress=caller.progress
-            )
+            results += metric_retrieval(gallery, metric, resources=plan.resources, progress=caller.progress)
         except CapbenchError as error:
             if study is None:
                 raise

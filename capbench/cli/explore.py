@@ -55,7 +55,7 @@ def words(
     results = []
     for request in plan.requests:
         with common.progress(f"{request.label}, {task.images:,} images", task.images) as step:
-            metric = request.make(complete(plan.resources, cache=inputs.cache))
+            metric = request.make(complete(plan.resources))
             results.append({"title": request.rows[0].title, **region_words(entities, metric, task, step)})
     lines = []
     for result in results:

@@ -236,7 +236,6 @@ class Resources:
     pictures: Callable[[Sequence[str]], Mapping[str, Path]] | None = None
     # looks up all images of the data set, each with the groups of its items, for ``image=shuffled``
     image_groups: Callable[[], Mapping[str, Sequence[str]]] | None = None
-    cache: bool = True  # True if the cache folder may be read and written
 
     def of(self, label: str, metric: str) -> Resources:
         """The resources of one request: by its label, else by its metric's name, else those for all."""

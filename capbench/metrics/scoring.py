@@ -80,7 +80,7 @@ def score(
         message = f"{dataset} has no items to score"
         hint = "Choose other items or another file"
         raise DataError(message, code="missing-caption", value=dataset, hint=hint)
-    resources = complete(resources, cache=cache, items=items)
+    resources = complete(resources, items)
     values: dict[ScoreColumn, FloatArray] = {}
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
@@ -131,7 +131,7 @@ def slow_work(
     documents: Sequence[Item] | None = None,
 ) -> dict[str, tuple[SlowWork, ...]]:
     """Slow work before scoring these items, by label; labels without slow work are omitted."""
-    resources = complete(resources, cache=cache, items=items)
+    resources = complete(resources, items)
     works: dict[str, tuple[SlowWork, ...]] = {}
     with Cache("scores", enabled=cache) as store:
         for request in requests:
@@ -151,13 +151,12 @@ def _may_be_slow(metric: type[Metric]) -> bool:
     return issubclass(metric, CombinedMetric) or metric.slow_work is not Metric.slow_work
 
 
-def complete(resources: Resources | None, *, cache: bool, items: Sequence[Item] = ()) -> Resources:
-    """Resources with the cache setting, and with functions that look up named corpora, image files and, from the items,
-    the images of captions that belong to no data set, if missing."""
+def complete(resources: Resources | None, items: Sequence[Item] = ()) -> Resources:
+    """Resources with functions that look up named corpora, image files and, from the items, the images of captions that
+    belong to no data set, if missing."""
     given = resources or Resources()
     return dataclasses.replace(
         given,
-        cache=cache,
         captions=given.captions or partial(_captions_of, given.data),
         pictures=given.pictures or partial(_pictures_of, given.data, given.images),
         image_groups=given.image_groups or (partial(groups_of_images, items) if items else None),

@@ -132,7 +132,7 @@ def reference_curves(
     sweep = ReferenceSweep(judgements.items, orders, tuple(count for count in counts if count))
     notes, signatures, found = list(judgements.notes), dict[str, str](), dict[tuple[str, str, int], list[Cell]]()
     for request in scorable.requests:
-        metric = request.make(complete(scorable.resources, cache=scorable.cache))
+        metric = request.make(complete(scorable.resources))
         for count, table in _tables(scorable, request, metric, sweep, 0 in counts, progress):
             rows = [row for row in request.rows if row.key in table.values]
             for cell in evaluate(protocol, scorable.draws, [table], rows)[0]:

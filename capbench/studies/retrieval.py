@@ -103,11 +103,10 @@ def metric_retrieval(
     request: MetricRequest,
     *,
     resources: Resources | None = None,
-    cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> list[MetricRetrieval]:
     """Score every caption against every image, and rank; columns that ignore references get none."""
-    metric = request.make(complete(resources, cache=cache))
+    metric = request.make(complete(resources))
     n = len(gallery.images)
     free = {row.key.column for row in request.rows} & request.ignores_references
     bare = dict.fromkeys(gallery.images, ())

@@ -78,7 +78,7 @@ def _reference(name: str, items: Sequence[Item], request: pytest.FixtureRequest)
 
 def _check(name: str, items: Sequence[Item], request: pytest.FixtureRequest) -> None:
     (requested,) = resolve_metrics([name])
-    metric = requested.make(Resources(cache=False))
+    metric = requested.make(Resources())
     metric.prepare(items)
     done: list[int] = []
     statistics = metric.statistics(items, done.append)

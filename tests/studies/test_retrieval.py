@@ -61,7 +61,7 @@ def test_pairs_are_scored_as_any_items_are() -> None:
     items = [Item(image, caption, gallery.references[image]) for image in images for caption in captions]
     table = score(items, requests, dataset="x", cache=False)
     for request in requests:
-        for row, result in zip(request.rows, metric_retrieval(gallery, request, cache=False), strict=True):
+        for row, result in zip(request.rows, metric_retrieval(gallery, request), strict=True):
             matrix = table.values[row.key].reshape(len(images), len(captions))
             assert result.model_dump() == {
                 "metric": row.name,

@@ -36,11 +36,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(
-    world: Path, kind: type[ClipMetric] = ClipScore, weights: Path | None = None, cache: bool = False, **options: Any
-) -> ClipMetric:
+def made(world: Path, kind: type[ClipMetric] = ClipScore, weights: Path | None = None, **options: Any) -> ClipMetric:
     source = weights or world / "pacs" / "clip_ViT.pth"
-    resources = complete(Resources(model=str(source), images=str(world / "pictures")), cache=cache)
+    resources = complete(Resources(model=str(source), images=str(world / "pictures")))
     return kind(resources, **options)
 
 
@@ -93,7 +91,7 @@ def test_pictures_of_every_kind_are_those_of_plain_code(world: Path, tmp_path: P
     colour.resize((1, 300)).save(folder / "thin.png")
     Image.fromarray(noise[..., 0].astype(np.uint16) * 257).save(folder / "deep.png")
     items = [Item(path.stem, "the dog", ("a cat",)) for path in sorted(folder.iterdir())]
-    resources = complete(Resources(model=str(world / "pacs" / "clip_ViT.pth"), images=str(folder)), cache=False)
+    resources = complete(Resources(model=str(world / "pacs" / "clip_ViT.pth"), images=str(folder)))
     columns = np.transpose(list(scored(ClipScore(resources), items).values()))
     texts = [plain.text_vector(f"A photo depicts {text}", STATE) for text in ("the dog", "a cat")]
     pictures = [plain.image_vector(path, STATE) for path in sorted(folder.iterdir())]
