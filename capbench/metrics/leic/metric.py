@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import ModelError
 from capbench.core.options import Choice, Flag, option
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord, shared_record
@@ -65,10 +64,6 @@ class Leic(PairMetric, ImageMetric):
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]
-        for model in self._models if len(self._models) > 1 else ():
-            if "images" in model.training:  # a network of version 0.2, whose images would seem not to be its own
-                message, hint = "has no record of its training images that an ensemble could read", "Train it again"
-                raise ModelError(message, code="unsupported", path=model.path, hint=hint)
         self.texts_at_once = max(1, PairMetric.texts_at_once // len(self._models))
 
     def facts(self) -> Mapping[str, object]:
