@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -207,10 +206,9 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
                 raise UsageError(message, code="wrong-type", value=metric.__name__, hint=hint)
             names.append(GivenMetric(metric, label))
         else:
-            named = label or _unlike(metric, made)
-            cls = metric_of_function(metric, named)
+            cls = metric_of_function(metric, label)
             if stated := versions.get(cls.name, versions.get("")):
-                cls = metric_of_function(metric, named, stated)
+                cls = metric_of_function(metric, label, stated)
             known = made.setdefault(cls.name, (metric, GivenMetric(cls)))
             if known[0] is not metric:
                 hint = "Name them: metrics={'my-name': function, 'other-name': function}"
@@ -222,14 +220,6 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
             hint = suggest(name, list(made)) if name and made else "Omit it: only functions take a version"
             raise UsageError(message, code="unknown-name" if name else "conflict", value=name or None, hint=hint)
     return list(dict.fromkeys(names))
-
-
-def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, GivenMetric]]) -> str:
-    """A distinct name for a lambda; ``""`` for a function with a name."""
-    if not isinstance(function, FunctionType) or function.__name__ != "<lambda>":
-        return ""
-    number = 1 + sum(name.startswith("lambda") for name in made)
-    return "lambda" if number == 1 else f"lambda-{number}"
 
 
 def dataset_name(dataset: DatasetGiven) -> str:

@@ -23,40 +23,32 @@ from capbench.core import plugins
 from capbench.core.arguments import Help
 from capbench.core.errors import UsageError
 
-_RESUMES = """An interrupted training resumes with the same command and gives the same weights. The run folder has
-    log.jsonl, checkpoint.pt and finally model.safetensors. Paths are relative to the current or the data folder."""
-_NETWORKS = {
-    "scan": f"""Train SCAN on captions and region features.
+_HELP = """{}
 
-    {_RESUMES}
+    An interrupted training resumes with the same command and gives the same weights. The run folder has
+    log.jsonl, checkpoint.pt and finally model.safetensors. Paths are relative to the current or the data folder.
 
-    Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
-    """,
-    "faier": f"""Train FAIEr on scene graphs and region features.
-
-    New captions are parsed first with SPICE's parser ('capbench doctor --install spice'). {_RESUMES}
-
-    Example: capbench train faier faier-flickr8k --seed 2 --evaluate test
-    """,
-    "vilbert": f"""Train ViLBERT on captions and region features.
-
-    {_RESUMES}
-
-    Example: capbench train vilbert vilbert-flickr8k --seed 2
-    """,
-    "nneval": f"""Train NNEval on human and machine captions.
-
-    Its input scores are computed first and cached; SPICE parses 20 to 50 new captions per second. {_RESUMES}
-
-    Example: capbench train nneval nneval-coco --vectors vectors.bin --set draw.images=500 --out results/train/small
-    """,
-    "leic": f"""Train LEIC on human, corrupted and machine captions.
-
-    {_RESUMES}
-
-    Example: capbench train leic leic-flickr8k-systems --set folds.out=3 --out results/train/leic-part3
-    """,
+    Example: capbench train {} {}
+    """
+_NETWORKS = {  # first sentences of the help, and arguments of its example
+    "scan": ("Train SCAN on captions and region features.", "scan-flickr8k-grid --seed 2 --evaluate test"),
+    "faier": (
+        "Train FAIEr on scene graphs and region features.\n\n    New captions are parsed first with SPICE's parser "
+        "('capbench doctor --install spice').",
+        "faier-flickr8k --seed 2 --evaluate test",
+    ),
+    "vilbert": ("Train ViLBERT on captions and region features.", "vilbert-flickr8k --seed 2"),
+    "nneval": (
+        "Train NNEval on human and machine captions.\n\n    Its input scores are computed first and cached; SPICE "
+        "parses 20 to 50 new captions per second.",
+        "nneval-coco --vectors vectors.bin --set draw.images=500 --out results/train/small",
+    ),
+    "leic": (
+        "Train LEIC on human, corrupted and machine captions.",
+        "leic-flickr8k-systems --set folds.out=3 --out results/train/leic-part3",
+    ),
 }
+
 
 _EVALUATION = {"evaluate", "model", "vocabulary", "images", "folds"}
 _IDLE = {
@@ -134,8 +126,8 @@ def _command(network: str) -> Callable[..., None]:
     return run
 
 
-for _name, _help in _NETWORKS.items():
-    app.command(_name, help=_help)(_command(_name))
+for _name, (_does, _example) in _NETWORKS.items():
+    app.command(_name, help=_HELP.format(_does, _name, _example))(_command(_name))
 
 
 def _list_trainings(network: str, json_output: bool) -> None:

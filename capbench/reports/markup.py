@@ -308,17 +308,11 @@ def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
                     }
 
 
-def comparisons_to_csv(result: StudyResult) -> str:
-    """One line per pair of metrics, with all results of its test."""
-    return csv_text(results.PAIR_COLUMNS, result.pairs())
-
-
 def write_result(result: StudyResult, folder: Path, *, by_source: bool = False) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder, and ``comparisons.csv`` if metrics were tested; returns their
     paths. ``by_source`` adds tables of groups to Markdown and LaTeX."""
-    texts = {"results.csv": to_csv(result), "comparisons.csv": ""}
-    if result.comparisons:
-        texts["comparisons.csv"] = comparisons_to_csv(result)
+    pairs = csv_text(results.PAIR_COLUMNS, result.pairs()) if result.comparisons else ""
+    texts = {"results.csv": to_csv(result), "comparisons.csv": pairs}
     document = study_document(result, by_source=by_source)
     return write_files(folder, "results", result.model_dump(mode="json"), document, texts)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from capbench.core.files import csv_text
 from capbench.reports import methods
-from capbench.reports.markup import comparisons_to_csv, write_files
+from capbench.reports.markup import write_files
 from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table
 from capbench.reports.tables import result_signatures
 from capbench.studies.all_protocols import ProtocolRanking, Sensitivity, SensitivityResult
-from capbench.studies.results import NO_TESTS, is_left_out
+from capbench.studies.results import NO_TESTS, PAIR_COLUMNS, is_left_out
 from capbench.studies.uncertainty import decided
 
 _SYMBOLS = {
@@ -151,10 +151,6 @@ def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
     """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths; with tests also the CSV file
     ``all-protocols-comparisons``, one line per pair."""
     rows = found.rows()
-    texts = {
-        "all-protocols.csv": csv_text(list(rows[0]), rows),
-        "all-protocols-comparisons.csv": comparisons_to_csv(found.result),
-    }
-    if not found.result.comparisons:
-        texts["all-protocols-comparisons.csv"] = ""
+    pairs = csv_text(PAIR_COLUMNS, found.result.pairs()) if found.result.comparisons else ""
+    texts = {"all-protocols.csv": csv_text(list(rows[0]), rows), "all-protocols-comparisons.csv": pairs}
     return write_files(folder, "all-protocols", found.model_dump(mode="json"), sensitivity_document(found), texts)

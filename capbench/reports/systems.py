@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from capbench.stats.systems import SystemPair
     from capbench.studies.systems import SystemComparison
 
-_TESTS = {"permutation": "paired permutation test", "bootstrap": "paired bootstrap test"}
-
 
 def systems_table(comparison: SystemComparison, style: TableStyle = USUAL_TABLE) -> Table:
     """Corpus scores with a sentence for each pair; they keep their scale unless ``style`` multiplies them by 100."""
@@ -35,7 +33,7 @@ def systems_table(comparison: SystemComparison, style: TableStyle = USUAL_TABLE)
             bold=style.bold and interval.value == best[score],
         )
 
-    method = f"{_TESTS[table.test]}, {CORRECTIONS[table.correction]}"
+    method = f"paired {table.test} test, {CORRECTIONS[table.correction]}"
     draws = "" if table.permutations is None else f", {table.permutations:,} permutations"
     legend = [f"{MARK} differs significantly from {comparison.baseline} (α = {table.alpha:g}, {method})"]
     return Table(

@@ -129,10 +129,10 @@ def test_names() -> None:
     named: dict[str, Any] = {"mine": cider, "bleu-1": "bleu-1", "other": lambda image, candidate, references: 2.0}
     table = cb.score(CANDIDATES, REFERENCES, named)
     assert [row.name for row in table.rows] == ["mine", "bleu-1", "other"]
-    lambdas = cb.score(
-        CANDIDATES, REFERENCES, [lambda image, candidate, references: 1.0, lambda image, candidate, references: 2.0]
-    )
-    assert [(row.name, float(lambdas[row.name][0])) for row in lambdas.rows] == [("lambda", 1.0), ("lambda-2", 2.0)]
+    lambdas = [lambda image, candidate, references: 1.0, lambda image, candidate, references: 2.0]
+    assert [row.name for row in cb.score(CANDIDATES, REFERENCES, lambdas[:1]).rows] == ["lambda"]
+    with raises(UsageError, "duplicate", value="lambda"):
+        cb.score(CANDIDATES, REFERENCES, lambdas)
 
     def twins() -> list[Callable[..., float]]:
         def twin(image: str, candidate: str, references: tuple[str, ...]) -> float:

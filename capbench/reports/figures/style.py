@@ -55,16 +55,12 @@ _SETTINGS: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#444444",
-    "axes.grid": False,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
     "svg.fonttype": "none",  # texts that can be searched
     "svg.hashsalt": "capbench",
     "pdf.fonttype": 42,
-    "axes.unicode_minus": True,
 }
 
 
