@@ -141,15 +141,10 @@ def _reused() -> int:
 
 
 def _interrupted(interruption: KeyboardInterrupt) -> str:
-    """Message after Ctrl-C or SIGTERM: the saved results, and how to resume; the interruption may have a text."""
+    """Message after Ctrl-C or SIGTERM; the interruption may have a text."""
     if str(interruption):
         return f"interrupted: {interruption}"
-    cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has written nothing to it
-    nouns = {} if cache is None else {"scores": "score", "scene-graphs": "parse"}
-    saved = [count(cache.written[name], noun) for name, noun in nouns.items() if cache and cache.written[name]]
-    if not saved:
-        return "interrupted: nothing new was saved; finished files are unchanged"
-    return f"interrupted; saved in the cache: {' and '.join(saved)}; run the same command again to resume"
+    return "interrupted: finished files and scores in the cache are kept; run the same command again to resume"
 
 
 def main() -> None:

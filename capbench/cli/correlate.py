@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from capbench.api.arguments import Statistics
 from capbench.cli import common
@@ -75,8 +75,7 @@ def correlate(
         others: dict[str, object] = {**statistics, "report": report, "items": items, "cite": cite, "digits": digits}
         others |= {"sentinels": sentinels, "by_source": by_source, "all_protocols": all_protocols}
         common.refuse_options(others, "does not apply to --references-curve")
-        shown: dict[str, Any] = {"seed": seed, "out": out, "details": details}
-        references(study, flags, curve, left_out, inputs, **shown, json_output=json_output)
+        references(study, flags, curve, left_out, inputs, seed=seed, out=out, details=details, json_output=json_output)
         return
     common.refuse_options(
         asdict(curve), "requires --references-curve", code="missing-option", hint="Add --references-curve, or omit it"

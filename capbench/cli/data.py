@@ -17,7 +17,7 @@ from capbench.cli import common
 from capbench.cli.commands import group
 from capbench.cli.options import SpreadPlace, argument, parse_columns
 from capbench.core.arguments import Help
-from capbench.core.errors import CapbenchError, DataError, UsageError, check_choice
+from capbench.core.errors import CapbenchError, UsageError, check_choice
 
 if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
@@ -288,15 +288,11 @@ def import_(
 
     try:
         made = import_data(file, name, columns=parse_columns(columns or ()), progress=common.caller(), **settings)
-    except DataError as error:
+    except ImportProblemsError as error:
         if json_output:
-            # Its row is None if it concerns the whole file.
-            of_file = {"row": error.row, "message": error.message, "hint": error.hint or "", "count": 1}
-            problems = [of_file | {"rows": str(error.row or "")}]
-            if isinstance(error, ImportProblemsError):
-                problems = list(map(dataclasses.asdict, error.problems))
+            problems = list(map(dataclasses.asdict, error.problems))
             common.answer(True, {"ok": False, "file": str(file), "problems": problems}, ())
-        elif isinstance(error, ImportProblemsError):
+        else:
             # The error itself has the first problem, and all problems of a header.
             for problem in [problem for problem in error.problems[1:10] if problem.row != error.row or error.row != 1]:
                 where = f" (in {problem.count:,} rows)" if problem.count > 1 else ""

@@ -30,7 +30,6 @@ _ENTRIES: Final = (
     "checksum INTEGER NOT NULL, PRIMARY KEY (space, key)) WITHOUT ROWID"
 )
 
-written: Final[Counter[str]] = Counter()  # cache name → number of entries that this process has written to it
 reused: Final[Counter[str]] = Counter()  # cache name → number of results that this process has taken from it
 
 
@@ -68,7 +67,6 @@ class Cache:
             if rows and connection:
                 with transaction(connection):
                     connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
-                written[self._name] += len(rows)
 
     def close(self) -> None:
         """Close the file; the cache is empty from then on."""

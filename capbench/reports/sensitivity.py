@@ -64,13 +64,11 @@ def _table(found: SensitivityResult, data: Sensitivity, items: str, rankings: Se
 
 
 def _column(ranking: ProtocolRanking, is_default: bool) -> Column:
-    outer, inner = "", ranking.statistic
-    for name, symbol in _SYMBOLS.items():
-        if ranking.statistic.endswith(name):
-            outer, inner = ranking.statistic.removesuffix(name).rstrip("-"), symbol
-            break
-    if not outer and "-" in inner and inner not in _SYMBOLS.values():
-        outer, _, inner = inner.partition("-")
+    name = ranking.statistic
+    if symbol := next((symbol for symbol in _SYMBOLS if name.endswith(symbol)), ""):
+        outer, inner = name.removesuffix(symbol).rstrip("-"), _SYMBOLS[symbol]
+    else:
+        outer, _, inner = name.partition("-") if "-" in name else ("", "", name)
     return Column(f"{inner} *" if is_default else inner, group=outer, text=True)
 
 

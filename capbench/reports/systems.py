@@ -59,7 +59,8 @@ def system_sentence(pair: SystemPair, comparison: SystemComparison, style: Table
     title, of_score = comparison.titles[pair.score], table.intervals[pair.score]
 
     def show(value: float) -> str:
-        return _signed(value, style, share)
+        shown = style.number(value, share=share)
+        return shown if shown.startswith("-") else f"+{shown}"
 
     value, other = (style.number(of_score[name].value, share=share) for name in (pair.system, pair.other))
     values = f"{value} against {other}, difference {show(pair.difference)}"
@@ -83,11 +84,6 @@ def system_sentence(pair: SystemPair, comparison: SystemComparison, style: Table
 def fixed_notes(labels: Iterable[str], titles: Mapping[str, str]) -> list[str]:
     """One line for each metric (by label) whose document frequencies are the same in every resample."""
     return [f"{titles.get(label, label)}'s document frequencies are not resampled" for label in labels]
-
-
-def _signed(value: float, style: TableStyle, share: bool) -> str:
-    shown = style.number(value, share=share)
-    return shown if shown.startswith("-") else f"+{shown}"
 
 
 def _name(system: str, comparison: SystemComparison) -> str:

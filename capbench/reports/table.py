@@ -96,7 +96,7 @@ class Table:
         for first, *others in rows:
             cells = [*map(Cell, others), *[Cell()] * (len(columns) - len(others))]
             made.append(Row(first, tuple(cells)))
-        return cls(title, columns, tuple(made), head=heads[0], **lines)  # type: ignore[arg-type]  # title, head
+        return cls(title, columns, tuple(made), head=heads[0], **lines)
 
 
 @dataclass(frozen=True)

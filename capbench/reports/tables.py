@@ -322,9 +322,8 @@ class _Builder:
         below = [*self._ceiling(places), *self._sentinels(places)]
         only = self._published_only(places)
         infos = {place.info.id: place.info for place in places}
-        first = [
-            info for id_, info in infos.items() if id_ not in self.seen
-        ]  # tables by group follow that of all items
+        # Tables by group follow that of all items.
+        first = [info for id_, info in infos.items() if id_ not in self.seen]
         self.seen |= infos.keys()
         keys = [place.key for place in places]
         compared = [place for place in places if place.compared]

@@ -218,8 +218,6 @@ def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) 
         assert _uncut(tmp_path / f"{name}.png").shape == (640, 800), name
 
 
-def test_metrics_look_alike_in_all_figures_and_unlike_each_other() -> None:
-    some, others = metric_styles(["CIDEr", "METEOR", "my metric"]), metric_styles(["mine", "SPICE", "CIDEr"])
-    assert some["CIDEr"] == others["CIDEr"]
+def test_metrics_of_a_figure_look_unlike_each_other() -> None:
     many = metric_styles([*(f"metric {number}" for number in range(60)), "CIDEr"])
     assert len(set(many.values())) == 61

@@ -225,12 +225,6 @@ def caption_text(figure: Figure, look: Look = USUAL) -> str:
 
 _PALETTE = (*COLOURS, "#882255", "#999933")
 _HATCHES = ("", "///", "...", "xx")
-# The first nine differ in colour, as far as papers show them together.
-_KNOWN = (
-    "bleu-4 cider meteor spice rouge-l bleu-1 tiger faier vilbertscore-f bleu-2 bleu-3 spider wmd nneval bertscore-f "
-    "bertscore-p bertscore-r bert-tbr rrs wds mean-grounding reo-relevance reo-extraness reo-omission clipscore pac-s "
-    "faier-1-ref faier-4-ref faier-r-ref vilbertscore-p vilbertscore-r"
-)
 
 
 @dataclass(frozen=True)
@@ -248,14 +242,9 @@ class MetricStyle:
 
 
 def metric_styles(titles: Iterable[str]) -> dict[str, MetricStyle]:
-    """Styles of the metrics in one figure, by title; the same in every figure for capbench's own."""
+    """Styles of the metrics in one figure, by title."""
     styles: dict[str, MetricStyle] = {}
-    known = _KNOWN.split(" ")
-    others = len(known)
-    for title in titles:
-        key = re.sub(r"[^\w]+", "-", title.lower()).strip("-")
-        place = known.index(key) if key in known else others
-        others += key not in known
+    for place, title in enumerate(titles):
         turn, colour = divmod(place, len(_PALETTE))
         styles[title] = MetricStyle(_PALETTE[colour], MARKERS[(place + turn) % len(MARKERS)], LINES[turn % len(LINES)])
     return styles

@@ -84,19 +84,9 @@ def _answers(sources: Sequence[ReportSource]) -> list[Html]:
     return [tag("h3", "Answer"), *(tag("p", line) for line in dict.fromkeys(texts))] if texts else []
 
 
-_WHERE = {
-    "images": " within images",
-    "sources": " within sources",
-    "systems": " over systems",
-    "pairs": " with graded preferences",
-}
-
-
 def statistic_words(info: ProtocolInfo) -> str:
-    """The statistic of a protocol in words: ``Kendall's τ-c``, ``Kendall's τ-b within images``, ``accuracy``."""
-    symbol = info.statistic if info.level == "captions" else info.statistic.partition(" ")[2]
-    words = {"difference r": "Pearson's r of differences", "acc-eq": "pairwise accuracy acc*_eq"}
-    return unbroken(f"{words.get(symbol) or statistic_title(symbol)}{_WHERE.get(info.level, '')}")
+    """The statistic of a protocol in words: ``Kendall's τ-c``, ``within-image Kendall's τ-b``, ``accuracy``."""
+    return unbroken(statistic_title(info.statistic))
 
 
 def _head(info: ProtocolInfo, about: str) -> Html:
