@@ -57,16 +57,15 @@ def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], ca
         assert image.format == "PNG"
         image.load()
     assert "Attention of each region to a word" in Path("f8k_003.tiger.html").read_text(encoding="utf-8")
-    Path("empty").mkdir()
-    ran = capbench(*EXPLAIN, "-c", "a boat", "--image-root", "empty", *given)
-    assert "no picture found below empty: drawn without it" in ran.err
 
 
-def test_json_has_the_scores_that_score_gives(
-    given: list[str], capbench: Callable[..., Ran], found: Callable[..., Any]
-) -> None:
+def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Callable[..., Ran]) -> None:
     captions = ["-c", "a red boat", "-c", "something in the snow", "-r", "two red boats", "-r", "a boat <b> and more"]
-    printed = found("explore", "explain", "-i", "f8k_005", *captions, *given, "--out", "deep/why.png")
+    Path("empty").mkdir()
+    drawn = ("--image-root", "empty", "--out", "deep/why.png", "--json")
+    ran = capbench("explore", "explain", "-i", "f8k_005", *captions, *given, *drawn)
+    assert "no picture found below empty: drawn without it" in ran.err
+    printed = json.loads(ran.out)
     assert printed["files"] == ["deep/why-A.png", "deep/why-B.png", "deep/why.html"]
     assert all(Path(name).is_file() for name in printed["files"])
     assert (printed["metric"], printed["image"], len(printed["candidates"])) == ("tiger", "f8k_005", 2)

@@ -154,7 +154,7 @@ def results(made: Made, by: int) -> dict[str, Any]:
     return {name: value_or_code(call) for name, call in calls.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(whole_numbers())
 def test_decimals_give_what_whole_numbers_give(made: Made) -> None:
     expected = results(made, 1)
@@ -205,7 +205,7 @@ def test_pairs_are_counted_as_by_looking_at_each(pair: tuple[FloatArray, FloatAr
 
 @pytest.mark.parametrize("leaf", [0, 5, 100_000], ids=["halving only", "halving and listing", "listing only"])
 @given(pair=judged())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_calibration_finds_the_best_of_all_thresholds(leaf: int, pair: tuple[FloatArray, FloatArray]) -> None:
     x, y = pair
     first, second = np.array(list(itertools.combinations(x, 2))).T
