@@ -137,7 +137,7 @@ class TaskRanking(Shown, Strict):
         from capbench.reports.ranking import ranking_document
         from capbench.reports.table import TableStyle
 
-        return ranking_document(self, TableStyle(**choices))
+        return ranking_document(self, TableStyle(**dict[str, Any](choices)))
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each metric, the best first: ``metric``, ``rank``, ``overall``, and the statistic of each task."""

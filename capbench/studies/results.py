@@ -351,8 +351,8 @@ class StudyResult(Shown, _Growing):
         from capbench.reports.table import TableStyle
         from capbench.reports.tables import study_document
 
-        by_source = choices.pop("by_source", False)
-        return study_document(self, by_source=by_source, style=TableStyle(**choices))
+        style = dict[str, Any](choices)
+        return study_document(self, by_source=style.pop("by_source", False), style=TableStyle(**style))
 
     def cite(self) -> str:
         """A description for a paper, and BibTeX entries, as ``capbench correlate --cite`` prints."""

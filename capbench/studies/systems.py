@@ -81,7 +81,7 @@ class SystemComparison(Shown):
         from capbench.reports.systems import systems_document
         from capbench.reports.table import TableStyle
 
-        return systems_document(self, TableStyle(**choices))
+        return systems_document(self, TableStyle(**dict[str, Any](choices)))
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page, as ``capbench compare-systems --report`` does."""
